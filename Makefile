@@ -1,0 +1,38 @@
+# Two commands do everything: `make demo` and `make test`. Both make their own environment in .venv
+# from Python alone, through the pinned versions in constraints.txt, and reuse it when nothing changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint types tests format clean
+
+demo: $(VENV)/.installed
+	@echo "==> elmokit demo"
+	@$(BIN)/elmokit demo
+
+test: lint types tests
+
+lint: $(VENV)/.installed
+	@echo "==> ruff: style and mistakes"
+	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
+
+types: $(VENV)/.installed
+	@echo "==> mypy: strict types"
+	@$(BIN)/mypy
+
+tests: $(VENV)/.installed
+	@echo "==> pytest: unit, property, parity and end-to-end tests, the import layers, the docs' snippets"
+	@$(BIN)/pytest $(TESTS)
+
+format: $(VENV)/.installed
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) elmokit-demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "==> Making the environment $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt -e '.[dev,morpheme,tensorboard]'
+	@touch $@

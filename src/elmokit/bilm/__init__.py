@@ -1,0 +1,1 @@
+"""Ids to a bidirectional language model: its layers, objectives, training and files."""

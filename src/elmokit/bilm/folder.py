@@ -1,0 +1,218 @@
+"""A biLM as a folder: ``config.json``, ``model.safetensors``, ``tokenizer.json``, ``vocab.txt``,
+``README.md``. No pickle, no absolute path; loaded strictly or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+import elmokit
+from elmokit.bilm.model import Bilm
+from elmokit.config import BilmConfig, TextConfig
+from elmokit.errors import ConfigError, ModelError
+from elmokit.text.tokenising import TextPipeline, load_tokenizer
+from elmokit.text.vocabulary import Characters, Pieces, Vocabulary, WordFeatures, WordIds
+from elmokit.training.checkpoint import load_tensors, save_tensors, write_text
+
+__all__ = ["FORMAT", "FORMAT_VERSION", "BilmFolder", "is_model_folder", "load_bilm", "save_bilm"]
+
+FORMAT, FORMAT_VERSION = "elmokit", 1
+
+
+@dataclass(frozen=True)
+class BilmFolder:
+    """A language model with all that it takes to feed it text.
+
+    Attributes:
+        model: the network.
+        text: how raw text becomes words.
+        vocabulary: the words it predicts.
+        tokenizer: the ``tokenizers`` object that is saved as ``tokenizer.json``.
+        training: where it came from: corpus, steps, perplexity, command.
+    """
+
+    model: Bilm
+    text: TextConfig
+    vocabulary: Vocabulary
+    tokenizer: Tokenizer
+    training: dict[str, Any]
+
+    @property
+    def pipeline(self) -> TextPipeline:
+        """Raw text to words."""
+        return TextPipeline(self.text)
+
+    @property
+    def features(self) -> WordFeatures:
+        """Words to the rows that the model's token encoder takes."""
+        return word_features(self.model.config, self.vocabulary, self.tokenizer)
+
+
+def word_features(config: BilmConfig, vocabulary: Vocabulary, tokenizer: Tokenizer) -> WordFeatures:
+    """What turns words into rows for a model of this shape."""
+    if config.input == "char":
+        return Characters(config.max_chars)
+    return WordIds(vocabulary) if config.input == "word" else Pieces(tokenizer)
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Whether ``folder`` holds a finished elmokit model of any kind."""
+    try:
+        record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(record, dict) and record.get("format") == FORMAT
+
+
+def weights_of(model: Bilm) -> dict[str, Tensor]:
+    """All parameters by name; a table that two parts share stands once."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def save_bilm(folder: Path, saved: BilmFolder) -> None:
+    """Write the model into ``folder``. ``config.json`` comes last and makes it a model, so a
+    folder that was cut short is never taken for one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").unlink(missing_ok=True)
+    model = saved.model
+    save_tensors(folder / "model.safetensors", weights_of(model), {})
+    write_text(folder / "tokenizer.json", saved.tokenizer.to_str(pretty=False))
+    write_text(folder / "vocab.txt", saved.vocabulary.text())
+    write_text(folder / "README.md", model_card(folder.resolve().name, saved))
+    record = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "kind": "bilm",
+        "elmokit_version": elmokit.__version__,
+        "model": model.config.to_dict(),
+        "n_words": model.n_words,
+        "n_pieces": model.n_pieces,
+        "text": saved.text.to_dict(),
+        "training": saved.training,
+    }
+    write_text(folder / "config.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+def load_bilm(folder: str | Path) -> BilmFolder:
+    """Read a model folder. Anything missing, damaged, foreign or of the wrong shape is an error
+    that says which file and why."""
+    folder = Path(folder)
+    record = _read_record(folder)
+    try:
+        config = BilmConfig.from_dict(record["model"])
+        text = TextConfig.from_dict(record["text"])
+        n_words, n_pieces = int(record["n_words"]), int(record["n_pieces"])
+        training = dict(record["training"])
+    except (KeyError, TypeError, ValueError, ConfigError) as error:
+        raise ModelError(f"{folder / 'config.json'} is damaged: {error}") from error
+    vocabulary = Vocabulary.load(folder / "vocab.txt")
+    if len(vocabulary) != n_words:
+        raise ModelError(
+            f"{folder / 'vocab.txt'} has {len(vocabulary)} words, config.json says {n_words}.",
+            remedy="The files do not belong together; take a fresh copy of the folder.",
+        )
+    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    tensors, _ = load_tensors(folder / "model.safetensors")
+    with torch.device("meta"):
+        model = Bilm(config, n_words, n_pieces)
+    _check(folder / "model.safetensors", dict(model.named_parameters()), tensors)
+    loaded = {name: tensor.float() for name, tensor in tensors.items()}
+    model.load_state_dict(loaded, strict=False, assign=True)
+    if config.tie:
+        model.predictor.weight = model.encoder.weight
+    model.eval()
+    return BilmFolder(model, text, vocabulary, tokenizer, training)
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    if not file.exists():
+        unfinished = (folder / "run").is_dir()
+        raise ModelError(
+            f"{folder} is not an elmokit model: it has no config.json.",
+            remedy="Its training was not finished; run the same pretrain command again."
+            if unfinished
+            else "Give a folder that elmokit pretrain has made.",
+        )
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be read: {error}.") from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ModelError(
+            f"{file} was not written by elmokit.",
+            remedy="Give a folder that elmokit pretrain has made.",
+        )
+    if record.get("format_version") != FORMAT_VERSION:
+        raise ModelError(
+            f"{file} has format version {record.get('format_version')!r}, "
+            f"this elmokit reads {FORMAT_VERSION}.",
+            remedy="Install a newer elmokit.",
+        )
+    if record.get("kind") != "bilm":
+        raise ModelError(f"{folder} holds a {record.get('kind')!r}, not a language model (bilm).")
+    return record
+
+
+def _check(file: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    for name in expected:
+        if name not in found:
+            raise ModelError(f"{file} lacks the tensor {name}.")
+    for name, tensor in found.items():
+        if name not in expected:
+            raise ModelError(f"{file} has a tensor {name} that the model does not know.")
+        if tensor.shape != expected[name].shape:
+            raise ModelError(
+                f"{file}: {name} has shape {tuple(tensor.shape)}, "
+                f"config.json asks for {tuple(expected[name].shape)}."
+            )
+
+
+def model_card(name: str, saved: BilmFolder) -> str:
+    """The model's README.md."""
+    model, training = saved.model, saved.training
+    config = model.config
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    valid = training.get("held_out")
+    lines = [
+        f"# {name}",
+        "",
+        f"A bidirectional language model (ELMo) made with elmokit {elmokit.__version__}.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| input | {config.input} |",
+        f"| layers | token encoder + {config.n_layers} LSTM layers each way, vectors {2 * config.dim} wide |",
+        f"| parameters | {n_parameters:,} |",
+        f"| words predicted | {model.n_words:,} |",
+    ]
+    corpus = training.get("corpus", {})
+    if corpus:
+        lines.append(
+            f"| corpus | {corpus['n_words']:,} words in {corpus['n_documents']:,} texts "
+            f"({', '.join(corpus['files'])}) |"
+        )
+        lines.append(f"| unknown words in it | {corpus['unknown_share']:.2%} |")
+    if valid and math.isfinite(valid["perplexity"]):
+        lines.append(
+            f"| held-out perplexity (exact) | {valid['perplexity']:.2f} "
+            f"(forward {valid['forward']:.2f}, backward {valid['backward']:.2f}) |"
+        )
+    for label, key in (("date", "date"), ("made by", "command")):
+        if training.get(key):
+            lines.append(f"| {label} | `{training[key]}` |")
+    lines += [
+        f"| licence | {training.get('licence') or 'not stated: that of the corpus applies'} |",
+        "",
+        "Open it with `elmokit inspect` or, in Python, `elmokit.load_bilm`.",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,392 @@
+"""From raw text to a trained biLM folder."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+import elmokit
+from elmokit.bilm.evaluation import perplexity, stream_batch
+from elmokit.bilm.folder import BilmFolder, is_model_folder, load_bilm, save_bilm
+from elmokit.bilm.model import Bilm, BilmState
+from elmokit.config import PretrainConfig, TrainingConfig
+from elmokit.errors import RunError
+from elmokit.text.batching import Lanes
+from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
+from elmokit.text.readers import TextSource
+from elmokit.text.settings import ReadConfig
+from elmokit.text.tokenising import EOS, TextPipeline
+from elmokit.text.vocabulary import learn_bpe, learn_morphemes
+from elmokit.training.checkpoint import write_text
+from elmokit.training.loop import Carry, StepResult, TrainingResult, train
+from elmokit.training.progress import Reporter
+
+__all__ = ["LanguageModelling", "PretrainResult", "pretrain"]
+
+_RUN = "run"
+
+
+@dataclass(frozen=True)
+class PretrainResult:
+    """What ``pretrain`` leaves behind.
+
+    Attributes:
+        folder: where the model is.
+        stopped: "done", "early", "time" or "interrupted".
+        held_out: exact held-out perplexity (``perplexity``, ``forward``, ``backward``), or None.
+        n_steps: steps done.
+        n_words: words read, over all epochs.
+        seconds: time spent in training, over all starts.
+    """
+
+    folder: Path
+    stopped: Literal["done", "early", "time", "interrupted"]
+    held_out: dict[str, float] | None
+    n_steps: int
+    n_words: int
+    seconds: float
+
+
+class LanguageModelling:
+    """Language modelling over lanes of running text, as a task for the training loop."""
+
+    def __init__(self, model: Bilm, corpus: Corpus, saved: BilmFolder, config: TrainingConfig) -> None:
+        self.model, self.corpus, self.config = model, corpus, config
+        self.features = saved.features.rows(corpus.words)
+        n_tokens = corpus.train.n_tokens
+        self.n_lanes = max(1, min(config.n_lanes, n_tokens // max(2, config.n_steps)))
+        self._lanes = self._order(0)
+
+    def _order(self, epoch: int) -> Lanes:
+        rng = np.random.default_rng([self.config.seed, epoch])
+        order = rng.permutation(len(self.corpus.train))
+        return Lanes(self.corpus.train, self.n_lanes, self.config.n_steps, order)
+
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """All of the model's."""
+        return dict(self.model.named_parameters())
+
+    def steps_per_epoch(self) -> int:
+        """Windows in a pass over the text."""
+        return len(self._lanes)
+
+    def start_epoch(self, epoch: int) -> Carry:
+        """Shuffle the documents; every lane starts from zero."""
+        self._lanes = self._order(epoch)
+        return self.model.zero_state(self._lanes.n_lanes).tensors()
+
+    def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
+        """Both directions' loss over one window."""
+        self.model.train()
+        batch = stream_batch(self._lanes.window(index), self.features, self.model.n_words)
+        state = BilmState.from_tensors(carry).rows(batch.forward_index.shape[1])
+        ahead, behind, state = self.model.stream(
+            batch.features, batch.forward_index, batch.backward_index, state, self.config, rng
+        )
+        hidden = torch.cat(
+            [
+                ahead.flatten(0, 1).index_select(0, batch.forward_kept),
+                behind.flatten(0, 1).index_select(0, batch.backward_kept),
+            ]
+        )
+        targets = torch.cat([batch.forward_targets, batch.backward_targets])
+        loss = self.model.predictor.training_loss(hidden, targets, rng) / max(1, len(targets))
+        kept = state.rows(state.forward[0][0].shape[0]).tensors()
+        return StepResult(loss, batch.forward_index.numel(), kept)
+
+    def evaluate(self) -> dict[str, float]:
+        """Exact perplexity of the held-out text."""
+        if self.corpus.valid.n_tokens == 0:
+            return {}
+        found = perplexity(self.model, self.corpus.valid, self.features)
+        return {
+            "score": found.perplexity,
+            "perplexity": found.perplexity,
+            "forward": found.forward,
+            "backward": found.backward,
+        }
+
+
+def pretrain(
+    texts: Sequence[str | Path],
+    out: str | Path,
+    config: PretrainConfig | None = None,
+    *,
+    read: ReadConfig | None = None,
+    valid: Sequence[str | Path] = (),
+    start_from: str | Path | None = None,
+    corpus_folder: str | Path | None = None,
+    checkpoint_every: float = 60.0,
+    tensorboard: bool = False,
+    reporter: Reporter | None = None,
+    command: str = "",
+) -> PretrainResult:
+    """Train a bidirectional language model on raw text.
+
+    Called again with the same arguments, it goes on where it was stopped, and ends with the same
+    bits as if it had not been.
+
+    Args:
+        texts: files, folders, glob patterns, or ``-`` for standard input.
+        out: the model folder to make; its ``run`` folder holds checkpoints and metrics.
+        config: all settings; ``elmokit.config.resolve("small")`` and the like make one.
+        read: how the files are read.
+        valid: text to measure perplexity on; without it a share of ``texts`` is held out.
+        start_from: a model folder to train further; its words and shape stay as they are.
+        corpus_folder: where the prepared text lives, to share it between runs.
+        checkpoint_every: seconds between checkpoints.
+        tensorboard: write TensorBoard files into the run folder.
+        reporter: who is told; silent unless given.
+        command: the command line, for the model card.
+    """
+    config, reporter = config or PretrainConfig(), reporter or Reporter("silent")
+    out = Path(out)
+    base = load_bilm(start_from) if start_from is not None else None
+    if base is not None:
+        config = _continued(config, base)
+    run = _open_run(out)
+    train_text = TextSource(texts, read)
+    valid_text = TextSource(valid, read) if valid else None
+    corpus = _corpus(run, corpus_folder, config, base, train_text, valid_text, reporter)
+    _check_unchanged(run, _settings(config, corpus, base))
+    _describe(corpus, reporter)
+
+    saved = _build(config, corpus, base, run, reporter)
+    task = LanguageModelling(saved.model, corpus, saved, config.training)
+    if task.n_lanes < config.training.n_lanes:
+        reporter.say(
+            f"[yellow]The text is short: {task.n_lanes} lanes instead of {config.training.n_lanes}.[/]"
+        )
+    if corpus.valid.n_tokens == 0:
+        reporter.say("[yellow]Nothing is held out, so no perplexity is measured; give --valid FILE.[/]")
+    n_parameters = sum(parameter.numel() for parameter in saved.model.parameters())
+    reporter.say(
+        f"Model: {config.model.input} input, {config.model.n_layers}+{config.model.n_layers} LSTM layers, "
+        f"{2 * config.model.dim} wide, {n_parameters:,} parameters."
+    )
+    result = train(
+        task,
+        config.training,
+        run,
+        reporter=reporter,
+        checkpoint_every=checkpoint_every,
+        tensorboard=tensorboard,
+    )
+    with torch.no_grad():
+        for name, parameter in saved.model.named_parameters():
+            parameter.copy_(result.weights[name])
+    saved.model.eval()
+    held_out = _held_out(result)
+    saved.training.update(_provenance(config, corpus, train_text, result, held_out, command))
+    save_bilm(out, saved)
+    return PretrainResult(
+        out,
+        result.stopped,
+        held_out,
+        result.position.step,
+        result.position.n_words,
+        result.position.seconds,
+    )
+
+
+def _open_run(out: Path) -> Path:
+    """The run folder inside ``out``, made if ``out`` is new, empty or ours."""
+    run = out / _RUN
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
+    if out.is_dir() and any(out.iterdir()) and not (run.is_dir() or is_model_folder(out)):
+        raise RunError(
+            f"{out} exists and is not an elmokit folder; nothing in it was touched.",
+            remedy="Choose another --out, or empty the folder yourself.",
+        )
+    if is_model_folder(out) and not run.is_dir():
+        raise RunError(
+            f"{out} already holds a finished model without its training run.",
+            remedy="Choose another --out; to train it further, say --start-from with this folder.",
+        )
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        probe = run / ".probe"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise RunError(
+            f"Cannot write into {out}: {error.strerror}.",
+            remedy="Make the folder writable or choose another --out.",
+        ) from error
+    return run
+
+
+def _continued(config: PretrainConfig, base: BilmFolder) -> PretrainConfig:
+    """Settings for training ``base`` further: its shape and text pipeline, the new schedule."""
+    return PretrainConfig(
+        text=base.text,
+        vocabulary=config.vocabulary,
+        model=base.model.config,
+        training=config.training,
+    )
+
+
+def _corpus(
+    run: Path,
+    folder: str | Path | None,
+    config: PretrainConfig,
+    base: BilmFolder | None,
+    train_text: TextSource,
+    valid_text: TextSource | None,
+    reporter: Reporter,
+) -> Corpus:
+    settings = CorpusSettings(
+        text=config.text,
+        vocabulary=config.vocabulary,
+        open_words=config.model.input != "word",
+        held_out=config.training.held_out,
+        fixed=tuple(base.vocabulary.words) if base else (),
+    )
+    with reporter.counting("Preparing the text", unit="characters") as advance:
+        return prepare_corpus(
+            Path(folder) if folder else run / "corpus",
+            settings,
+            train_text,
+            valid_text,
+            progress=lambda phase, amount: advance(amount),
+        )
+
+
+def _describe(corpus: Corpus, reporter: Reporter) -> None:
+    manifest = corpus.manifest
+    reporter.say(
+        f"Text: {manifest['n_words']:,} words in {manifest['n_documents']['train']:,} texts, "
+        f"{manifest['n_types']:,} distinct; {corpus.n_vocabulary:,} are predicted, "
+        f"{manifest['unknown_share']:.1%} of the text is <unk>; "
+        f"{manifest['n_documents']['valid']:,} texts held out."
+    )
+    if manifest["n_empty"]:
+        reporter.say(f"[dim]{manifest['n_empty']:,} texts hold no word and were left out.[/]")
+
+
+def _settings(config: PretrainConfig, corpus: Corpus, base: BilmFolder | None) -> dict[str, Any]:
+    """All that a resumed run must agree on."""
+    return {
+        **config.to_dict(),
+        "corpus": {"content_hash": corpus.manifest["content_hash"]},
+        "start_from": {"weights": _fingerprint(base.model) if base else None},
+    }
+
+
+def _fingerprint(model: Bilm) -> str:
+    """Changes when any weight does."""
+    parts = [float(parameter.detach().double().abs().sum()) for parameter in model.parameters()]
+    return math.fsum(parts).hex()
+
+
+def _check_unchanged(run: Path, settings: dict[str, Any]) -> None:
+    """Record the settings of a new run; refuse to go on with other ones."""
+    file = run / "settings.json"
+    settings = json.loads(json.dumps(settings))
+    if not file.exists():
+        write_text(file, json.dumps(settings, indent=2) + "\n")
+        return
+    before = json.loads(file.read_text(encoding="utf-8"))
+    changes = [
+        f"{name} was {before.get(section, {}).get(name)!r}, is {value!r}"
+        for section, values in settings.items()
+        for name, value in values.items()
+        if before.get(section, {}).get(name) != value
+    ]
+    for place, change in enumerate(changes):
+        if change.startswith("content_hash"):
+            changes[place] = "the text itself is different"
+        elif change.startswith("weights"):
+            changes[place] = "the model it started from is different"
+    if changes:
+        raise RunError(
+            f"{run.parent} was started with other settings or text: {'; '.join(changes)}.",
+            remedy="Repeat the first command to go on, or choose another --out to start anew.",
+        )
+
+
+def _build(
+    config: PretrainConfig, corpus: Corpus, base: BilmFolder | None, run: Path, reporter: Reporter
+) -> BilmFolder:
+    """The model before its first step."""
+    if base is not None:
+        return BilmFolder(base.model, base.text, base.vocabulary, base.tokenizer, {})
+    pipeline = TextPipeline(config.text)
+    vocabulary = corpus.vocabulary
+    tokenizer_file = run / "tokenizer.json"
+    if tokenizer_file.exists():  # pieces are learnt once a run
+        tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    else:
+        if config.model.input == "subword":
+            with reporter.counting("Learning pieces"):
+                pieces = learn_bpe(corpus.words, corpus.counts, config.vocabulary.n_pieces)
+            tokenizer = pipeline.tokenizer(pieces)
+        elif config.model.input == "morpheme":
+            with reporter.counting("Learning morphemes"):
+                tokenizer = pipeline.tokenizer(learn_morphemes(corpus.words, corpus.counts))
+        else:
+            tokenizer = pipeline.word_tokenizer(vocabulary.words)
+        write_text(tokenizer_file, tokenizer.to_str(pretty=False))
+    has_pieces = config.model.input in ("subword", "morpheme")
+    n_pieces = tokenizer.get_vocab_size() if has_pieces else 0
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.training.seed)
+        model = Bilm(config.model, len(vocabulary), n_pieces)
+    counts = corpus.counts[: len(vocabulary)].copy()
+    counts[EOS] = corpus.manifest["n_documents"]["train"]
+    model.predictor.start_from_counts(counts)
+    return BilmFolder(model, config.text, vocabulary, tokenizer, {})
+
+
+def _held_out(result: TrainingResult) -> dict[str, float] | None:
+    """The figures of the weights that are kept."""
+    best = [entry for entry in result.position.history if entry["step"] == result.position.best_step]
+    if not best:
+        return None
+    return {name: best[-1][name] for name in ("perplexity", "forward", "backward")}
+
+
+def _provenance(
+    config: PretrainConfig,
+    corpus: Corpus,
+    source: TextSource,
+    result: TrainingResult,
+    held_out: dict[str, float] | None,
+    command: str,
+) -> dict[str, Any]:
+    place = result.position
+    return {
+        "settings": config.training.to_dict(),
+        "corpus": {
+            "files": [path.name for path in source.files][:20] or ["standard input"],
+            "n_words": corpus.manifest["n_words"],
+            "n_documents": corpus.manifest["n_documents"]["train"],
+            "unknown_share": corpus.manifest["unknown_share"],
+            "content_hash": corpus.manifest["content_hash"],
+        },
+        "held_out": held_out,
+        "history": place.history,
+        "stopped": result.stopped,
+        "n_steps": place.step,
+        "n_words": place.n_words,
+        "seconds": round(place.seconds, 1),
+        "date": datetime.date.today().isoformat(),
+        "command": command,
+        "versions": {
+            "elmokit": elmokit.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }

@@ -1,0 +1,1 @@
+"""The command line. ``elmokit --help`` imports no torch: each verb loads what it needs when run."""

@@ -1,0 +1,79 @@
+"""Every error elmokit raises on purpose.
+
+    ElmokitError
+    ├── ConfigError         a setting is wrong, unknown or contradicts another
+    ├── DataError           the text given cannot be used (names file and line)
+    ├── ModelError          a model folder is missing, damaged or not ours
+    ├── RunError            a training run cannot start, go on or be saved
+    └── MissingExtraError   an optional package is needed and not installed
+
+A message says what is wrong and where; ``remedy`` says what to do about it. The command line
+prints both and exits with code 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "ElmokitError",
+    "MissingExtraError",
+    "ModelError",
+    "RunError",
+    "nearest",
+]
+
+
+class ElmokitError(Exception):
+    """Base of all elmokit errors.
+
+    Args:
+        message: what is wrong, and where.
+        remedy: what the reader can do about it.
+    """
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.remedy}" if self.remedy else self.message
+
+
+class ConfigError(ElmokitError):
+    """A setting is wrong, unknown, or contradicts another."""
+
+
+class DataError(ElmokitError):
+    """The text given cannot be used."""
+
+
+class ModelError(ElmokitError):
+    """A model folder is missing, damaged, or not an elmokit model."""
+
+
+class RunError(ElmokitError):
+    """A training run cannot start, go on, or be saved."""
+
+
+class MissingExtraError(ElmokitError):
+    """An optional package is needed for this and is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package}, which is not installed.",
+            remedy=f"Install it with: pip install 'elmokit[{extra}]'",
+        )
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """A hint such as ``Did you mean 'hidden_dim'?``, or the list of what there is."""
+    known = list(choices)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"Choose from: {', '.join(known)}."

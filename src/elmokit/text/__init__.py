@@ -1,0 +1,1 @@
+"""Raw text to ids: reading, cleaning, words, vocabularies, prepared corpora, batches."""

@@ -1,0 +1,200 @@
+"""Words and the rows of numbers that they enter a model as.
+
+A model sees a word as a short row of integers: its place in the word table (``word``), its UTF-8
+bytes in the published ELMo scheme (``char``), or its pieces (``subword``, ``morpheme``). Zero
+always means "nothing here".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from elmokit.errors import MissingExtraError, ModelError
+from elmokit.text.tokenising import BOS, EOS, PAD, SPECIALS, UNK
+
+__all__ = [
+    "N_CHARACTERS",
+    "Characters",
+    "Pieces",
+    "Vocabulary",
+    "WordFeatures",
+    "WordIds",
+    "learn_bpe",
+    "learn_morphemes",
+]
+
+Rows = npt.NDArray[np.int32]
+
+N_CHARACTERS = 262
+"""256 bytes, five marks, and zero for "no character"."""
+_BOS_CHAR, _EOS_CHAR, _WORD_START, _WORD_END, _CHAR_PAD = 256, 257, 258, 259, 260
+_MAX_PIECES = 24
+_PIECE_TOKENS = 4_000_000
+_MORPH_WORDS = 50_000
+
+
+class Vocabulary:
+    """The words a model predicts: specials first, then by falling frequency."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        if tuple(words[: len(SPECIALS)]) != SPECIALS:
+            raise ModelError(f"A vocabulary must begin with {' '.join(SPECIALS)}.")
+        self.words = list(words)
+        self._places = {word: place for place, word in enumerate(self.words)}
+        if len(self._places) != len(self.words):
+            raise ModelError("A vocabulary must not hold a word twice.")
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._places
+
+    def id_of(self, word: str) -> int:
+        """The word's place, or that of ``<unk>``."""
+        return self._places.get(word, UNK)
+
+    def text(self) -> str:
+        """The contents of ``vocab.txt``: a word a line, the line number is the id."""
+        return "".join(f"{word}\n" for word in self.words)
+
+    @classmethod
+    def load(cls, path: Path) -> Vocabulary:
+        """Read ``vocab.txt``."""
+        try:
+            return cls(path.read_bytes().decode("utf-8").removesuffix("\n").split("\n"))
+        except OSError as error:
+            raise ModelError(f"Cannot read {path}: {error.strerror}.") from error
+        except UnicodeDecodeError as error:
+            raise ModelError(f"{path} is not UTF-8 text: {error.reason}.") from error
+        except ModelError as error:
+            raise ModelError(f"{path}: {error.message}") from error
+
+
+class WordFeatures(Protocol):
+    """Turns words into rows of integers, all of one width."""
+
+    def rows(self, words: Sequence[str]) -> Rows:
+        """One row for each word, shape (n_words, width)."""
+        ...
+
+
+class WordIds:
+    """A word is its place in the vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+
+    def rows(self, words: Sequence[str]) -> Rows:
+        """Shape (n_words, 1)."""
+        ids = np.fromiter(map(self._vocabulary.id_of, words), dtype=np.int32, count=len(words))
+        return ids[:, None]
+
+
+class Characters:
+    """A word is its UTF-8 bytes between two marks, padded to ``max_chars``; every id is one up."""
+
+    def __init__(self, max_chars: int) -> None:
+        self.max_chars = max_chars
+
+    def rows(self, words: Sequence[str]) -> Rows:
+        """Shape (n_words, max_chars). Longer words are cut by byte."""
+        room = self.max_chars - 2
+        coded = [word.encode("utf-8", "replace")[:room] for word in words]
+        sizes = np.fromiter(map(len, coded), dtype=np.int64, count=len(coded))
+        rows = np.full((len(coded), self.max_chars), _CHAR_PAD, dtype=np.int32)
+        inside = np.arange(room) < sizes[:, None]
+        rows[:, 1 : room + 1][inside] = np.frombuffer(b"".join(coded), dtype=np.uint8)
+        rows[:, 0] = _WORD_START
+        rows[np.arange(len(coded)), sizes + 1] = _WORD_END
+        for place, word in enumerate(words):
+            if word in (SPECIALS[BOS], SPECIALS[EOS]):
+                mark = _BOS_CHAR if word == SPECIALS[BOS] else _EOS_CHAR
+                rows[place] = _CHAR_PAD
+                rows[place, :3] = (_WORD_START, mark, _WORD_END)
+        rows += 1
+        for place, word in enumerate(words):
+            if word == SPECIALS[PAD]:
+                rows[place] = 0
+        return rows
+
+
+class Pieces:
+    """A word is the pieces that a BPE or Unigram model cuts it into, padded with zeros."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._model = tokenizer.model
+
+    def rows(self, words: Sequence[str]) -> Rows:
+        """Shape (n_words, most pieces of any word). A special word is a piece of its own."""
+        cut = [
+            [SPECIALS.index(word)]
+            if word in SPECIALS
+            else [piece.id for piece in self._model.tokenize(word)[:_MAX_PIECES]] or [UNK]
+            for word in words
+        ]
+        rows = np.zeros((len(cut), max(map(len, cut), default=1)), dtype=np.int32)
+        for place, ids in enumerate(cut):
+            rows[place, : len(ids)] = ids
+        return rows
+
+
+def _repeated(words: Sequence[str], counts: npt.NDArray[np.int64]) -> Iterator[str]:
+    """Words as often as they occurred, scaled down so that training stays quick."""
+    scale = max(1.0, float(counts.sum()) / _PIECE_TOKENS)
+    for word, count in zip(words, counts, strict=True):
+        if word not in SPECIALS and count:
+            yield " ".join([word] * math.ceil(int(count) / scale))
+
+
+def learn_bpe(words: Sequence[str], counts: npt.NDArray[np.int64], n_pieces: int) -> models.Model:
+    """Byte-pair pieces of the words, each word weighted by its count."""
+    tokenizer = Tokenizer(models.BPE(unk_token=SPECIALS[UNK], end_of_word_suffix="</w>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(
+        vocab_size=n_pieces,
+        special_tokens=list(SPECIALS),
+        end_of_word_suffix="</w>",
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_repeated(words, counts), trainer)
+    model: models.Model = tokenizer.model
+    return model
+
+
+def learn_morphemes(words: Sequence[str], counts: npt.NDArray[np.int64]) -> models.Model:
+    """Morphemes of the words by Morfessor Baseline.
+
+    What Morfessor learns is a lexicon of morphs with probabilities, and a word's best cut is the
+    most probable path through it: just what a Unigram model is. So the result is saved in
+    ``tokenizer.json`` like any other, and Morfessor is not needed again.
+    """
+    try:
+        import morfessor
+    except ImportError as error:
+        raise MissingExtraError("morfessor", "morpheme", "Morpheme input") from error
+    known = [(1, word) for word, count in zip(words, counts, strict=True) if count and word not in SPECIALS][
+        :_MORPH_WORDS
+    ]
+    segmenter = morfessor.BaselineModel()
+    segmenter.load_data(known)
+    segmenter.train_batch()
+    morphs: dict[str, int] = {}
+    for _, word in known:
+        for morph in segmenter.viterbi_segment(word)[0]:
+            morphs[morph] = morphs.get(morph, 0) + 1
+    for _, word in known:  # any word can be spelt out
+        for letter in word:
+            morphs.setdefault(letter, 1)
+    total = sum(morphs.values())
+    ranked = sorted(morphs.items(), key=lambda item: (-item[1], item[0]))
+    lexicon = [(special, 0.0) for special in SPECIALS]
+    lexicon += [(morph, math.log(count / total)) for morph, count in ranked if morph not in SPECIALS]
+    return models.Unigram(lexicon, unk_id=UNK)

@@ -1,0 +1,1 @@
+"""The one training loop, with its optimiser, schedule, checkpoints and progress."""

@@ -1,0 +1,82 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from elmokit.errors import ModelError, RunError
+
+__all__ = ["load_tensors", "save_tensors", "saving", "write_text"]
+
+
+@contextlib.contextmanager
+def saving(path: Path) -> Iterator[Path]:
+    """A temporary name to write to; what was written is synced and renamed to ``path`` at the end.
+
+    Whatever goes wrong, ``path`` keeps what it had, and the error says what to do.
+    """
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        yield temporary
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except (OSError, SafetensorError) as error:
+        text = str(error)
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or any(
+            sign in text for sign in ("No space left", "File too large", "quota")
+        )
+        raise RunError(
+            f"Cannot write {path}: {'the disk is full' if full else text}.",
+            remedy="What was saved before is untouched. "
+            + ("Free some space" if full else "Make the folder writable")
+            + " and run the same command again: it goes on from there.",
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with saving(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Write tensors and a JSON record in one safetensors file, atomically."""
+    flat = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    with saving(path) as temporary:
+        save_file(flat, temporary, metadata={"meta": json.dumps(meta)})
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what ``save_tensors`` wrote."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            record = json.loads((file.metadata() or {}).get("meta", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, record  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError, UnicodeDecodeError) as error:
+        raise ModelError(
+            f"{path} cannot be read as a safetensors file: {error}.",
+            remedy="The file is cut off, damaged or foreign; take a fresh copy of the folder.",
+        ) from error

@@ -1,0 +1,398 @@
+"""The one training loop: steps, evaluation, checkpoints, exact resume, and what to do when it breaks.
+
+A run is a folder. ``checkpoint.safetensors`` holds all that decides the future: weights, moving
+average, optimiser, random generator, carried state and position. Killed at any moment and started
+again, a run ends in the same bits as one that was left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.config import TrainingConfig
+from elmokit.errors import MissingExtraError, RunError
+from elmokit.training.checkpoint import load_tensors, save_tensors
+from elmokit.training.machine import tune_process
+from elmokit.training.optimiser import Optimiser
+from elmokit.training.progress import Advance, MetricsLog, Reporter
+from elmokit.training.schedule import learning_rate
+
+__all__ = ["Carry", "StepResult", "Task", "TrainingResult", "train"]
+
+Carry = dict[str, Tensor]
+"""State that one step hands to the next (the LSTM state of the lanes), by name."""
+
+_MAX_STEPS_BACK = 5
+_PLAN_AFTER = 20  # steps measured before a time limit is turned into a number of steps
+_PLAN_SHARE = 0.93  # of the time left goes to steps, the rest to evaluation and saving
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step gives: the mean loss to minimise, how many words it saw, the state it leaves."""
+
+    loss: Tensor
+    n_words: int
+    carry: Carry
+
+
+class Task(Protocol):
+    """What can be trained."""
+
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """All trained parameters by name."""
+        ...
+
+    def steps_per_epoch(self) -> int:
+        """Steps in a pass over the data."""
+        ...
+
+    def start_epoch(self, epoch: int) -> Carry:
+        """Put the data in the order of this epoch; give the state before its first step."""
+        ...
+
+    def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
+        """The loss of step ``index`` of the epoch that was started last."""
+        ...
+
+    def evaluate(self) -> dict[str, float]:
+        """Held-out figures, ``score`` among them (lower is better); empty if nothing is held out."""
+        ...
+
+
+@dataclass
+class Position:
+    """Where a run stands; saved in every checkpoint."""
+
+    step: int = 0
+    n_steps: int | None = None
+    seconds: float = 0.0
+    n_words: int = 0
+    lr_scale: float = 1.0
+    n_steps_back: int = 0
+    best_score: float | None = None
+    best_step: int = 0
+    n_evals_without_gain: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a run ended.
+
+    Attributes:
+        stopped: "done", "early" (no more gain), "time" (limit reached) or "interrupted".
+        position: where it stands.
+        weights: the best weights by held-out score, or the last ones.
+    """
+
+    stopped: Literal["done", "early", "time", "interrupted"]
+    position: Position
+    weights: dict[str, Tensor]
+
+
+def train(
+    task: Task,
+    config: TrainingConfig,
+    folder: Path,
+    *,
+    reporter: Reporter,
+    checkpoint_every: float = 60.0,
+    tensorboard: bool = False,
+) -> TrainingResult:
+    """Train ``task`` to the end, starting from the run in ``folder`` if there is one.
+
+    Args:
+        task: what is trained.
+        config: how.
+        folder: where checkpoints and metrics live; it exists.
+        reporter: who is told.
+        checkpoint_every: seconds between checkpoints.
+        tensorboard: write event files too.
+    """
+    tune_process()
+    return _Run(task, config, folder, reporter, checkpoint_every, tensorboard).go()
+
+
+class _Run:
+    def __init__(
+        self,
+        task: Task,
+        config: TrainingConfig,
+        folder: Path,
+        reporter: Reporter,
+        checkpoint_every: float,
+        tensorboard: bool,
+    ) -> None:
+        self.task, self.config, self.folder, self.reporter = task, config, folder, reporter
+        self.checkpoint_every = checkpoint_every
+        self.parameters = dict(task.parameters())
+        self.optimiser = Optimiser(self.parameters, kind=config.optimizer, weight_decay=config.weight_decay)
+        self.rng = torch.Generator().manual_seed(config.seed)
+        self.position = Position()
+        self.carry: Carry = {}
+        self.average = {name: p.detach().clone() for name, p in self.parameters.items()} if config.ema else {}
+        self.per_epoch = task.steps_per_epoch()
+        self.file, self.best_file = folder / "checkpoint.safetensors", folder / "best.safetensors"
+        if self.file.exists():
+            self.load()
+        self.log = MetricsLog(
+            folder / "metrics.jsonl",
+            upto=self.position.step,
+            tensorboard=_tensorboard_folder(folder) if tensorboard else None,
+        )
+        limit = config.epochs * self.per_epoch
+        limit = min(limit, config.max_steps) if config.max_steps else limit
+        self.limit = limit
+        if config.max_time is None:
+            self.position.n_steps = limit
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        tensors: dict[str, Tensor] = {f"weights.{name}": p for name, p in self.parameters.items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in self.average.items()}
+        tensors |= {f"optimiser.{name}": tensor for name, tensor in self.optimiser.tensors().items()}
+        tensors |= {f"carry.{name}": tensor for name, tensor in self.carry.items()}
+        tensors["rng"] = self.rng.get_state()
+        save_tensors(self.file, tensors, asdict(self.position))
+
+    def load(self) -> None:
+        tensors, meta = load_tensors(self.file)
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {
+                name.removeprefix(prefix): tensor
+                for name, tensor in tensors.items()
+                if name.startswith(prefix)
+            }
+
+        _copy_into(self.parameters, part("weights."))
+        self.average = part("average.") if self.config.ema else {}
+        self.optimiser.load_tensors(part("optimiser."))
+        self.carry = part("carry.")
+        self.rng.set_state(tensors["rng"])
+        self.position = Position(**meta)
+
+    # -- running ------------------------------------------------------------------------------
+
+    def go(self) -> TrainingResult:
+        place = self.position
+        if place.finished:
+            return self.result("done")
+        if place.step == 0 and not self.file.exists():
+            self.save()
+        elif place.step:
+            self.reporter.say(f"Going on from step {place.step:,}.")
+        if place.step % self.per_epoch:
+            self.task.start_epoch(place.step // self.per_epoch)
+        total = place.n_steps or self.limit
+        with _stop_signal() as stop, self.reporter.training(total, place.step) as advance:
+            stopped = self.loop(stop, advance)
+        if stopped != "interrupted":
+            self.position.finished = True
+        self.save()
+        return self.result(stopped)
+
+    def loop(
+        self, stop: threading.Event, advance: Advance
+    ) -> Literal["done", "early", "time", "interrupted"]:
+        saved, shown, since_shown = time.monotonic(), time.monotonic(), 0
+        begun, begun_step = time.monotonic(), self.position.step
+        log_every = max(1, self.per_epoch // 50)
+        while self.position.step < (self.position.n_steps or self.limit):
+            place = self.position
+            started = time.monotonic()
+            epoch, index = divmod(place.step, self.per_epoch)
+            if index == 0:
+                self.carry = self.task.start_epoch(epoch)
+            # While a time limit is not yet planned out, warm up as if every epoch would be run.
+            lr = learning_rate(place.step, place.n_steps or self.limit, self.config)
+            loss, norm, n_words = self.step(index, lr * place.lr_scale)
+            if not math.isfinite(loss + norm):
+                self.step_back(loss, norm)
+                continue
+            place.step += 1
+            place.n_words += n_words
+            place.seconds += time.monotonic() - started
+            since_shown += n_words
+            now = time.monotonic()
+            if now - shown > 0.3:
+                speed = since_shown / (now - shown)
+                advance(0, rate=f"{speed:,.0f} words/s", loss=f"{loss:.3f}")
+                shown, since_shown = now, 0
+            advance(1)
+            if place.step % log_every == 0:
+                figures = {"loss": loss, "lr": lr, "gradient_norm": norm, "n_words": place.n_words}
+                self.log.add("train", place.step, **figures, seconds=round(place.seconds, 3))
+                self.reporter.event("train", step=place.step, epoch=epoch, **figures)
+            if self.config.max_time is not None and place.n_steps is None:
+                if place.step - begun_step >= _PLAN_AFTER and now - begun > 2.0:
+                    self.plan((now - begun) / (place.step - begun_step), advance)
+            out_of_time = self.config.max_time is not None and place.seconds >= self.config.max_time
+            is_last = out_of_time or place.step >= (place.n_steps or self.limit)
+            if is_last or self.evaluation_due(index):
+                before = time.monotonic()
+                gained = self.evaluate(epoch, advance)
+                place.seconds += time.monotonic() - before
+                if self.config.patience and not gained and not is_last:
+                    if place.n_evals_without_gain >= self.config.patience:
+                        return "early"
+            if out_of_time:
+                return "time"
+            if stop.is_set():
+                return "interrupted"
+            if time.monotonic() - saved >= self.checkpoint_every:
+                self.save()
+                saved = time.monotonic()
+        return "done"
+
+    def step(self, index: int, lr: float) -> tuple[float, float, int]:
+        """One update. Weights and carried state change only if loss and gradient are finite."""
+        self.optimiser.zero_grad()
+        result = self.task.step(index, self.carry, self.rng)
+        loss = float(result.loss.detach())
+        if not math.isfinite(loss):
+            return loss, 0.0, 0
+        result.loss.backward()
+        norm = self.optimiser.clip(self.config.clip_norm)
+        if math.isfinite(norm):
+            self.optimiser.step(lr)
+            self.carry = result.carry
+            if self.average:
+                # Short runs average over what they have: the decay grows with the steps.
+                decay = min(self.config.ema, (1 + self.position.step) / (10 + self.position.step))
+                torch._foreach_lerp_(
+                    list(self.average.values()),
+                    [p.detach() for p in self.parameters.values()],
+                    1 - decay,
+                )
+        return loss, norm, result.n_words
+
+    def plan(self, seconds_per_step: float, advance: Advance) -> None:
+        """Turn a time limit into a number of steps, so that the schedule can end in time."""
+        assert self.config.max_time is not None
+        left = max(0.0, self.config.max_time - self.position.seconds) * _PLAN_SHARE
+        self.position.n_steps = min(self.limit, self.position.step + int(left / seconds_per_step))
+        self.position.n_steps = max(self.position.n_steps, self.position.step + 1)
+        self.save()
+        advance(0, total=self.position.n_steps)
+
+    def step_back(self, loss: float, norm: float) -> None:
+        """Return to the last checkpoint with half the learning rate, a few times at most."""
+        at, n_back, scale = self.position.step, self.position.n_steps_back + 1, self.position.lr_scale
+        what = f"loss {loss}" if not math.isfinite(loss) else f"gradient norm {norm}"
+        if n_back > _MAX_STEPS_BACK:
+            raise RunError(
+                f"Training broke down at step {at + 1} ({what}), the sixth time in this run.",
+                remedy="Lower --lr or --clip-norm and start again in a new folder.",
+            )
+        self.load()
+        self.position.n_steps_back, self.position.lr_scale = n_back, scale / 2
+        if self.position.step % self.per_epoch:
+            self.task.start_epoch(self.position.step // self.per_epoch)
+        self.save()
+        self.reporter.say(
+            f"[yellow]Step {at + 1} broke down ({what}): back to step {self.position.step}, "
+            f"learning rate halved.[/]"
+        )
+        self.log.add("step_back", at + 1, back_to=self.position.step, lr_scale=self.position.lr_scale)
+
+    # -- evaluating ---------------------------------------------------------------------------
+
+    def evaluation_due(self, index: int) -> bool:
+        often = min(self.config.evals_per_epoch, self.per_epoch)
+        return (index + 1) * often // self.per_epoch > index * often // self.per_epoch
+
+    def evaluate(self, epoch: int, advance: Advance) -> bool:
+        """Held-out figures of the (averaged) weights; keeps them if they are the best so far."""
+        place = self.position
+        with self.averaged():
+            figures = self.task.evaluate()
+            if not figures:
+                return True
+            gained = place.best_score is None or figures["score"] < place.best_score
+            if gained:
+                place.best_score, place.best_step = figures["score"], place.step
+                place.n_evals_without_gain = 0
+                save_tensors(self.best_file, self.parameters, {"step": place.step})
+            else:
+                place.n_evals_without_gain += 1
+        shown = {name: value for name, value in figures.items() if name != "score"}
+        place.history.append({"step": place.step, "epoch": epoch + 1, **shown})
+        self.log.add("valid", place.step, epoch=epoch + 1, **shown)
+        self.reporter.event("valid", step=place.step, epoch=epoch + 1, **shown)
+        text = "  ".join(f"{name.replace('_', ' ')} {value:,.2f}" for name, value in shown.items())
+        self.reporter.say(f"[dim]step {place.step:>7,}  epoch {epoch + 1:>3}[/]  held out: {text}")
+        first = next(iter(shown.items()), ("", 0.0))
+        advance(0, held_out=f"held-out {first[0]} {first[1]:,.1f}")
+        return gained
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The moving average in the parameters' place, for a while."""
+        if not self.average:
+            yield
+            return
+        kept = {name: p.detach().clone() for name, p in self.parameters.items()}
+        _copy_into(self.parameters, self.average)
+        try:
+            yield
+        finally:
+            _copy_into(self.parameters, kept)
+
+    def result(self, stopped: Literal["done", "early", "time", "interrupted"]) -> TrainingResult:
+        if self.position.best_score is not None and self.best_file.exists():
+            weights, _ = load_tensors(self.best_file)
+        else:
+            source = self.average or self.parameters
+            weights = {name: tensor.detach().clone() for name, tensor in source.items()}
+        return TrainingResult(stopped, self.position, weights)
+
+
+@torch.no_grad()
+def _copy_into(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    for name, parameter in parameters.items():
+        parameter.copy_(values[name])
+
+
+def _tensorboard_folder(folder: Path) -> Path:
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("tensorboard", "tensorboard", "Writing TensorBoard files") from error
+    return folder / "tensorboard"
+
+
+@contextlib.contextmanager
+def _stop_signal() -> Iterator[threading.Event]:
+    """An event set by the first Ctrl-C or SIGTERM; a second one ends the program at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    kept = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

@@ -1,0 +1,129 @@
+"""Adam for everything, with row-wise updates for large tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Optimiser"]
+
+_BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8
+
+
+class Optimiser:
+    """Adam or AdamW, as the library has it, for dense gradients; the same rule applied to the
+    touched rows alone for sparse gradients, so that a step's cost does not grow with a table.
+
+    Args:
+        parameters: all parameters by name.
+        kind: "adam" (L2 in the gradient) or "adamw" (decay apart from it).
+        weight_decay: on matrices only, never on biases or on row-wise tables.
+    """
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], *, kind: str, weight_decay: float) -> None:
+        self.parameters = dict(parameters)
+        self._kind, self._weight_decay = kind, weight_decay
+        self._dense: torch.optim.Optimizer | None = None
+        self._rows: dict[str, tuple[Tensor, Tensor]] = {}
+        self._n_steps = 0
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def clip(self, limit: float) -> float:
+        """Scale all gradients so that their joint norm is at most ``limit`` (0: leave them).
+
+        Returns:
+            The norm before scaling; not finite if any gradient is not.
+        """
+        values = []
+        for parameter in self.parameters.values():
+            if parameter.grad is None:
+                continue
+            if parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.coalesce()
+                values.append(parameter.grad._values())
+            else:
+                values.append(parameter.grad)
+        if not values:
+            return 0.0
+        norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(values))))
+        if 0 < limit < norm:
+            torch._foreach_mul_(values, limit / norm)
+        return norm
+
+    def step(self, lr: float) -> None:
+        """One update with learning rate ``lr``."""
+        self._n_steps += 1
+        rows = {
+            name: parameter
+            for name, parameter in self.parameters.items()
+            if parameter.grad is not None and parameter.grad.is_sparse
+        }
+        gradients = {name: parameter.grad for name, parameter in rows.items()}
+        for name, parameter in rows.items():
+            self._step_rows(name, parameter, lr)
+            parameter.grad = None
+        dense = self._dense or self._make_dense()
+        for group in dense.param_groups:
+            group["lr"] = lr
+        dense.step()
+        for name, parameter in rows.items():
+            parameter.grad = gradients[name]
+
+    def _make_dense(self) -> torch.optim.Optimizer:
+        class_ = torch.optim.AdamW if self._kind == "adamw" else torch.optim.Adam
+        matrices = [p for p in self.parameters.values() if p.ndim > 1]
+        others = [p for p in self.parameters.values() if p.ndim <= 1]
+        groups = [
+            {"params": matrices, "weight_decay": self._weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
+        self._dense = class_(groups, betas=(_BETA1, _BETA2), eps=_EPS, fused=True)
+        return self._dense
+
+    @torch.no_grad()
+    def _step_rows(self, name: str, parameter: nn.Parameter, lr: float) -> None:
+        gradient = parameter.grad
+        assert gradient is not None
+        gradient = gradient.coalesce()
+        rows, values = gradient._indices()[0], gradient._values()  # (rows), (rows, dim)
+        if name not in self._rows:
+            self._rows[name] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        mean, square = self._rows[name]
+        row_mean = mean.index_select(0, rows).lerp_(values, 1 - _BETA1)
+        row_square = square.index_select(0, rows).mul_(_BETA2).addcmul_(values, values, value=1 - _BETA2)
+        mean.index_copy_(0, rows, row_mean)
+        square.index_copy_(0, rows, row_square)
+        scale = (1 - _BETA2**self._n_steps) ** 0.5
+        change = row_mean.div_(row_square.sqrt_().div_(scale).add_(_EPS))
+        parameter.index_add_(0, rows, change, alpha=-lr / (1 - _BETA1**self._n_steps))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All state by name, for a checkpoint."""
+        state = {"n_steps": torch.tensor(self._n_steps)}
+        for name, (mean, square) in self._rows.items():
+            state[f"rows.{name}.mean"], state[f"rows.{name}.square"] = mean, square
+        if self._dense is not None:
+            for name, parameter in self.parameters.items():
+                for key, value in self._dense.state.get(parameter, {}).items():
+                    state[f"dense.{name}.{key}"] = value
+        return state
+
+    def load_tensors(self, state: Mapping[str, Tensor]) -> None:
+        """The inverse of ``tensors``."""
+        self._n_steps = int(state["n_steps"])
+        self._rows = {
+            name: (state[f"rows.{name}.mean"].clone(), state[f"rows.{name}.square"].clone())
+            for name in self.parameters
+            if f"rows.{name}.mean" in state
+        }
+        dense = self._make_dense()
+        for name, parameter in self.parameters.items():
+            keys = ("step", "exp_avg", "exp_avg_sq")
+            if f"dense.{name}.step" in state:
+                dense.state[parameter] = {key: state[f"dense.{name}.{key}"].clone() for key in keys}
