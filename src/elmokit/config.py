@@ -100,7 +100,8 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
             remedy="Write it as 1:32,2:32,3:64 or, in TOML, [[1, 32], [2, 32], [3, 64]].",
         )
     if isinstance(hint, type) and issubclass(hint, Config):
-        return hint.from_dict(value) if isinstance(value, Mapping) else value
+        if isinstance(value, Mapping):
+            return hint.from_dict(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
@@ -249,7 +250,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "filters": ((1, 16), (2, 32), (3, 48), (4, 64)),
             "objective": "full",
         },
-        "training": {"n_lanes": 16, "n_steps": 20, "epochs": 20, "lr": 4e-3},
+        "training": {"n_lanes": 16, "n_steps": 20, "lr": 4e-3},
     },
     "small": {},
     "medium": {
@@ -316,6 +317,12 @@ def read_toml(path: Path) -> dict[str, dict[str, Any]]:
             )
         if not isinstance(section, dict):
             raise ConfigError(f"{name} in {path} must be a section: [{name}].")
+        fields = [field.name for field in dataclasses.fields(get_type_hints(PretrainConfig)[name])]
+        for key in section:
+            if key not in fields:
+                raise ConfigError(
+                    f"{path}: there is no setting {key!r} in [{name}].", remedy=nearest(key, fields)
+                )
     return values
 
 

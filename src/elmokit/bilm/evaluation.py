@@ -16,6 +16,7 @@ from elmokit.bilm.model import Bilm
 from elmokit.text.batching import Lanes, LaneWindow, bucket_batches
 from elmokit.text.corpus import Documents
 from elmokit.text.tokenising import BOS, EOS, UNK
+from elmokit.text.vocabulary import Rows
 
 __all__ = ["Perplexity", "StreamBatch", "perplexity", "stream_batch"]
 
@@ -44,7 +45,7 @@ class StreamBatch:
     backward_targets: Tensor
 
 
-def stream_batch(window: LaneWindow, features: npt.NDArray[np.int32], n_words: int) -> StreamBatch:
+def stream_batch(window: LaneWindow, features: Rows, n_words: int) -> StreamBatch:
     """Make the tensors of a window. Words past the first ``n_words`` are predicted as ``<unk>``."""
     both = np.stack([window.forward_inputs, window.backward_inputs])
     distinct, index = np.unique(both, return_inverse=True)
@@ -95,7 +96,7 @@ class Perplexity:
 def perplexity(
     model: Bilm,
     documents: Documents,
-    features: npt.NDArray[np.int32],
+    features: Rows,
     *,
     state: Literal["carried", "zero"] = "carried",
     progress: Callable[[int], None] = lambda amount: None,
@@ -122,9 +123,7 @@ def perplexity(
 Losses = tuple[float, int, float, int]
 
 
-def _carried(
-    model: Bilm, documents: Documents, features: npt.NDArray[np.int32], progress: Callable[[int], None]
-) -> Losses:
+def _carried(model: Bilm, documents: Documents, features: Rows, progress: Callable[[int], None]) -> Losses:
     lanes = Lanes(documents, min(_EVAL_LANES, max(1, documents.n_tokens // _EVAL_STEPS)), _EVAL_STEPS)
     carried = model.zero_state(lanes.n_lanes)
     forward = backward = 0.0
@@ -145,9 +144,7 @@ def _carried(
     return forward, n_forward, backward, n_backward
 
 
-def _zero(
-    model: Bilm, documents: Documents, features: npt.NDArray[np.int32], progress: Callable[[int], None]
-) -> Losses:
+def _zero(model: Bilm, documents: Documents, features: Rows, progress: Callable[[int], None]) -> Losses:
     forward = backward = 0.0
     n_forward = n_backward = 0
     lengths = documents.lengths

@@ -25,6 +25,7 @@ from elmokit.training.checkpoint import load_tensors, save_tensors, write_text
 __all__ = ["FORMAT", "FORMAT_VERSION", "BilmFolder", "is_model_folder", "load_bilm", "save_bilm"]
 
 FORMAT, FORMAT_VERSION = "elmokit", 1
+_FRESH = "The files are damaged or do not belong together; take a fresh copy of the folder."
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def load_bilm(folder: str | Path) -> BilmFolder:
         n_words, n_pieces = int(record["n_words"]), int(record["n_pieces"])
         training = dict(record["training"])
     except (KeyError, TypeError, ValueError, ConfigError) as error:
-        raise ModelError(f"{folder / 'config.json'} is damaged: {error}") from error
+        raise ModelError(f"{folder / 'config.json'} is damaged: {error}", remedy=_FRESH) from error
     vocabulary = Vocabulary.load(folder / "vocab.txt")
     if len(vocabulary) != n_words:
         raise ModelError(
@@ -120,6 +121,12 @@ def load_bilm(folder: str | Path) -> BilmFolder:
             remedy="The files do not belong together; take a fresh copy of the folder.",
         )
     tokenizer = load_tokenizer(folder / "tokenizer.json")
+    if n_pieces and tokenizer.get_vocab_size() != n_pieces:
+        raise ModelError(
+            f"{folder / 'tokenizer.json'} has {tokenizer.get_vocab_size()} pieces, "
+            f"config.json says {n_pieces}.",
+            remedy=_FRESH,
+        )
     tensors, _ = load_tensors(folder / "model.safetensors")
     with torch.device("meta"):
         model = Bilm(config, n_words, n_pieces)
@@ -145,7 +152,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelError(f"{file} cannot be read: {error}.") from error
+        raise ModelError(f"{file} cannot be read: {error}.", remedy=_FRESH) from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ModelError(
             f"{file} was not written by elmokit.",
@@ -158,21 +165,25 @@ def _read_record(folder: Path) -> dict[str, Any]:
             remedy="Install a newer elmokit.",
         )
     if record.get("kind") != "bilm":
-        raise ModelError(f"{folder} holds a {record.get('kind')!r}, not a language model (bilm).")
+        raise ModelError(
+            f"{folder} holds a {record.get('kind')!r}, not a language model (bilm).",
+            remedy="Give a folder that elmokit pretrain has made.",
+        )
     return record
 
 
 def _check(file: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
     for name in expected:
         if name not in found:
-            raise ModelError(f"{file} lacks the tensor {name}.")
+            raise ModelError(f"{file} lacks the tensor {name}.", remedy=_FRESH)
     for name, tensor in found.items():
         if name not in expected:
-            raise ModelError(f"{file} has a tensor {name} that the model does not know.")
+            raise ModelError(f"{file} has a tensor {name} that the model does not know.", remedy=_FRESH)
         if tensor.shape != expected[name].shape:
             raise ModelError(
                 f"{file}: {name} has shape {tuple(tensor.shape)}, "
-                f"config.json asks for {tuple(expected[name].shape)}."
+                f"config.json asks for {tuple(expected[name].shape)}.",
+                remedy=_FRESH,
             )
 
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import nn
 
 import elmokit
@@ -26,7 +25,7 @@ from elmokit.text.batching import Lanes
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.readers import TextSource
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenising import EOS, TextPipeline
+from elmokit.text.tokenising import EOS, TextPipeline, load_tokenizer, without_surrogates
 from elmokit.text.vocabulary import learn_bpe, learn_morphemes
 from elmokit.training.checkpoint import write_text
 from elmokit.training.loop import Carry, StepResult, TrainingResult, train
@@ -35,6 +34,7 @@ from elmokit.training.progress import Reporter
 __all__ = ["LanguageModelling", "PretrainResult", "pretrain"]
 
 _RUN = "run"
+_HELD_OUT_WORDS = 100_000
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,9 @@ class LanguageModelling:
     def __init__(self, model: Bilm, corpus: Corpus, saved: BilmFolder, config: TrainingConfig) -> None:
         self.model, self.corpus, self.config = model, corpus, config
         self.features = saved.features.rows(corpus.words)
+        # A given validation text is measured whole; of a held-out share, enough for a steady figure.
+        given = bool(corpus.manifest["marks"]["valid"])
+        self.valid = corpus.valid if given else corpus.valid.upto(_HELD_OUT_WORDS)
         n_tokens = corpus.train.n_tokens
         self.n_lanes = max(1, min(config.n_lanes, n_tokens // max(2, config.n_steps)))
         self._lanes = self._order(0)
@@ -107,9 +110,9 @@ class LanguageModelling:
 
     def evaluate(self) -> dict[str, float]:
         """Exact perplexity of the held-out text."""
-        if self.corpus.valid.n_tokens == 0:
+        if self.valid.n_tokens == 0:
             return {}
-        found = perplexity(self.model, self.corpus.valid, self.features)
+        found = perplexity(self.model, self.valid, self.features)
         return {
             "score": found.perplexity,
             "perplexity": found.perplexity,
@@ -156,8 +159,8 @@ def pretrain(
     if base is not None:
         config = _continued(config, base)
     run = _open_run(out)
-    train_text = TextSource(texts, read)
-    valid_text = TextSource(valid, read) if valid else None
+    train_text = TextSource(texts, read, outside=out)
+    valid_text = TextSource(valid, read, outside=out) if valid else None
     corpus = _corpus(run, corpus_folder, config, base, train_text, valid_text, reporter)
     _check_unchanged(run, _settings(config, corpus, base))
     _describe(corpus, reporter)
@@ -205,7 +208,7 @@ def _open_run(out: Path) -> Path:
     run = out / _RUN
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
-    if out.is_dir() and any(out.iterdir()) and not (run.is_dir() or is_model_folder(out)):
+    if out.is_dir() and not (_is_run(out) or is_model_folder(out)):
         raise RunError(
             f"{out} exists and is not an elmokit folder; nothing in it was touched.",
             remedy="Choose another --out, or empty the folder yourself.",
@@ -226,6 +229,17 @@ def _open_run(out: Path) -> Path:
             remedy="Make the folder writable or choose another --out.",
         ) from error
     return run
+
+
+def _is_run(out: Path) -> bool:
+    """Whether ``out`` is empty, or holds a run however early it was cut off."""
+    run = out / _RUN
+    if (run / "settings.json").is_file():
+        return True
+    begun = {"corpus", "corpus.building", ".probe"}
+    return {file.name for file in out.iterdir()} <= {_RUN} and (
+        not run.is_dir() or {file.name for file in run.iterdir()} <= begun
+    )
 
 
 def _continued(config: PretrainConfig, base: BilmFolder) -> PretrainConfig:
@@ -298,7 +312,12 @@ def _check_unchanged(run: Path, settings: dict[str, Any]) -> None:
     if not file.exists():
         write_text(file, json.dumps(settings, indent=2) + "\n")
         return
-    before = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        before = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(
+            f"{file} cannot be read: {error}.", remedy="Choose another --out to start anew."
+        ) from error
     changes = [
         f"{name} was {before.get(section, {}).get(name)!r}, is {value!r}"
         for section, values in settings.items()
@@ -327,7 +346,7 @@ def _build(
     vocabulary = corpus.vocabulary
     tokenizer_file = run / "tokenizer.json"
     if tokenizer_file.exists():  # pieces are learnt once a run
-        tokenizer = Tokenizer.from_file(str(tokenizer_file))
+        tokenizer = load_tokenizer(tokenizer_file)
     else:
         if config.model.input == "subword":
             with reporter.counting("Learning pieces"):
@@ -370,7 +389,7 @@ def _provenance(
     return {
         "settings": config.training.to_dict(),
         "corpus": {
-            "files": [path.name for path in source.files][:20] or ["standard input"],
+            "files": [without_surrogates(path.name) for path in source.files][:20] or ["standard input"],
             "n_words": corpus.manifest["n_words"],
             "n_documents": corpus.manifest["n_documents"]["train"],
             "unknown_share": corpus.manifest["unknown_share"],
@@ -383,7 +402,7 @@ def _provenance(
         "n_words": place.n_words,
         "seconds": round(place.seconds, 1),
         "date": datetime.date.today().isoformat(),
-        "command": command,
+        "command": without_surrogates(command),
         "versions": {
             "elmokit": elmokit.__version__,
             "torch": torch.__version__,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from elmokit.cli.options import duration, with_settings
 from elmokit.config import (
@@ -103,7 +104,8 @@ def command(
         layers.append({"text": PIPELINES[pipeline].to_dict()})
     resolved = resolve(preset, *layers, settings)
     every = duration(checkpoint_every)
-    shape = sorted(settings["model"]) + sorted(settings["text"])
+    given = [*layers, settings]
+    shape = sorted({name for layer in given for part in ("model", "text") for name in layer.get(part, {})})
     if start_from is not None and shape:
         raise ConfigError(
             f"--start-from keeps the model's shape and cleaning, so {', '.join(shape)} cannot be set.",
@@ -149,9 +151,14 @@ def command(
             f"exact, over all words)."
         )
     if result.stopped == "interrupted":
-        reporter.say(f"Saved. Run the same command to go on; the model so far is in [bold]{out}[/].")
+        reporter.say(
+            f"Saved. Run the same command to go on; the model so far is in [bold]{escape(str(out))}[/]."
+        )
         raise typer.Exit(130)
-    reporter.say(f"The model is in [bold]{out}[/]. Look at it with: elmokit inspect {shlex.quote(str(out))}")
+    reporter.say(
+        f"The model is in [bold]{escape(str(out))}[/]. "
+        f"Look at it with: elmokit inspect {escape(shlex.quote(str(out)))}"
+    )
 
 
 _ENDINGS = {

@@ -31,6 +31,9 @@ _CONTRACTIONS = (
     (r"\b[wW]on't\b", "will not"),
     (r"\b[cC]an't\b", "can not"),
     (r"\b[sS]han't\b", "shall not"),
+    (r"\bWON'T\b", "WILL NOT"),
+    (r"\bCAN'T\b", "CAN NOT"),
+    (r"\bSHAN'T\b", "SHALL NOT"),
     (r"\b[aA]in't\b", "is not"),
     (r"n't\b(?<=\p{L}n't)", " not"),
     (r"N'T\b(?<=\p{L}N'T)", " NOT"),
@@ -60,7 +63,7 @@ def _mending() -> list[normalizers.Normalizer]:
     replace = normalizers.Replace
     spellings: dict[str, list[str]] = {}
     for number, text in _NUMBERED.items():
-        spellings.setdefault(text, []).append(rf"#(?:0*{number}|[xX]0*{number:x});")
+        spellings.setdefault(text, []).append(rf"#(?:0*{number}|[xX]0*(?:{number:x}|{number:X}));")
     for name, text in _ENTITIES.items():
         spellings.setdefault(text, []).append(rf"{name};")
     return [
@@ -74,7 +77,7 @@ def _mending() -> list[normalizers.Normalizer]:
         *(replace(Regex(f"&(?:{'|'.join(names)})"), text) for text, names in spellings.items()),
         replace("&lt;", "<"),
         replace("&gt;", ">"),
-        replace(Regex(r"</?[a-zA-Z][^<>\n]{0,200}>"), " "),
+        replace(Regex(r"</?(?!(?:url|unk)>)[a-zA-Z][^<>\n]{0,200}>"), " "),
         replace("\\", " "),
     ]
 

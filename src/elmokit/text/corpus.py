@@ -13,7 +13,7 @@ import json
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.config import TextConfig, VocabularyConfig
-from elmokit.errors import DataError
+from elmokit.errors import DataError, RunError
 from elmokit.text.readers import TextSource
 from elmokit.text.sentences import sentences
 from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK, TextPipeline, encode
@@ -32,6 +32,10 @@ __all__ = ["Corpus", "CorpusSettings", "Documents", "load_corpus", "prepare_corp
 _VERSION = 1
 _BATCH_CHARS = 1 << 21
 _MAX_TYPES = 2_000_000
+_FILES = {
+    "manifest.json", "words.txt", "counts.npy",
+    "train.ids", "train.offsets.npy", "valid.ids", "valid.offsets.npy",
+}  # fmt: skip
 Counter = Callable[[str, int], None]
 """Called with the phase ("counting" or "encoding") and the number of characters just done."""
 
@@ -50,6 +54,11 @@ class Documents:
     def n_tokens(self) -> int:
         """All ids, ``<s>`` and ``</s>`` included."""
         return int(self.offsets[-1])
+
+    def upto(self, n_tokens: int) -> Documents:
+        """The first documents, about ``n_tokens`` ids in all."""
+        last = int(np.searchsorted(self.offsets, n_tokens))
+        return Documents(self.ids, self.offsets[: last + 1])
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -117,7 +126,7 @@ def load_corpus(folder: Path) -> Corpus:
             return Documents(np.empty(0, dtype=manifest["dtype"]), offsets)
         return Documents(np.memmap(folder / f"{name}.ids", manifest["dtype"], mode="r"), offsets)
 
-    return Corpus(
+    corpus = Corpus(
         words=(folder / "words.txt").read_bytes().decode("utf-8").split("\n")[:-1],
         counts=np.load(folder / "counts.npy"),
         n_vocabulary=manifest["n_vocabulary"],
@@ -125,6 +134,11 @@ def load_corpus(folder: Path) -> Corpus:
         valid=part("valid"),
         manifest=manifest,
     )
+    if len(corpus.words) != len(corpus.counts) or any(
+        len(documents.ids) != documents.n_tokens for documents in (corpus.train, corpus.valid)
+    ):
+        raise ValueError("the files do not belong together")
+    return corpus
 
 
 def prepare_corpus(
@@ -147,8 +161,14 @@ def prepare_corpus(
             manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
             if all(manifest.get(key) == value for key, value in wanted.items()):
                 return load_corpus(folder)
-        except (OSError, ValueError, KeyError):
+        except (OSError, EOFError, ValueError, KeyError):
             pass  # damaged: prepared again
+    folder = folder.absolute()
+    if folder.exists() and not (folder.is_dir() and {file.name for file in folder.iterdir()} <= _FILES):
+        raise RunError(
+            f"{folder} exists and is not a prepared corpus; nothing in it was touched.",
+            remedy="Choose another folder for the prepared text.",
+        )
     building = folder.with_name(folder.name + ".building")
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
@@ -213,7 +233,7 @@ def _build(
     for batch in _batches(parts("encoding")):
         encoded = encode(tokenizer, [text for _, text in batch])
         for (name, text), ids in zip(batch, encoded, strict=True):
-            digest.update(f"{name}\0{text}\0".encode("utf-8", "replace"))
+            digest.update(f"{name if valid else ''}\0{text}\0".encode("utf-8", "replace"))
             if len(ids):
                 writers[name].add(ids)
             else:
@@ -226,9 +246,12 @@ def _build(
 
     # 3. How much of it can be predicted?
     n_words = int(counts.sum())
+    if n_words == 0 and writers["valid"].n_documents and not valid:  # its hash holds all of it out
+        _build(folder, replace(settings, held_out=0.0), train, valid, wanted, progress)
+        return
     if n_words == 0:
         raise DataError(
-            "There is no word in the text given: it is empty, blank, or cleaned away.",
+            f"There is no word in the text given ({train.name}): it is empty, blank, or cleaned away.",
             remedy="Check the file and the column, and the cleaning switches.",
         )
     n_vocabulary = len(settings.fixed) or _n_predicted(counts, limits)
@@ -253,7 +276,7 @@ def _build(
         "n_empty": n_empty,
         "unknown_share": n_unknown / n_words,
     }
-    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(manifest, indent=2) + "\n"  # ASCII: file names need not be valid Unicode
     (folder / "manifest.json").write_text(text, encoding="utf-8")
 
 

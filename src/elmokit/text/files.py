@@ -35,18 +35,37 @@ def format_of(path: Path) -> Format:
     return FORMATS.get(suffixes[-1], "txt") if suffixes else "txt"
 
 
-def find_files(sources: Sequence[str | Path]) -> list[Path]:
-    """The files meant by names, folders and glob patterns, each once, in a stable order."""
+def _is_text(path: Path) -> bool:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in _PACKED:
+        suffixes.pop()
+    return bool(suffixes) and suffixes[-1] in FORMATS
+
+
+def find_files(sources: Sequence[str | Path], outside: Path | None = None) -> list[Path]:
+    """The files meant by names, folders and glob patterns, each once, in a stable order.
+
+    Of folders and patterns, files below ``outside`` (where a run writes) are left out.
+    """
+
+    def own(file: Path) -> bool:
+        return outside is not None and outside.resolve() in file.resolve().parents
+
     found: dict[Path, None] = {}
     for source in sources:
         path = Path(source)
-        if path.is_dir():
+        try:
+            exists, is_dir = path.exists(), path.is_dir()
+        except OSError:  # a name too long for a file, for one
+            exists = is_dir = False
+        if is_dir:
             inside = [
                 file
                 for file in sorted(path.rglob("*"))
                 if file.is_file()
                 and not any(part.startswith(".") for part in file.relative_to(path).parts)
-                and (set(map(str.lower, file.suffixes)) & set(FORMATS))
+                and _is_text(file)
+                and not own(file)
             ]
             if not inside:
                 raise DataError(
@@ -54,7 +73,7 @@ def find_files(sources: Sequence[str | Path]) -> list[Path]:
                     remedy=f"Files are known by their ending: {', '.join(FORMATS)} (also .gz, .zst).",
                 )
             found.update(dict.fromkeys(inside))
-        elif path.exists():
+        elif exists:
             if path.suffix.lower() in _UNREADABLE:
                 raise DataError(
                     f"{path}: files ending in {path.suffix} are not read.",
@@ -63,7 +82,7 @@ def find_files(sources: Sequence[str | Path]) -> list[Path]:
             found[path] = None
         else:
             matches = sorted(glob.glob(str(source), recursive=True))
-            files = [Path(match) for match in matches if Path(match).is_file()]
+            files = [Path(match) for match in matches if Path(match).is_file() and not own(Path(match))]
             if not files:
                 siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
                 hint = nearest(path.name, siblings) if 0 < len(siblings) < 200 else ""
@@ -108,15 +127,17 @@ def _binary(text: str) -> bool:
 
 
 def decoded_lines(
-    stream: IO[bytes], name: str, *, encoding: str = "utf-8", errors: str = "strict"
+    stream: IO[bytes], name: str, *, encoding: str = "utf-8", errors: str = "strict", whole: bool = False
 ) -> Iterator[str]:
     """Lines without their ends (``\\n``, ``\\r\\n`` or ``\\r``), decoded strictly unless told.
 
-    Memory does not grow with the stream: a line over a megabyte comes in parts cut at spaces.
+    Memory does not grow with the stream: a line over a megabyte comes in parts cut at spaces,
+    unless lines must be ``whole`` (records).
     """
     try:
+        "a".encode(encoding)  # a LookupError for rot13, hex and the like
         decoder = codecs.getincrementaldecoder(encoding)(errors)
-    except LookupError as error:
+    except (LookupError, UnicodeError) as error:
         raise DataError(
             f"There is no encoding {encoding!r}.", remedy="Common ones: utf-8, latin-1, cp1252, utf-16."
         ) from error
@@ -126,6 +147,11 @@ def decoded_lines(
             text = decoder.decode(chunk)
         except UnicodeDecodeError as error:
             raise _undecodable(error, name, encoding, line, n_bytes, len(chunk), first) from error
+        except UnicodeError as error:
+            raise DataError(
+                f"{name} is not {encoding} text: {error}.",
+                remedy="Say the file's encoding (--encoding utf-8, ...).",
+            ) from error
         n_bytes += len(chunk)
         if first:
             if _binary(text):
@@ -140,7 +166,7 @@ def decoded_lines(
         pending = lines.pop() + held
         line += len(lines)
         yield from lines
-        while len(pending) > _LONGEST_LINE:
+        while len(pending) > _LONGEST_LINE and not whole:
             cut = pending.rfind(" ", 0, _LONGEST_LINE)
             cut = cut if cut > 0 else _LONGEST_LINE
             yield pending[:cut]

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from elmokit.errors import DataError, nearest
 from elmokit.text.files import decoded_lines, find_files, format_of, open_bytes
 from elmokit.text.settings import ReadConfig
+from elmokit.text.tokenising import without_surrogates
 
 __all__ = ["TextSource"]
 
@@ -33,7 +34,13 @@ class TextSource:
         config: how to read them.
     """
 
-    def __init__(self, sources: Sequence[str | Path], config: ReadConfig | None = None) -> None:
+    def __init__(
+        self,
+        sources: str | Path | Sequence[str | Path],
+        config: ReadConfig | None = None,
+        outside: Path | None = None,
+    ) -> None:
+        sources = [sources] if isinstance(sources, str | Path) else sources
         self.config = config or ReadConfig()
         self._stdin: IO[bytes] | None = None
         if any(str(source) == "-" for source in sources):
@@ -43,7 +50,7 @@ class TextSource:
             shutil.copyfileobj(sys.stdin.buffer, self._stdin)
             self.files: list[Path] = []
         else:
-            self.files = find_files(sources)
+            self.files = find_files(sources, outside)
             if not self.files:
                 raise DataError(
                     "No text was given.", remedy="Name a file, a folder, or - for standard input."
@@ -55,6 +62,14 @@ class TextSource:
             yield from self._blocks(self._stdin, "standard input")
         for path in self.files:
             yield from self._texts(path)
+
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+        if self._stdin is not None:
+            return "standard input"
+        more = f" and {len(self.files) - 1} more files" if len(self.files) > 1 else ""
+        return f"{self.files[0]}{more}"
 
     def marks(self) -> list[list[Any]]:
         """Name, size and time of each file: cheap to compare, and enough to see a change."""
@@ -86,8 +101,9 @@ class TextSource:
             else:
                 yield from self._table(stream, path, "\t" if kind == "tsv" else ",")
 
-    def _lines(self, stream: IO[bytes], name: str) -> Iterator[str]:
-        return decoded_lines(stream, name, encoding=self.config.encoding, errors=self.config.errors)
+    def _lines(self, stream: IO[bytes], name: str, whole: bool = False) -> Iterator[str]:
+        config = self.config
+        return decoded_lines(stream, name, encoding=config.encoding, errors=config.errors, whole=whole)
 
     def _blocks(self, stream: IO[bytes], name: str) -> Iterator[str]:
         if self.config.blocks == "lines":
@@ -105,7 +121,7 @@ class TextSource:
 
     def _table(self, stream: IO[bytes], path: Path, delimiter: str) -> Iterator[str]:
         csv.field_size_limit(_LARGEST_FIELD)
-        lines = (line + "\n" for line in self._lines(stream, str(path)))
+        lines = (line + "\n" for line in self._lines(stream, str(path), whole=True))
         # Tab-separated files have no quoting: a quote in them is a character like any other.
         rows = (
             csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
@@ -151,7 +167,10 @@ class TextSource:
             numbers = [int(name) for name in wanted]
             for number in numbers:
                 if not 1 <= number <= len(names):
-                    raise DataError(f"{path} has {len(names)} columns, so there is no column {number}.")
+                    raise DataError(
+                        f"{path} has {len(names)} columns, so there is no column {number}.",
+                        remedy=f"Number the columns from 1 to {len(names)}.",
+                    )
             return [number - 1 for number in numbers], False
         if self.config.header == "no":
             raise DataError(
@@ -168,17 +187,23 @@ class TextSource:
 
     def _jsonl(self, stream: IO[bytes], path: Path) -> Iterator[str]:
         wanted = self.config.columns or ["text"]
-        for number, line in enumerate(self._lines(stream, str(path)), start=1):
+        for number, line in enumerate(self._lines(stream, str(path), whole=True), start=1):
             if not line.strip():
                 continue
             try:
                 record = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
-                raise DataError(f"{path}, line {number}: not valid JSON ({error}).") from error
+            except (ValueError, RecursionError) as error:
+                raise DataError(
+                    f"{path}, line {number}: not valid JSON ({error}).",
+                    remedy="Mend the line: each must be one whole JSON object.",
+                ) from error
             if isinstance(record, str) and not self.config.columns:
                 record = {"text": record}
             if not isinstance(record, dict):
-                raise DataError(f"{path}, line {number}: not a JSON object.")
+                raise DataError(
+                    f"{path}, line {number}: not a JSON object.",
+                    remedy='Each line must look like {"text": "..."}.',
+                )
             parts = []
             for name in wanted:
                 if name not in record:
@@ -187,7 +212,7 @@ class TextSource:
                         remedy=nearest(name, record) + " Choose with --text-columns.",
                     )
                 parts.append("" if record[name] is None else str(record[name]).strip())
-            yield " ".join(filter(None, parts))
+            yield without_surrogates(" ".join(filter(None, parts)))
 
     def _parquet(self, path: Path) -> Iterator[str]:
         wanted = self.config.columns or ["text"]
@@ -203,7 +228,15 @@ class TextSource:
                 for batch in file.iter_batches(batch_size=1024, columns=wanted):
                     columns = [batch.column(name).to_pylist() for name in wanted]
                     for cells in zip(*columns, strict=True):
-                        parts = ("" if cell is None else str(cell).strip() for cell in cells)
+                        parts = (self._cell(cell) for cell in cells)
                         yield " ".join(filter(None, parts))
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{path} cannot be read as Parquet: {error}.") from error
+        except (pa.ArrowException, OSError, UnicodeError) as error:
+            raise DataError(
+                f"{path} cannot be read as Parquet: {error}.",
+                remedy="The file looks cut off, damaged or foreign; take a fresh copy.",
+            ) from error
+
+    def _cell(self, cell: Any) -> str:
+        if isinstance(cell, bytes):
+            return cell.decode(self.config.encoding, self.config.errors).strip()
+        return "" if cell is None else str(cell).strip()

@@ -7,6 +7,7 @@ import re
 __all__ = ["sentences"]
 
 _END = re.compile(r"""(?:[.!?…]+|[。！？।؟])["'’”»)\]]*""")
+_NEXT = re.compile(r"\s*(.{0,2})", re.DOTALL)
 _ABBREVIATIONS = {
     "mr", "mrs", "ms", "dr", "prof", "rev", "gen", "col", "lt", "sgt", "capt", "st", "sr", "jr", "vs",
     "etc", "inc", "ltd", "co", "corp", "no", "vol", "fig", "al", "eg", "ie", "jan", "feb", "mar", "apr",
@@ -30,7 +31,8 @@ def sentences(text: str) -> list[str]:
         elif end < len(text) and not text[end].isspace():
             continue  # 3.50, example.org
         else:
-            following = text[end:].lstrip()[:2].lstrip("\"'“‘«([")
+            ahead = _NEXT.match(text, end)
+            following = (ahead[1] if ahead else "").lstrip("\"'“‘«([")
             if following and following[0].islower():
                 continue
             if match.group()[0] == ".":

@@ -38,6 +38,15 @@ _WORDS = "|".join(
 )
 
 
+def without_surrogates(text: str) -> str:
+    """Half a character (JSON can hold one) becomes the replacement character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 class TextPipeline:
     """Cleaning and word-finding, as ``config`` says. The same text always gives the same words.
 
@@ -56,6 +65,7 @@ class TextPipeline:
 
     def words(self, text: str) -> list[str]:
         """The words of one text, cleaned."""
+        text = without_surrogates(text)
         spans = self._splitter.pre_tokenize_str(self._normalizer.normalize_str(text))
         return [word for word, _ in spans]
 
@@ -98,7 +108,10 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         return Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ModelError(f"Cannot read {path}: {error.strerror}.") from error
+        raise ModelError(
+            f"Cannot read {path}: {error.strerror}.",
+            remedy="A file of the folder is missing; take a fresh copy of the folder.",
+        ) from error
     except Exception as error:  # the library raises bare Exception for a bad file
         raise ModelError(
             f"{path} is not a tokenizer file: {error}",

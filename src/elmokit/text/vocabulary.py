@@ -8,9 +8,10 @@ always means "nothing here".
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +31,13 @@ __all__ = [
     "learn_morphemes",
 ]
 
-Rows = npt.NDArray[np.int32]
+Rows = npt.NDArray[np.signedinteger[Any]]
 
 N_CHARACTERS = 262
 """256 bytes, five marks, and zero for "no character"."""
 _BOS_CHAR, _EOS_CHAR, _WORD_START, _WORD_END, _CHAR_PAD = 256, 257, 258, 259, 260
 _MAX_PIECES = 24
+_FRESH = "A file is missing, cut off or foreign; take a fresh copy of the folder."
 _PIECE_TOKENS = 4_000_000
 _MORPH_WORDS = 50_000
 
@@ -69,13 +71,17 @@ class Vocabulary:
     def load(cls, path: Path) -> Vocabulary:
         """Read ``vocab.txt``."""
         try:
-            return cls(path.read_bytes().decode("utf-8").removesuffix("\n").split("\n"))
+            text = path.read_bytes().decode("utf-8")
+            vocabulary = cls(text.removesuffix("\n").split("\n"))
+            if not text.endswith("\n"):
+                raise ModelError("The last line is cut off.")
+            return vocabulary
         except OSError as error:
-            raise ModelError(f"Cannot read {path}: {error.strerror}.") from error
+            raise ModelError(f"Cannot read {path}: {error.strerror}.", remedy=_FRESH) from error
         except UnicodeDecodeError as error:
-            raise ModelError(f"{path} is not UTF-8 text: {error.reason}.") from error
+            raise ModelError(f"{path} is not UTF-8 text: {error.reason}.", remedy=_FRESH) from error
         except ModelError as error:
-            raise ModelError(f"{path}: {error.message}") from error
+            raise ModelError(f"{path}: {error.message}", remedy=_FRESH) from error
 
 
 class WordFeatures(Protocol):
@@ -109,7 +115,7 @@ class Characters:
         room = self.max_chars - 2
         coded = [word.encode("utf-8", "replace")[:room] for word in words]
         sizes = np.fromiter(map(len, coded), dtype=np.int64, count=len(coded))
-        rows = np.full((len(coded), self.max_chars), _CHAR_PAD, dtype=np.int32)
+        rows = np.full((len(coded), self.max_chars), _CHAR_PAD, dtype=np.int16)
         inside = np.arange(room) < sizes[:, None]
         rows[:, 1 : room + 1][inside] = np.frombuffer(b"".join(coded), dtype=np.uint8)
         rows[:, 0] = _WORD_START
@@ -158,9 +164,12 @@ def learn_bpe(words: Sequence[str], counts: npt.NDArray[np.int64], n_pieces: int
     """Byte-pair pieces of the words, each word weighted by its count."""
     tokenizer = Tokenizer(models.BPE(unk_token=SPECIALS[UNK], end_of_word_suffix="</w>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    seen = (word for word, count in zip(words, counts, strict=True) if count and word not in SPECIALS)
+    ends = sorted({f"{word[-1]}</w>" for word in seen})
     trainer = trainers.BpeTrainer(
         vocab_size=n_pieces,
-        special_tokens=list(SPECIALS),
+        # Ends of words are named here in order: the library would number them by chance.
+        special_tokens=[*SPECIALS, *ends],
         end_of_word_suffix="</w>",
         show_progress=False,
     )
@@ -183,9 +192,15 @@ def learn_morphemes(words: Sequence[str], counts: npt.NDArray[np.int64]) -> mode
     known = [(1, word) for word, count in zip(words, counts, strict=True) if count and word not in SPECIALS][
         :_MORPH_WORDS
     ]
+    morfessor.utils.show_progress_bar = False
     segmenter = morfessor.BaselineModel()
     segmenter.load_data(known)
-    segmenter.train_batch()
+    state = random.getstate()
+    random.seed(0)  # the library shuffles with the shared generator
+    try:
+        segmenter.train_batch()
+    finally:
+        random.setstate(state)
     morphs: dict[str, int] = {}
     for _, word in known:
         for morph in segmenter.viterbi_segment(word)[0]:

@@ -1,0 +1,255 @@
+"""How fast and how well ``pretrain`` learns, beside the textbook way, in one run.
+
+    ELMOKIT_DATA=... python benchmarks/pretrain_speed.py [--quick]
+
+1. Speed: `classic` at a 30,000-word vocabulary on AG News (73,106 of the 120,000 train rows)
+   against the textbook implementation, alternated, best of several; in real words per second.
+2. Quality: exact held-out perplexity of both after the same epochs on the same slice.
+3. How much of the machine's own matrix-product peak is used, for `classic` and a 512-wide stack.
+4. Peak memory of both, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from measuring import data_file, finish, gemm_peak, peak_memory, seconds
+from textbook import TextbookTrainer
+
+from elmokit import ReadConfig, TextSource, resolve
+from elmokit.bilm.evaluation import perplexity
+from elmokit.bilm.folder import BilmFolder
+from elmokit.bilm.model import Bilm
+from elmokit.bilm.objective import sample_log_uniform
+from elmokit.bilm.pretraining import LanguageModelling
+from elmokit.config import PretrainConfig
+from elmokit.text.corpus import Corpus, CorpusSettings, Documents, prepare_corpus
+from elmokit.text.tokenising import TextPipeline
+from elmokit.training.loop import train
+from elmokit.training.machine import tune_process
+from elmokit.training.optimiser import Optimiser
+from elmokit.training.progress import Reporter
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, to try it out")
+    parser.add_argument("--only", choices=("speed", "quality", "peak"), help="one part only")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--memory", choices=("ours", "textbook"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    file = data_file("ag_news/train_partial.csv.gz")
+    with tempfile.TemporaryDirectory() as folder:
+        config = resolve("classic")
+        source = TextSource([file], ReadConfig(text_columns="2,3"))
+        settings = CorpusSettings(config.text, config.vocabulary, False, config.training.held_out)
+        corpus = prepare_corpus(Path(folder) / "corpus", settings, source)
+        if options.memory:
+            _memory_of(options.memory, config, corpus)
+            return
+        figures: dict[str, Any] = {
+            "corpus": "AG News, 73,106 of 120,000 train rows",
+            "n_vocabulary": corpus.n_vocabulary,
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+        }
+        if options.only in (None, "speed"):
+            figures |= _speed(config, corpus, options.rounds)
+            figures |= _memory()
+        if options.only in (None, "peak"):
+            figures |= _peak(config, corpus, options.rounds)
+        if options.only in (None, "quality"):
+            figures |= _quality(config, corpus, Path(folder), options.quick)
+    finish(figures)
+
+
+def _task(config: PretrainConfig, corpus: Corpus) -> LanguageModelling:
+    torch.manual_seed(config.training.seed)
+    vocabulary = corpus.vocabulary
+    model = Bilm(config.model, len(vocabulary))
+    model.predictor.start_from_counts(corpus.counts[: len(vocabulary)])
+    tokenizer = TextPipeline(config.text).word_tokenizer(vocabulary.words)
+    saved = BilmFolder(model, config.text, vocabulary, tokenizer, {})
+    return LanguageModelling(model, corpus, saved, config.training)
+
+
+def _our_steps(config: PretrainConfig, corpus: Corpus) -> Callable[[int], int]:
+    """A function that does so many real training steps and returns the words they saw."""
+    tune_process()
+    task = _task(config, corpus)
+    optimiser = Optimiser(task.parameters(), kind="adamw", weight_decay=0.0)
+    rng = torch.Generator().manual_seed(0)
+    carry, done = task.start_epoch(0), 0
+
+    def steps(count: int) -> int:
+        nonlocal carry, done
+        words = 0
+        for _ in range(count):
+            optimiser.zero_grad()
+            result = task.step(done, carry, rng)
+            result.loss.backward()
+            optimiser.clip(config.training.clip_norm)
+            optimiser.step(1e-3)
+            carry, done, words = result.carry, done + 1, words + result.n_words
+        return words
+
+    return steps
+
+
+def _textbook_steps(corpus: Corpus) -> Callable[[int], int]:
+    trainer = TextbookTrainer(_arrays(corpus.train, 0, 6_000), corpus.n_vocabulary)
+    batches = trainer.batches()
+    return lambda count: sum(trainer.step(next(batches)) for _ in range(count))
+
+
+def _arrays(documents: Documents, first: int, last: int) -> list[npt.NDArray[np.int64]]:
+    return [
+        np.asarray(documents.ids[documents.offsets[i] : documents.offsets[i + 1]], dtype=np.int64)
+        for i in range(first, min(last, len(documents)))
+    ]
+
+
+def _rate(steps: Callable[[int], int], count: int) -> float:
+    words = 0
+
+    def work() -> None:
+        nonlocal words
+        words = steps(count)
+
+    taken = seconds(work)
+    return words / taken
+
+
+def _speed(config: PretrainConfig, corpus: Corpus, rounds: int) -> dict[str, Any]:
+    ours, textbook = _our_steps(config, corpus), _textbook_steps(corpus)
+    _rate(ours, 5), _rate(textbook, 1)  # warm up
+    our_rates, textbook_rates = [], []
+    for number in range(rounds):
+        textbook_rates.append(_rate(textbook, 3))
+        our_rates.append(_rate(ours, 60))
+        print(
+            f"round {number + 1}: textbook {textbook_rates[-1]:,.0f} words/s, ours {our_rates[-1]:,.0f} words/s"
+        )
+    ratio = max(our_rates) / max(textbook_rates)
+    print(f"speed: {ratio:.1f} times the textbook's real words per second (best of {rounds})")
+    return {
+        "words_per_second": round(max(our_rates)),
+        "textbook_words_per_second": round(max(textbook_rates)),
+        "speed_ratio": round(ratio, 1),
+    }
+
+
+def _peak(config: PretrainConfig, corpus: Corpus, rounds: int) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for name, wide in (("classic", 150), ("stack_512", 512)):
+        shape = replace(config, model=replace(config.model, dim=wide, hidden_dim=wide))
+        steps = _our_steps(shape, corpus)
+        _rate(steps, 5)
+        rates, peaks = [], []
+        for _ in range(rounds):
+            peaks.append(gemm_peak())
+            rates.append(_rate(steps, 60 if wide == 150 else 15))
+        used = max(rates) * _flop_per_word(shape, corpus) / 1e9
+        share = used / max(peaks)
+        print(
+            f"{name}: {max(rates):,.0f} words/s = {used:.0f} GFLOP/s in matrix products, "
+            f"{share:.0%} of the machine's {max(peaks):.0f} (best of {rounds} each)"
+        )
+        figures[f"{name}_gemm_share"] = round(share, 3)
+        figures[f"{name}_words_per_second"] = round(max(rates))
+    figures["gemm_peak_gflops"] = round(max(peaks))
+    return figures
+
+
+def _flop_per_word(config: PretrainConfig, corpus: Corpus) -> float:
+    """Multiplications and additions in matrix products, forward and backward, both directions."""
+    model = config.model
+    lstm = model.n_layers * 2 * 4 * model.hidden_dim * (model.dim + model.dim)
+    rng = torch.Generator().manual_seed(1)
+    drawn = [len(sample_log_uniform(model.n_samples, corpus.n_vocabulary, rng)) for _ in range(20)]
+    softmax = 2 * model.dim * (sum(drawn) / len(drawn))
+    kept = 1 - len(corpus.train) / corpus.train.n_tokens
+    return 2 * 3 * (lstm + kept * softmax)
+
+
+def _quality(config: PretrainConfig, corpus: Corpus, folder: Path, quick: bool) -> dict[str, Any]:
+    n_train, n_valid, epochs = (400, 200, 2) if quick else (3_000, 500, 2)
+    sliced = replace(
+        corpus,
+        train=_slice(corpus.train, 0, n_train),
+        valid=_slice(corpus.train, n_train, n_train + n_valid),
+    )
+    # Biases start from the counts of the slice alone.
+    counts = np.bincount(sliced.train.ids.astype(np.int64), minlength=len(corpus.counts))
+    sliced = replace(sliced, counts=counts)
+    textbook = TextbookTrainer(_arrays(sliced.train, 0, n_train), corpus.n_vocabulary)
+    valid = _arrays(sliced.valid, 0, n_valid)
+    textbook_seconds = 0.0
+    for epoch in range(epochs):
+        textbook_seconds += seconds(lambda: [textbook.step(batch) for batch in textbook.batches()])
+        theirs = textbook.perplexity(valid)
+        print(
+            f"textbook, epoch {epoch + 1}: exact held-out perplexity {theirs:,.1f} ({textbook_seconds:.0f} s)"
+        )
+    config = replace(config, training=replace(config.training, epochs=epochs))
+    task = _task(config, sliced)
+    run = folder / "run"
+    run.mkdir()
+    our_seconds = seconds(lambda: train(task, config.training, run, reporter=Reporter("plain")))
+    found = {
+        state: perplexity(task.model, sliced.valid, task.features, state=state).perplexity
+        for state in ("carried", "zero")
+    }
+    print(
+        f"ours, epoch {epochs}: exact held-out perplexity {found['carried']:,.1f} with state carried, "
+        f"{found['zero']:,.1f} from zero state for every text ({our_seconds:.0f} s)"
+    )
+    return {
+        "epochs": epochs,
+        "n_train_texts": n_train,
+        "textbook_perplexity": round(theirs, 1),
+        "perplexity": round(found["carried"], 1),
+        "perplexity_zero_state": round(found["zero"], 1),
+        "perplexity_ratio": round(found["zero"] / theirs, 3),
+        "textbook_seconds": round(textbook_seconds, 1),
+        "seconds": round(our_seconds, 1),
+    }
+
+
+def _slice(documents: Documents, first: int, last: int) -> Documents:
+    start, end = documents.offsets[first], documents.offsets[last]
+    return Documents(documents.ids[start:end], documents.offsets[first : last + 1] - start)
+
+
+def _memory_of(which: str, config: PretrainConfig, corpus: Corpus) -> None:
+    if which == "ours":
+        _our_steps(config, corpus)(30)
+    else:
+        _textbook_steps(corpus)(3)
+    print(json.dumps(peak_memory()))
+
+
+def _memory() -> dict[str, Any]:
+    figures = {}
+    for which, name in (("ours", "peak_mib"), ("textbook", "textbook_peak_mib")):
+        output = subprocess.run(
+            [sys.executable, __file__, "--memory", which], check=True, capture_output=True, text=True
+        ).stdout
+        figures[name] = round(json.loads(output.splitlines()[-1]))
+    print(f"peak memory: ours {figures['peak_mib']:,} MiB, textbook {figures['textbook_peak_mib']:,} MiB")
+    return figures
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,616 @@
+"""Whatever is wrong with the input, the program says what, where and what to do, in two lines."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from elmokit import ModelError, PretrainConfig, ReadConfig, RunError, load_bilm, pretrain
+from elmokit.cli.main import main
+from elmokit.errors import ElmokitError
+from elmokit.text.readers import TextSource
+
+# The flags of the tiny model, and of one that is trained in a moment.
+TINY = (
+    *("--preset", "tiny", "--dim", "8", "--hidden-dim", "8", "--filters", "1:4,2:4", "--min-count", "1"),
+    *("--n-lanes", "4", "--n-steps", "8"),
+)
+QUICK = (*TINY, "--max-steps", "1", "--held-out", "0")
+COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    def check_refused(self, *parts: str | Path) -> None:
+        """Code 2, no traceback, an error that holds all of ``parts``, and something to try."""
+        assert self.code == 2, self.err
+        assert "Traceback" not in self.err
+        assert self.err.startswith("error:")
+        assert "try:" in self.err
+        assert [part for part in map(str, parts) if part not in self.err] == [], self.err
+
+
+def program(*words: str | Path, stdin: bytes = b"") -> Outcome:
+    """The program as a process of its own: what a person gets."""
+    command = [sys.executable, "-m", "elmokit.cli.main", *map(str, words)]
+    plain = {name: value for name, value in os.environ.items() if name not in COLOURS}
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=120, env=plain)
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+Cli = Callable[..., Outcome]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The same program inside this process: quicker."""
+
+    for name in COLOURS:
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*words: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["elmokit", *map(str, words)])
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        found = capsys.readouterr()
+        return Outcome(code, found.out, found.err)
+
+    return run
+
+
+@pytest.fixture
+def quick(tiny_config: PretrainConfig) -> PretrainConfig:
+    return replace(tiny_config, training=replace(tiny_config.training, max_steps=1, held_out=0.0))
+
+
+@pytest.fixture
+def model(tiny_model: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model, free to be damaged."""
+    return Path(shutil.copytree(tiny_model, tmp_path / "model"))
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def check_model(folder: Path, *words: str) -> None:
+    vocabulary = load_bilm(folder).vocabulary
+    assert [word for word in words if word not in vocabulary] == []
+
+
+# -- text that cannot be used -----------------------------------------------------------------
+
+
+def test_empty_file_is_refused_by_name(tmp_path: Path) -> None:
+    file = write(tmp_path / "empty.txt", b"")
+    program("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused("no word", file)
+
+
+def test_file_of_blank_lines_is_refused_by_name(tmp_path: Path, cli: Cli) -> None:
+    file = write(tmp_path / "blank.txt", " \n\n\t\n" * 50)
+    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused("no word", file)
+
+
+def test_text_that_is_not_utf8_is_refused_by_line_and_byte(tmp_path: Path) -> None:
+    file = write(tmp_path / "latin.txt", "one line\nun café noir\n".encode("latin-1"))
+    outcome = program("pretrain", file, "--out", tmp_path / "m", *QUICK)
+    outcome.check_refused(f"{file}, line 2, byte 15: 0xe9", "--encoding", "--errors replace")
+    assert list(TextSource([file], ReadConfig(encoding="latin-1"))) == ["one line", "un café noir"]
+    assert list(TextSource([file], ReadConfig(errors="replace"))) == ["one line", "un caf\ufffd noir"]
+
+
+def test_encoding_and_errors_flags_make_such_text_work(tmp_path: Path, cli: Cli) -> None:
+    file = write(tmp_path / "latin.txt", "un café noir et un café blanc\n".encode("latin-1"))
+    assert cli("pretrain", file, "--out", tmp_path / "a", *QUICK, "--encoding", "latin-1").code == 0
+    assert cli("pretrain", file, "--out", tmp_path / "b", *QUICK, "--errors", "replace").code == 0
+    check_model(tmp_path / "a", "café")
+    check_model(tmp_path / "b", "noir")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "rot13", "klingon"])
+def test_encoding_that_does_not_fit_the_file_is_refused(
+    tmp_path: Path, cli: Cli, encoding: str, tiny_corpus: Path
+) -> None:
+    outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *QUICK, "--encoding", encoding)
+    outcome.check_refused(encoding)
+
+
+def test_binary_file_is_refused_by_name(tmp_path: Path, cli: Cli) -> None:
+    file = write(tmp_path / "picture.txt", b"\x89PNG\r\n\x1a\n" + bytes(range(32)) * 50)
+    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused(file, "binary")
+
+
+def test_random_bytes_are_refused_by_name(tmp_path: Path, cli: Cli) -> None:
+    file = write(tmp_path / "noise.txt", random.Random(0).randbytes(5000))
+    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused(file)
+    cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--encoding", "latin-1").check_refused(
+        file, "binary"
+    )
+
+
+def test_words_all_below_the_threshold_are_refused(tmp_path: Path, cli: Cli) -> None:
+    file = write(tmp_path / "rare.txt", "all words here are rare\n")
+    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--min-count", "5")
+    outcome.check_refused("0 of 5 distinct words", "at least 5 times", "--min-count")
+
+
+def test_vocabulary_of_one_is_refused(tmp_path: Path, cli: Cli) -> None:
+    file = write(tmp_path / "one.txt", "cat cat cat\n" * 20)
+    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK)
+    outcome.check_refused("1 of 1 distinct words", "more text")
+
+
+def test_missing_file_is_refused_with_the_nearest_name(tmp_path: Path, cli: Cli) -> None:
+    write(tmp_path / "corpus.txt", "x\n")
+    outcome = cli("pretrain", tmp_path / "corpsu.txt", "--out", tmp_path / "m", *QUICK)
+    outcome.check_refused("corpsu.txt", "Did you mean 'corpus.txt'?")
+
+
+# -- tables, JSON, packed files ---------------------------------------------------------------
+
+
+def test_missing_column_is_refused_with_the_nearest_name(tmp_path: Path, cli: Cli) -> None:
+    file = write(tmp_path / "news.csv", "title,body\nOne,first text\n")
+    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--text-columns", "bdy")
+    outcome.check_refused(file, "no column 'bdy'", "Did you mean 'body'?")
+
+
+def test_ragged_table_is_refused_by_line(tmp_path: Path, cli: Cli) -> None:
+    file = write(tmp_path / "news.csv", "n,text\n1,one\n2,two, or more\n3,three\n")
+    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK)
+    outcome.check_refused(f"{file}, line 3", "3 fields", "quoted")
+
+
+def test_unclosed_quote_is_refused_by_line(tmp_path: Path, cli: Cli) -> None:
+    file = write(tmp_path / "news.csv", 'n,text\n1,"one\n2,two\n')
+    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused(f"{file}, line 3", "quote")
+
+
+def test_bad_json_line_is_refused_by_line(tmp_path: Path, cli: Cli) -> None:
+    file = write(tmp_path / "news.jsonl", '{"text": "one"}\n{"text": "two"\n')
+    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused(f"{file}, line 2", "JSON")
+
+
+def test_truncated_gzip_is_refused_by_name(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
+    packed = gzip.compress(tiny_corpus.read_bytes())
+    file = write(tmp_path / "tiny.txt.gz", packed[: len(packed) // 2])
+    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused(file, "cut off")
+
+
+# -- wrong settings ---------------------------------------------------------------------------
+
+
+def test_wrong_preset_is_refused_with_the_nearest(tmp_path: Path, tiny_corpus: Path) -> None:
+    outcome = program("pretrain", tiny_corpus, "--out", tmp_path / "m", "--preset", "smal")
+    outcome.check_refused("'smal'", "Did you mean 'small'?")
+    assert not (tmp_path / "m").exists()
+
+
+def test_wrong_toml_field_is_refused_with_file_and_nearest(tmp_path: Path, tiny_corpus: Path) -> None:
+    file = write(tmp_path / "my.toml", "[model]\nhiden_dim = 8\n")
+    outcome = program("pretrain", tiny_corpus, "--out", tmp_path / "m", "--config", file)
+    outcome.check_refused("'hiden_dim'", "Did you mean 'hidden_dim'?", file)
+
+
+def test_unknown_flag_ends_with_code_2(tmp_path: Path, tiny_corpus: Path) -> None:
+    outcome = program("pretrain", tiny_corpus, "--out", tmp_path / "m", "--epoch", "3")
+    assert outcome.code == 2
+    assert "--epoch" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        (["--dim", "0"], "dim"),
+        (["--held-out", "0.9"], "held_out"),
+        (["--input", "chars"], "Did you mean 'char'?"),
+        (["--filters", "1-4"], "1:32,2:32"),
+        (["--max-time", "soon"], "45m"),
+        (["--pipeline", "clasic"], "Did you mean 'classic'?"),
+        (["--tie"], "tie"),
+    ],
+)
+def test_wrong_value_is_refused_before_anything_is_made(
+    tmp_path: Path, cli: Cli, tiny_corpus: Path, flags: list[str], part: str
+) -> None:
+    outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *QUICK, *flags)
+    assert outcome.code == 2
+    assert part in outcome.err
+    assert not (tmp_path / "m").exists()
+
+
+# -- odd text that works ----------------------------------------------------------------------
+
+
+def test_line_of_a_megabyte_is_trained_on(tmp_path: Path, quick: PretrainConfig) -> None:
+    file = write(tmp_path / "line.txt", "the cat sat on the mat and slept " * 32_000)
+    result = pretrain([file], tmp_path / "m", quick)
+    assert result.stopped == "done"
+    check_model(tmp_path / "m", "cat", "slept")
+
+
+def test_word_of_10000_characters_is_trained_on(
+    tmp_path: Path, quick: PretrainConfig, tiny_corpus: Path
+) -> None:
+    file = write(
+        tmp_path / "long.txt", "a " + "x" * 10_000 + " b\n" + tiny_corpus.read_text(encoding="utf-8")
+    )
+    pretrain([file], tmp_path / "m", quick)
+    check_model(tmp_path / "m", "x" * 10_000)
+
+
+def test_null_bytes_in_text_are_removed(tmp_path: Path, quick: PretrainConfig, tiny_corpus: Path) -> None:
+    file = write(tmp_path / "null.txt", tiny_corpus.read_bytes().replace(b"old fox", b"old\x00fox", 1))
+    pretrain([file], tmp_path / "m", quick)
+    assert not [word for word in load_bilm(tmp_path / "m").vocabulary.words if "\x00" in word]
+
+
+def test_corpus_shorter_than_one_batch_is_trained_on_with_fewer_lanes(tmp_path: Path, cli: Cli) -> None:
+    file = write(tmp_path / "short.txt", "the cat sat\nthe dog ran\n")
+    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--n-lanes", "64")
+    assert outcome.code == 0
+    assert "1 lanes instead of 64" in outcome.out
+    check_model(tmp_path / "m", "cat", "dog")
+
+
+def test_single_text_is_trained_on_whatever_its_hash(tmp_path: Path, tiny_config: PretrainConfig) -> None:
+    numbers = (number for number in range(9999) if zlib.crc32(f"text {number} of a text".encode()) < 2**26)
+    file = write(tmp_path / "single.txt", f"text {next(numbers)} of a text\n")  # held out by its hash
+    assert pretrain([file], tmp_path / "m", tiny_config).stopped == "done"
+
+
+def test_half_an_emoji_in_json_is_trained_on(tmp_path: Path, quick: PretrainConfig) -> None:
+    file = write(tmp_path / "posts.jsonl", '{"text": "good \\ud83d day to you"}\n' * 5)
+    pretrain([file], tmp_path / "m", quick)
+    check_model(tmp_path / "m", "good", "day")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="file names are text elsewhere")
+def test_file_name_that_is_not_utf8_is_trained_on(
+    tmp_path: Path, quick: PretrainConfig, tiny_corpus: Path
+) -> None:
+    file = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")
+    shutil.copy(tiny_corpus, file)
+    assert pretrain([file], tmp_path / "m", quick).stopped == "done"
+
+
+# -- other ways for text to come --------------------------------------------------------------
+
+
+def test_standard_input_is_trained_on(tmp_path: Path, tiny_corpus: Path) -> None:
+    outcome = program("pretrain", "-", "--out", tmp_path / "m", *QUICK, stdin=tiny_corpus.read_bytes())
+    assert (outcome.code, outcome.err) == (0, "")
+    check_model(tmp_path / "m", "fox", "café")
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst", "parquet", "folder", "pattern"])
+def test_other_inputs_give_the_same_vocabulary(
+    tmp_path: Path, quick: PretrainConfig, tiny_model: Path, tiny_corpus: Path, kind: str
+) -> None:
+    content, text = tiny_corpus.read_bytes(), tiny_corpus.read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
+    source: str | Path
+    if kind == "gz":
+        source = write(tmp_path / "a.txt.gz", gzip.compress(content))
+    elif kind == "zst":
+        source = write(tmp_path / "a.txt.zst", pa.compress(content, codec="zstd", asbytes=True))
+    elif kind == "parquet":
+        source = tmp_path / "a.parquet"
+        pq.write_table(pa.table({"text": text.splitlines()}), source)
+    else:
+        write(tmp_path / "in" / "a.txt", "".join(lines[:20]))
+        write(tmp_path / "in" / "b" / "c.jsonl", "".join(json.dumps(line) + "\n" for line in lines[20:]))
+        source = tmp_path / "in" if kind == "folder" else f"{tmp_path}/in/**/*.*"
+    pretrain([source], tmp_path / "m", quick)
+    assert set(load_bilm(tmp_path / "m").vocabulary.words) == set(load_bilm(tiny_model).vocabulary.words)
+
+
+def test_folder_name_in_brackets_is_shown_as_it_is(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
+    outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "elmo[bold]", *QUICK)
+    assert outcome.code == 0
+    assert "elmo[bold]." in outcome.out
+
+
+# -- the output folder ------------------------------------------------------------------------
+
+
+def test_folder_that_is_not_ours_is_refused_and_untouched(tmp_path: Path, tiny_corpus: Path) -> None:
+    write(tmp_path / "mine" / "README.md", "my notes")
+    before = snapshot(tmp_path / "mine")
+    outcome = program("pretrain", tiny_corpus, "--out", tmp_path / "mine", *QUICK)
+    outcome.check_refused(tmp_path / "mine", "not an elmokit folder")
+    assert snapshot(tmp_path / "mine") == before
+
+
+def test_folder_of_others_with_a_run_folder_is_refused_and_untouched(
+    tmp_path: Path, quick: PretrainConfig, tiny_corpus: Path
+) -> None:
+    write(tmp_path / "mine" / "README.md", "my notes")
+    write(tmp_path / "mine" / "run" / "start.sh", "echo")
+    before = snapshot(tmp_path / "mine")
+    with pytest.raises(RunError):
+        pretrain([tiny_corpus], tmp_path / "mine", quick)
+    assert snapshot(tmp_path / "mine") == before
+
+
+def test_output_that_is_a_file_is_refused(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
+    file = write(tmp_path / "m", "mine")
+    cli("pretrain", tiny_corpus, "--out", file, *QUICK).check_refused(file, "is a file")
+    cli("pretrain", tiny_corpus, "--out", file / "sub", *QUICK).check_refused(file / "sub")
+    assert file.read_bytes() == b"mine"
+
+
+def test_finished_model_without_its_run_is_refused_and_untouched(
+    model: Path, quick: PretrainConfig, tiny_corpus: Path
+) -> None:
+    shutil.rmtree(model / "run")
+    before = snapshot(model)
+    with pytest.raises(RunError, match="already holds a finished model") as caught:
+        pretrain([tiny_corpus], model, quick)
+    assert "--start-from" in caught.value.remedy
+    assert snapshot(model) == before
+
+
+def test_corpus_folder_that_is_not_ours_is_refused_and_untouched(
+    tmp_path: Path, cli: Cli, tiny_corpus: Path
+) -> None:
+    file = write(tmp_path / "texts" / "a.txt", tiny_corpus.read_bytes())
+    outcome = cli("pretrain", file, "--out", tmp_path / "m", "--corpus", tmp_path / "texts", *QUICK)
+    assert file.exists()
+    outcome.check_refused(tmp_path / "texts")
+
+
+@pytest.mark.parametrize("folder", [".", "file.txt"])
+def test_corpus_folder_that_cannot_be_made_is_refused(
+    tmp_path: Path, cli: Cli, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    write(tmp_path / "here" / "file.txt", "mine")
+    monkeypatch.chdir(tmp_path / "here")
+    cli("pretrain", tiny_corpus, "--out", tmp_path / "m", "--corpus", folder, *QUICK).check_refused()
+    assert snapshot(tmp_path / "here") == {"file.txt": b"mine"}
+
+
+# -- model folders ----------------------------------------------------------------------------
+
+
+def test_truncated_weights_are_refused_by_name(model: Path) -> None:
+    file = model / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    program("inspect", model).check_refused(file, "cut off")
+
+
+def test_folder_without_a_model_is_refused(tmp_path: Path, cli: Cli) -> None:
+    cli("inspect", tmp_path / "nowhere").check_refused(tmp_path / "nowhere", "config.json")
+    cli("inspect", tmp_path).check_refused(tmp_path, "config.json")
+
+
+def test_unfinished_run_is_refused_with_the_way_to_finish_it(model: Path, cli: Cli) -> None:
+    (model / "config.json").unlink()
+    cli("inspect", model).check_refused(model, "same pretrain command")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"architectures": ["BertModel"], "model_type": "bert"}',
+        "[]",
+        '"elmokit"',
+        '{"format": "elmokit"',
+        "",
+        "\xff",
+    ],
+)
+def test_foreign_or_damaged_config_is_refused_by_name(model: Path, cli: Cli, content: str) -> None:
+    write(model / "config.json", content.encode("latin-1"))
+    cli("inspect", model).check_refused(model / "config.json")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format_version": 2},
+        {"kind": "classifier"},
+        {"model": {"dim": 8, "colour": "red"}},
+        {"model": []},
+        {"model": None},
+        {"n_words": "many"},
+        {"n_words": -1},
+        {"text": {"lowercase": "yes"}},
+        {"training": None},
+    ],
+)
+def test_config_that_makes_no_sense_is_refused(model: Path, cli: Cli, changes: dict[str, Any]) -> None:
+    file = model / "config.json"
+    record = json.loads(file.read_text(encoding="utf-8"))
+    write(file, json.dumps(record | changes))
+    cli("inspect", model).check_refused(model)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "vocab.txt"])
+def test_missing_file_of_a_model_is_refused_by_name(model: Path, cli: Cli, name: str) -> None:
+    (model / name).unlink()
+    cli("inspect", model).check_refused(model / name)
+
+
+def test_model_without_its_card_and_run_still_opens(model: Path) -> None:
+    (model / "README.md").unlink()
+    shutil.rmtree(model / "run")
+    check_model(model, "fox")
+
+
+@pytest.mark.parametrize("n_bytes", [1, 2, 60])
+def test_vocabulary_that_is_cut_is_refused_by_name(model: Path, n_bytes: int) -> None:
+    file = model / "vocab.txt"
+    file.write_bytes(file.read_bytes()[:-n_bytes])
+    with pytest.raises(ModelError, match=r"vocab\.txt"):
+        load_bilm(model)
+
+
+def test_tokenizer_that_is_cut_is_refused_by_name(model: Path, cli: Cli) -> None:
+    file = model / "tokenizer.json"
+    file.write_bytes(file.read_bytes()[:-60])
+    cli("inspect", model).check_refused(file)
+
+
+def test_tokenizer_of_another_model_is_refused_by_name(
+    tmp_path: Path, model: Path, quick: PretrainConfig, tiny_corpus: Path
+) -> None:
+    config = replace(quick, model=replace(quick.model, input="subword"))
+    pretrain([tiny_corpus], tmp_path / "pieces", config)
+    shutil.copy(model / "tokenizer.json", tmp_path / "pieces" / "tokenizer.json")
+    with pytest.raises(ModelError, match=r"tokenizer\.json"):
+        load_bilm(tmp_path / "pieces")
+
+
+@pytest.mark.parametrize("damage", ["extra", "missing", "misshapen"])
+def test_wrong_tensor_is_refused_by_name(model: Path, cli: Cli, damage: str) -> None:
+    file = model / "model.safetensors"
+    tensors = load_file(file)
+    name = sorted(tensors)[0]
+    if damage == "extra":
+        name = "surplus"
+        tensors[name] = torch.zeros(3)
+    elif damage == "missing":
+        del tensors[name]
+    else:
+        tensors[name] = torch.zeros(3, 3, 3, 3)
+    save_file(tensors, file)
+    cli("inspect", model).check_refused(file, name)
+
+
+# -- going on ---------------------------------------------------------------------------------
+
+
+def test_resumed_run_with_other_settings_is_refused_and_says_which(model: Path, tiny_corpus: Path) -> None:
+    before = snapshot(model)
+    outcome = program("pretrain", tiny_corpus, "--out", model, *TINY, "--epochs", "1", "--max-steps", "3")
+    outcome.check_refused(model, "max_steps was None, is 3", "--out")
+    assert "text itself" not in outcome.err
+    assert snapshot(model) == before
+
+
+def test_resumed_run_with_other_text_is_refused_and_goes_on_with_the_old(
+    tmp_path: Path, quick: PretrainConfig, tiny_corpus: Path
+) -> None:
+    file = write(tmp_path / "text.txt", tiny_corpus.read_bytes())
+    pretrain([file], tmp_path / "m", quick)
+    other = write(tmp_path / "other.txt", tiny_corpus.read_bytes() + b"One more line.\n")
+    with pytest.raises(RunError, match="the text itself is different") as caught:
+        pretrain([other], tmp_path / "m", quick)
+    assert caught.value.remedy
+    assert pretrain([file], tmp_path / "m", quick).stopped == "done"
+
+
+def test_resumed_run_with_another_share_held_out_does_not_blame_the_text(
+    model: Path, tiny_config: PretrainConfig, tiny_corpus: Path
+) -> None:
+    other = replace(tiny_config, training=replace(tiny_config.training, held_out=0.3))
+    with pytest.raises(RunError, match=r"held_out was 0\.02, is 0\.3") as caught:
+        pretrain([tiny_corpus], model, other)
+    assert "text itself" not in caught.value.message
+
+
+def test_finished_run_started_again_changes_nothing(
+    model: Path, tiny_config: PretrainConfig, tiny_corpus: Path
+) -> None:
+    before = (model / "model.safetensors").read_bytes()
+    assert pretrain([tiny_corpus], model, tiny_config).stopped == "done"
+    assert (model / "model.safetensors").read_bytes() == before
+
+
+def test_run_inside_its_own_text_folder_can_be_started_again(
+    tmp_path: Path, quick: PretrainConfig, tiny_corpus: Path
+) -> None:
+    write(tmp_path / "texts" / "a.txt", tiny_corpus.read_bytes())
+    for _ in range(2):
+        assert pretrain([tmp_path / "texts"], tmp_path / "texts" / "model", quick).stopped == "done"
+
+
+@pytest.mark.parametrize("name", ["settings.json", "checkpoint.safetensors", "tokenizer.json"])
+def test_damaged_run_is_refused_by_name(
+    model: Path, tiny_config: PretrainConfig, tiny_corpus: Path, name: str
+) -> None:
+    file = model / "run" / name
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(ElmokitError, match=name):
+        pretrain([tiny_corpus], model, tiny_config)
+
+
+# -- starting from a model --------------------------------------------------------------------
+
+CONTINUED = ("--n-lanes", "4", "--n-steps", "8", "--max-steps", "2", "--held-out", "0")
+
+
+def test_start_from_goes_on_with_new_text_and_the_old_words(
+    tmp_path: Path, cli: Cli, tiny_model: Path
+) -> None:
+    before = snapshot(tiny_model)
+    file = write(tmp_path / "new.txt", "The old fox met a zebra.\nA zebra ran home.\n" * 10)
+    outcome = cli("pretrain", file, "--out", tmp_path / "m", "--start-from", tiny_model, *CONTINUED)
+    assert outcome.code == 0, outcome.err
+    old, new = load_bilm(tiny_model), load_bilm(tmp_path / "m")
+    assert new.vocabulary.words == old.vocabulary.words
+    assert new.model.config == old.model.config
+    changed = [
+        name
+        for name, weights in new.model.state_dict().items()
+        if not weights.equal(old.model.state_dict()[name])
+    ]
+    assert changed
+    assert snapshot(tiny_model) == before
+
+
+def test_start_from_refuses_flags_that_change_the_shape(
+    tmp_path: Path, tiny_model: Path, tiny_corpus: Path
+) -> None:
+    words = ("--out", tmp_path / "m", "--start-from", tiny_model, "--dim", "16", "--lowercase")
+    outcome = program("pretrain", tiny_corpus, *words, *CONTINUED)
+    outcome.check_refused("--start-from", "dim", "lowercase")
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("how", ["pipeline", "config"])
+def test_start_from_refuses_other_ways_to_change_the_shape(
+    tmp_path: Path, cli: Cli, tiny_model: Path, tiny_corpus: Path, how: str
+) -> None:
+    file = write(tmp_path / "my.toml", "[model]\ndim = 16\n")
+    extra: list[str | Path] = ["--pipeline", "classic"] if how == "pipeline" else ["--config", file]
+    words = ["--start-from", tiny_model, *CONTINUED, *extra]
+    cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *words).check_refused("--start-from")
+
+
+def test_start_from_a_folder_that_is_no_model_is_refused(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
+    words = ["--out", tmp_path / "m", "--start-from", tiny_corpus.parent, *CONTINUED]
+    cli("pretrain", tiny_corpus, *words).check_refused(tiny_corpus.parent)
+    assert not (tmp_path / "m").exists()

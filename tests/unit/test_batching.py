@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from elmokit.errors import ConfigError
+from elmokit.text.batching import Lanes, bucket_batches, length_limit
+from elmokit.text.corpus import Documents
+
+
+def documents(*texts: list[int]) -> Documents:
+    lengths = [len(text) for text in texts]
+    ids = np.array([place for text in texts for place in text], dtype=np.uint16)
+    return Documents(ids, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+
+TWO = documents([2, 10, 11, 3], [2, 20, 21, 22, 3])
+
+
+def test_one_lane_reads_forwards_and_each_document_backwards() -> None:
+    window = Lanes(TWO, 1, 100).window(0)
+    assert window.forward_inputs[:, 0].tolist() == [2, 10, 11, 3, 2, 20, 21, 22]
+    assert window.forward_targets[:, 0].tolist() == [10, 11, 3, 2, 20, 21, 22, 3]
+    assert window.backward_inputs[:, 0].tolist() == [3, 11, 10, 2, 3, 22, 21, 20]
+    assert window.backward_targets[:, 0].tolist() == [11, 10, 2, 3, 22, 21, 20, 2]
+
+
+def test_order_decides_which_document_comes_first() -> None:
+    window = Lanes(TWO, 1, 100, np.array([1, 0])).window(0)
+    assert window.forward_inputs[:, 0].tolist() == [2, 20, 21, 22, 3, 2, 10, 11]
+
+
+def test_a_lane_goes_on_in_the_next_window() -> None:
+    lanes = Lanes(TWO, 3, 2)
+    windows = [lanes.window(index) for index in range(len(lanes))]
+    assert [window.forward_inputs.shape for window in windows] == [(2, 3), (1, 2)]
+    for before, after in itertools.pairwise(windows):
+        n_left = after.forward_inputs.shape[1]
+        assert after.forward_inputs[0].tolist() == before.forward_targets[-1, :n_left].tolist()
+        assert after.backward_inputs[0].tolist() == before.backward_targets[-1, :n_left].tolist()
+
+
+def test_there_are_never_more_lanes_than_pairs() -> None:
+    lanes = Lanes(documents([2, 10, 3]), 64, 35)
+    assert lanes.n_lanes == 2
+    assert lanes.window(0).forward_inputs.tolist() == [[2, 10]]
+
+
+@pytest.mark.parametrize("texts", [[], [[5]]])
+def test_text_without_a_pair_has_no_window(texts: list[list[int]]) -> None:
+    assert len(Lanes(documents(*texts), 4, 8)) == 0
+
+
+@pytest.mark.parametrize("index", [-1, 2])
+def test_window_outside_the_pass_is_an_index_error(index: int) -> None:
+    with pytest.raises(IndexError):
+        Lanes(TWO, 3, 2).window(index)
+
+
+def test_ids_come_out_as_wide_integers() -> None:
+    window = Lanes(TWO, 2, 4).window(0)
+    assert window.forward_inputs.dtype == window.backward_targets.dtype == np.int64
+
+
+def test_length_limit_is_a_percentile_or_the_limit_itself() -> None:
+    lengths = list(range(1, 101))
+    assert length_limit(lengths) == 96
+    assert length_limit(lengths, 100.0) == 100
+    assert length_limit(lengths, 50.0) == 51
+    assert length_limit(lengths, 7) == 7
+    assert length_limit([]) == 1
+    assert length_limit([0, 0]) == 1
+
+
+@pytest.mark.parametrize("cut", [0, -1, 0.0, 100.5, True])
+def test_length_limit_refuses_what_is_neither(cut: float) -> None:
+    with pytest.raises(ConfigError, match="cut"):
+        length_limit([1, 2], cut)
+
+
+def test_batches_hold_texts_of_like_length() -> None:
+    batches = bucket_batches([9, 1, 8, 2, 1], 18)
+    assert [batch.tolist() for batch in batches] == [[1, 4, 3], [2, 0]]
+
+
+def test_text_longer_than_the_budget_is_a_batch_by_itself() -> None:
+    assert [batch.tolist() for batch in bucket_batches([3, 50, 60], 10)] == [[0], [1], [2]]
+
+
+def test_texts_count_as_no_longer_than_the_limit() -> None:
+    assert [batch.tolist() for batch in bucket_batches([50, 60], 10, limit=5)] == [[0, 1]]
+
+
+def test_no_texts_make_no_batches() -> None:
+    assert bucket_batches([], 10) == []
+
+
+def test_generator_shuffles_batches_and_is_all_that_does() -> None:
+    lengths = [1 + number % 7 for number in range(200)]
+    plain, again = bucket_batches(lengths, 20), bucket_batches(lengths, 20)
+    first, second, other = (
+        bucket_batches(lengths, 20, rng=np.random.default_rng(seed)) for seed in (1, 1, 2)
+    )
+    assert [batch.tolist() for batch in plain] == [batch.tolist() for batch in again]
+    assert [batch.tolist() for batch in first] == [batch.tolist() for batch in second]
+    assert [batch.tolist() for batch in first] != [batch.tolist() for batch in other]

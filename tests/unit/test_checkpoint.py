@@ -1,0 +1,246 @@
+"""Files that are written whole or not at all, and read whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from elmokit.errors import ModelError, RunError
+from elmokit.training import checkpoint
+from elmokit.training.checkpoint import load_tensors, save_tensors, saving, write_text
+
+OLD = {"weight": torch.arange(6.0).reshape(2, 3)}
+NEW = {"weight": torch.ones(2, 3)}
+OLD_META = {"step": 1}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file that was saved before."""
+    path = tmp_path / "state.safetensors"
+    save_tensors(path, OLD, OLD_META)
+    return path
+
+
+def assert_untouched(path: Path) -> None:
+    """The old contents, and nothing else in the folder."""
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    tensors, meta = load_tensors(path)
+    assert torch.equal(tensors["weight"], OLD["weight"])
+    assert meta == OLD_META
+
+
+# -- round trip -----------------------------------------------------------------------------------
+
+
+def test_tensors_of_every_kind_and_the_record_come_back_to_the_bit(tmp_path: Path) -> None:
+    tensors: dict[str, Tensor] = {
+        "float": torch.randn(3, 4),
+        "double": torch.randn(5, dtype=torch.float64),
+        "scalar": torch.tensor(7),
+        "bytes": torch.randint(0, 256, (5056,), dtype=torch.uint8),
+        "strided": torch.randn(4, 6).t(),
+        "slice": torch.randn(10, 3)[2:5],
+        "parameter": torch.nn.Parameter(torch.randn(2)),
+        "none at all": torch.empty(0, 3),
+        "odd values": torch.tensor([float("nan"), float("inf"), -0.0, 1e-42]),
+    }
+    meta: dict[str, Any] = {"step": 3, "best": None, "history": [{"score": 0.1 + 0.2}], "text": "ß日"}
+    save_tensors(tmp_path / "file", tensors, meta)
+    found, record = load_tensors(tmp_path / "file")
+    assert record == meta
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype
+        assert found[name].shape == tensor.shape
+        assert found[name].numpy().tobytes() == tensor.detach().contiguous().numpy().tobytes()
+
+
+def test_what_was_loaded_stays_when_the_file_is_replaced_and_can_be_changed(file: Path) -> None:
+    tensors, _ = load_tensors(file)
+    save_tensors(file, NEW, {})
+    assert torch.equal(tensors["weight"], OLD["weight"])
+    tensors["weight"].add_(1.0)
+    assert torch.equal(load_tensors(file)[0]["weight"], NEW["weight"])
+
+
+def test_saving_again_replaces_the_file_and_leaves_nothing_else(file: Path) -> None:
+    save_tensors(file, NEW, {"step": 2})
+    tensors, meta = load_tensors(file)
+    assert torch.equal(tensors["weight"], NEW["weight"])
+    assert meta == {"step": 2}
+    assert [entry.name for entry in file.parent.iterdir()] == [file.name]
+
+
+def test_text_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    write_text(tmp_path / "note", "ein\nzwei ß 日\n")
+    assert (tmp_path / "note").read_bytes() == "ein\nzwei ß 日\n".encode()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["note"]
+
+
+# -- saving fails ---------------------------------------------------------------------------------
+
+
+def half_written(error: BaseException) -> Callable[..., None]:
+    """A ``save_file`` that breaks off in the middle."""
+
+    def save_file(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+        Path(path).write_bytes(b"half of it")
+        raise error
+
+    return save_file
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        OSError(errno.EFBIG, "File too large"),
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+    ids=["ENOSPC", "EDQUOT", "EFBIG", "safetensors"],
+)
+def test_a_full_disk_in_the_middle_is_a_run_error_that_says_to_free_space(
+    file: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(checkpoint, "save_file", half_written(error))
+    with pytest.raises(RunError, match="full") as caught:
+        save_tensors(file, NEW, {})
+    assert str(file) in caught.value.message
+    assert "Free some space" in caught.value.remedy
+    assert_untouched(file)
+
+
+def test_any_other_failure_to_write_is_a_run_error_with_a_remedy(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "save_file", half_written(PermissionError(errno.EACCES, "Denied")))
+    with pytest.raises(RunError, match="Denied") as caught:
+        save_tensors(file, NEW, {})
+    assert "writable" in caught.value.remedy
+    assert_untouched(file)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("odd")], ids=["Ctrl-C", "bug"])
+def test_an_exception_of_another_kind_goes_through_and_leaves_the_old_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(checkpoint, "save_file", half_written(error))
+    with pytest.raises(type(error)):
+        save_tensors(file, NEW, {})
+    assert_untouched(file)
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_a_failure_after_writing_leaves_the_old_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, fail)
+        with pytest.raises(RunError, match="Input/output error"):
+            save_tensors(file, NEW, {})
+    assert_untouched(file)
+
+
+def test_a_folder_that_is_not_there_is_a_run_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="nowhere"):
+        save_tensors(tmp_path / "nowhere" / "file", NEW, {})
+
+
+def test_the_old_file_is_in_place_until_the_new_one_is_whole(file: Path) -> None:
+    with saving(file) as temporary:
+        temporary.write_bytes(b"not yet")
+        assert temporary.parent == file.parent
+        assert torch.equal(load_tensors(file)[0]["weight"], OLD["weight"])
+
+
+def test_text_that_breaks_off_leaves_the_old_text(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    write_text(note, "old")
+
+    def break_off() -> None:
+        with saving(note) as temporary:
+            temporary.write_text("ne", encoding="utf-8")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        break_off()
+    assert note.read_text(encoding="utf-8") == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["note"]
+
+
+_LIMITED = """
+import resource, sys
+from pathlib import Path
+import torch
+from elmokit.errors import RunError
+from elmokit.training.checkpoint import save_tensors, write_text
+
+path = Path(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+for save in (
+    lambda: save_tensors(path, {"weight": torch.ones(200_000)}, {}),
+    lambda: write_text(path, "x" * 200_000),
+):
+    try:
+        save()
+    except RunError as error:
+        print(error.message, "|", error.remedy)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no limit of file sizes")
+def test_a_file_size_limit_in_the_middle_is_a_run_error_and_leaves_the_old_file(file: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LIMITED, str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert str(file) in line
+        assert "Free some space" in line
+    assert_untouched(file)
+
+
+# -- reading fails --------------------------------------------------------------------------------
+
+
+def test_a_file_cut_off_anywhere_is_a_model_error_with_a_remedy(file: Path) -> None:
+    whole = file.read_bytes()
+    for size in (0, 4, 8, 20, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:size])
+        with pytest.raises(ModelError, match="cannot be read") as caught:
+            load_tensors(file)
+        assert str(file) in caught.value.message
+        assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "contents", [b"{}", b"\xff" * 100, b"PK\x03\x04 a zip file, as torch.save makes them " * 9]
+)
+def test_a_foreign_file_is_a_model_error(tmp_path: Path, contents: bytes) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.write_bytes(contents)
+    with pytest.raises(ModelError):
+        load_tensors(foreign)
+
+
+def test_a_missing_file_and_a_folder_are_model_errors(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(ModelError):
+            load_tensors(path)

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elmokit.cli.options import duration
+from elmokit.config import (
+    PIPELINES,
+    PRESETS,
+    BilmConfig,
+    Config,
+    PretrainConfig,
+    TextConfig,
+    TrainingConfig,
+    VocabularyConfig,
+    read_toml,
+    resolve,
+)
+from elmokit.errors import ConfigError, ElmokitError, MissingExtraError, nearest
+from elmokit.text.settings import ReadConfig
+
+ALL: tuple[type[Config], ...] = (TextConfig, VocabularyConfig, BilmConfig, TrainingConfig, ReadConfig)
+
+
+def fields(class_: type[Config]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(class_)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_goes_to_a_dictionary_and_back(preset: str) -> None:
+    config = resolve(preset)
+    assert PretrainConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize("class_", ALL)
+def test_every_setting_has_a_help_text(class_: type[Config]) -> None:
+    assert [field.name for field in fields(class_) if not field.metadata.get("help")] == []
+
+
+def test_no_two_settings_share_a_name() -> None:
+    names = [field.name for class_ in ALL for field in fields(class_)]
+    assert len(names) == len(set(names))
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TextConfig().lowercase = True  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("class_", "name", "value"),
+    [
+        (BilmConfig, "dim", 0),
+        (BilmConfig, "dim", -3),
+        (BilmConfig, "n_layers", 9),
+        (BilmConfig, "dim", 2.5),
+        (BilmConfig, "dim", "8"),
+        (BilmConfig, "dim", True),
+        (BilmConfig, "dim", None),
+        (BilmConfig, "residual", 1),
+        (BilmConfig, "cell_clip", 0.0),
+        (BilmConfig, "filters", ()),
+        (BilmConfig, "filters", ((1, 0),)),
+        (BilmConfig, "filters", "1:4"),
+        (BilmConfig, "filters", 5),
+        (BilmConfig, "input", "chars"),
+        (TrainingConfig, "lr", "fast"),
+        (TrainingConfig, "lr", -1),
+        (TrainingConfig, "lr", float("nan")),
+        (TrainingConfig, "held_out", 0.6),
+        (TrainingConfig, "epochs", 0),
+        (TrainingConfig, "seed", 2**31),
+        (VocabularyConfig, "min_count", 0),
+        (ReadConfig, "errors", "skip"),
+        (ReadConfig, "encoding", 8),
+    ],
+)
+def test_wrong_value_is_refused_by_the_name_of_its_field(
+    class_: type[Config], name: str, value: object
+) -> None:
+    with pytest.raises(ConfigError, match=name):
+        class_.from_dict({name: value})
+
+
+def test_range_error_says_the_range() -> None:
+    with pytest.raises(ConfigError, match=r"at least 0 and at most 0\.5"):
+        TrainingConfig(held_out=0.7)
+
+
+def test_whole_number_does_for_a_float() -> None:
+    config = TrainingConfig(lr=1)
+    assert isinstance(config.lr, float)
+
+
+@pytest.mark.parametrize("value", [[[1, 4], [2, 8]], [["1", "4"], ["2", "8"]], ((1, 4), (2, 8))])
+def test_filters_are_read_from_lists_and_text(value: Any) -> None:
+    assert BilmConfig(filters=value).filters == ((1, 4), (2, 8))
+
+
+def test_unknown_setting_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="hiden_dim") as caught:
+        BilmConfig.from_dict({"hiden_dim": 8})
+    assert "'hidden_dim'" in caught.value.remedy
+
+
+def test_unknown_choice_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="input") as caught:
+        BilmConfig.from_dict({"input": "chars"})
+    assert "'char'" in caught.value.remedy
+
+
+@pytest.mark.parametrize("value", [5, "tiny", None, [1], TextConfig()])
+def test_section_must_be_settings_of_its_own_kind(value: object) -> None:
+    with pytest.raises(ConfigError, match="model"):
+        PretrainConfig.from_dict({"model": value})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"tie": True},
+        {"tie": True, "input": "word", "objective": "adaptive"},
+        {"max_chars": 4, "filters": ((1, 4), (5, 4))},
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_with_a_remedy(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BilmConfig.from_dict(values)
+    assert caught.value.remedy
+
+
+def test_later_settings_win_field_by_field() -> None:
+    config = resolve("tiny", {"model": {"dim": 32, "n_layers": 1}}, {"model": {"dim": 16}})
+    assert (config.model.dim, config.model.n_layers) == (16, 1)
+    assert config.model.hidden_dim == PRESETS["tiny"]["model"]["hidden_dim"]
+
+
+def test_resolving_changes_no_preset() -> None:
+    before = resolve("tiny")
+    resolve("tiny", {"model": {"dim": 3}, "text": {"lowercase": True}})
+    assert resolve("tiny") == before
+
+
+def test_classic_preset_cleans_as_the_classic_pipeline() -> None:
+    assert resolve("classic").text == PIPELINES["classic"]
+
+
+def test_unknown_preset_or_section_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="tny") as caught:
+        resolve("tny")
+    assert "'tiny'" in caught.value.remedy
+    with pytest.raises(ConfigError, match="modle") as caught:
+        resolve("tiny", {"modle": {}})
+    assert "'model'" in caught.value.remedy
+
+
+# -- TOML -------------------------------------------------------------------------------------
+
+
+def toml(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "my.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_toml_file_is_read_by_section(tmp_path: Path) -> None:
+    file = toml(tmp_path, "[model]\ndim = 8\nfilters = [[1, 4], [2, 8]]\n[training]\nlr = 1e-3\n")
+    config = resolve("tiny", read_toml(file))
+    assert config.model.filters == ((1, 4), (2, 8))
+    assert config.training.lr == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [("[model\ndim = 8\n", "TOML"), ("[modle]\ndim = 8\n", "'model'"), ("model = 8\n", r"[model]")],
+)
+def test_bad_toml_file_is_named(tmp_path: Path, text: str, part: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_toml(toml(tmp_path, text))
+    assert "my.toml" in caught.value.message
+    assert part in str(caught.value)
+
+
+def test_toml_file_that_is_missing_or_not_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml"):
+        read_toml(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes(b'[text]\nunicode = "caf\xe9"\n')
+    with pytest.raises(ConfigError, match=r"latin\.toml"):
+        read_toml(tmp_path / "latin.toml")
+
+
+# -- small helpers ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("45m", 2700), ("1.5h", 5400), ("1h30m", 5400), ("2d", 172800)],
+)
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1w", "-5s", "5 s x", "1h-30m"])
+def test_bad_duration_shows_how_to_write_one(text: str) -> None:
+    with pytest.raises(ConfigError, match="length of time") as caught:
+        duration(text)
+    assert "45m" in caught.value.remedy
+
+
+def test_nearest_names_the_closest_or_all_choices() -> None:
+    assert nearest("modle", ["model", "text"]) == "Did you mean 'model'?"
+    assert nearest("zzz", ["model", "text"]) == "Choose from: model, text."
+
+
+def test_errors_show_message_and_remedy() -> None:
+    assert str(ElmokitError("It broke.")) == "It broke."
+    assert str(ElmokitError("It broke.", remedy="Mend it.")) == "It broke.\nMend it."
+    assert "pip install 'elmokit[morpheme]'" in str(MissingExtraError("morfessor", "morpheme", "Morphemes"))

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elmokit.config import TextConfig, VocabularyConfig
+from elmokit.errors import DataError, ElmokitError
+from elmokit.text.corpus import Corpus, CorpusSettings, Documents, load_corpus, prepare_corpus
+from elmokit.text.readers import TextSource
+from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
+
+SETTINGS = CorpusSettings(
+    text=TextConfig(), vocabulary=VocabularyConfig(min_count=2), open_words=True, held_out=0.0
+)
+LINES = ("the cat sat", "the dog sat", "the cat ran", "a bird flew")
+
+
+def source(path: Path, *lines: str) -> TextSource:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return TextSource([path])
+
+
+def prepared(tmp_path: Path, settings: CorpusSettings = SETTINGS, *lines: str) -> Corpus:
+    return prepare_corpus(tmp_path / "corpus", settings, source(tmp_path / "a.txt", *(lines or LINES)))
+
+
+def texts(corpus: Corpus, part: Documents) -> list[str]:
+    """The documents as words, <s> and </s> checked and left out."""
+    found = []
+    for first, end in zip(part.offsets, part.offsets[1:], strict=False):
+        ids = part.ids[first:end]
+        assert (ids[0], ids[-1]) == (BOS, EOS)
+        found.append(" ".join(corpus.words[place] for place in ids[1:-1]))
+    return found
+
+
+def held_out_line(share: float) -> str:
+    """A text that its own hash holds out."""
+    candidates = (f"the cat number {number} saw the dog" for number in range(10_000))
+    return next(line for line in candidates if zlib.crc32(line.encode()) < share * 2**32)
+
+
+def test_documents_are_kept_whole_and_in_order(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path)
+    assert texts(corpus, corpus.train) == list(LINES)
+    assert len(corpus.train) == 4
+    assert corpus.train.n_tokens == 4 * 5
+    assert corpus.train.lengths.tolist() == [5, 5, 5, 5]
+    assert len(corpus.valid) == 0
+    assert corpus.valid.n_tokens == 0
+
+
+def test_words_come_by_falling_count_and_only_frequent_ones_are_predicted(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path)
+    assert corpus.words == [*SPECIALS, "the", "cat", "sat", "a", "bird", "dog", "flew", "ran"]
+    assert corpus.counts.tolist() == [0, 0, 0, 0, 3, 2, 2, 1, 1, 1, 1, 1]
+    assert corpus.vocabulary.words == [*SPECIALS, "the", "cat", "sat"]
+
+
+def test_manifest_counts_words_types_and_unknown_share(tmp_path: Path) -> None:
+    manifest = prepared(tmp_path).manifest
+    assert manifest["n_words"] == 12
+    assert manifest["n_types"] == 8
+    assert manifest["unknown_share"] == pytest.approx(5 / 12)
+    assert manifest["n_documents"] == {"train": 4, "valid": 0}
+
+
+def test_limit_on_words_is_kept(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, vocabulary=VocabularyConfig(min_count=1, max_words=2))
+    assert prepared(tmp_path, settings).vocabulary.words == [*SPECIALS, "the", "cat"]
+
+
+def test_closed_words_make_rare_ones_unknown(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path, replace(SETTINGS, open_words=False))
+    assert corpus.words == [*SPECIALS, "the", "cat", "sat"]
+    assert texts(corpus, corpus.train)[3] == "<unk> <unk> <unk>"
+    assert corpus.counts[UNK] == 5
+
+
+def test_texts_without_a_word_are_left_out_and_counted(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, text=TextConfig(punctuation="remove"))
+    corpus = prepared(tmp_path, settings, "the cat", "!!!", "the cat")
+    assert texts(corpus, corpus.train) == ["the cat", "the cat"]
+    assert corpus.manifest["n_empty"] == 1
+
+
+def test_sentence_unit_makes_each_sentence_a_document(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, text=TextConfig(unit="sentence"))
+    corpus = prepared(tmp_path, settings, "The cat sat. The dog ran.", "The cat ran.")
+    assert texts(corpus, corpus.train) == ["The cat sat .", "The dog ran .", "The cat ran ."]
+
+
+def test_held_out_texts_are_a_share_and_copies_stay_together(tmp_path: Path) -> None:
+    lines = [f"the cat number {number}" for number in range(400)]
+    corpus = prepared(tmp_path, replace(SETTINGS, held_out=0.25), *lines, *lines)
+    train, valid = texts(corpus, corpus.train), texts(corpus, corpus.valid)
+    assert sorted(train + valid) == sorted(lines + lines)
+    assert not set(train) & set(valid)
+    assert 0.15 < len(valid) / 800 < 0.35
+
+
+def test_only_training_text_decides_what_is_predicted(tmp_path: Path) -> None:
+    valid = source(tmp_path / "v.txt", "zebra zebra zebra cat")
+    corpus = prepare_corpus(tmp_path / "corpus", SETTINGS, source(tmp_path / "a.txt", *LINES), valid)
+    assert "zebra" not in corpus.vocabulary
+    assert "zebra" in corpus.words
+    assert texts(corpus, corpus.valid) == ["zebra zebra zebra cat"]
+    assert corpus.counts[corpus.words.index("zebra")] == 0
+
+
+def test_given_validation_text_replaces_the_held_out_share(tmp_path: Path) -> None:
+    valid = source(tmp_path / "v.txt", "the cat")
+    settings = replace(SETTINGS, held_out=0.5)
+    corpus = prepare_corpus(tmp_path / "corpus", settings, source(tmp_path / "a.txt", *LINES), valid)
+    assert texts(corpus, corpus.train) == list(LINES)
+
+
+def test_fixed_words_keep_their_places(tmp_path: Path) -> None:
+    fixed = (*SPECIALS, "sat", "zebra")
+    corpus = prepared(tmp_path, replace(SETTINGS, fixed=fixed))
+    assert corpus.vocabulary.words == list(fixed)
+    assert texts(corpus, corpus.train) == list(LINES)
+    closed = prepared(tmp_path, replace(SETTINGS, fixed=fixed, open_words=False))
+    assert closed.words == list(fixed)
+
+
+def test_only_text_there_is_is_trained_on_even_if_its_hash_says_held_out(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, vocabulary=VocabularyConfig(min_count=1), held_out=0.02)
+    line = held_out_line(0.02)
+    corpus = prepared(tmp_path, settings, line)
+    assert texts(corpus, corpus.train) == [line]
+
+
+# -- what cannot be used ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lines", [[], [" ", "\t"], ["\u200b \u200b"], ["\u3000\x7f"]])
+def test_text_without_any_word_is_refused(tmp_path: Path, lines: list[str]) -> None:
+    with pytest.raises(DataError, match="no word") as caught:
+        prepare_corpus(tmp_path / "corpus", SETTINGS, source(tmp_path / "a.txt", "", *lines))
+    assert caught.value.remedy
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.txt"]  # nothing half-made is left
+
+
+def test_words_all_below_the_threshold_are_refused_with_the_numbers(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, vocabulary=VocabularyConfig(min_count=5))
+    with pytest.raises(DataError, match="Only 0 of 8 distinct words occur at least 5 times") as caught:
+        prepared(tmp_path, settings)
+    assert "--min-count" in caught.value.remedy
+
+
+def test_vocabulary_of_one_word_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Only 1 of 1 distinct words"):
+        prepared(tmp_path, SETTINGS, "cat cat cat", "cat")
+
+
+# -- made once, used again --------------------------------------------------------------------
+
+
+def phases(tmp_path: Path, settings: CorpusSettings = SETTINGS) -> set[str]:
+    """What is done when the corpus is asked for again; nothing if it was ready."""
+    seen: set[str] = set()
+    corpus = prepare_corpus(
+        tmp_path / "corpus",
+        settings,
+        TextSource([tmp_path / "a.txt"]),
+        progress=lambda phase, amount: seen.add(phase),
+    )
+    assert texts(corpus, corpus.train)[0] == LINES[0]
+    return seen
+
+
+def test_same_text_and_settings_are_not_prepared_again(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    assert phases(tmp_path) == set()
+
+
+def test_other_settings_or_text_are_prepared_again(tmp_path: Path) -> None:
+    first = prepared(tmp_path).manifest["content_hash"]
+    assert phases(tmp_path, replace(SETTINGS, vocabulary=VocabularyConfig(min_count=1)))
+    source(tmp_path / "a.txt", *LINES, "one more")
+    assert phases(tmp_path)
+    assert load_corpus(tmp_path / "corpus").manifest["content_hash"] != first
+
+
+def test_content_hash_changes_with_the_text_and_not_with_the_vocabulary(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, vocabulary=VocabularyConfig(min_count=1))
+    first = prepared(tmp_path).manifest["content_hash"]
+    assert prepared(tmp_path, settings).manifest["content_hash"] == first
+    assert prepared(tmp_path, settings, *LINES, "more").manifest["content_hash"] != first
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["manifest.json", "words.txt", "counts.npy", "train.ids", "train.offsets.npy", "valid.offsets.npy"],
+)
+@pytest.mark.parametrize("damage", ["missing", "emptied", "halved"])
+def test_damaged_prepared_corpus_is_prepared_again(tmp_path: Path, name: str, damage: str) -> None:
+    prepared(tmp_path)
+    file = tmp_path / "corpus" / name
+    content = file.read_bytes()
+    file.unlink()
+    if damage != "missing":
+        file.write_bytes(b"" if damage == "emptied" else content[: len(content) // 4 * 2])
+    assert phases(tmp_path) == {"counting", "encoding"}
+
+
+def test_folder_that_is_no_prepared_corpus_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    precious = tmp_path / "corpus" / "thesis.txt"
+    precious.write_text("years of work", encoding="utf-8")
+    with pytest.raises(ElmokitError):
+        prepared(tmp_path)
+    assert precious.read_text(encoding="utf-8") == "years of work"
+
+
+def test_manifest_is_plain_json_without_absolute_paths(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    text = (tmp_path / "corpus" / "manifest.json").read_text(encoding="utf-8")
+    assert json.loads(text)["format_version"] == 1
+    assert str(tmp_path) not in text
+
+
+def test_ids_take_two_bytes_while_the_words_allow(tmp_path: Path) -> None:
+    assert prepared(tmp_path).train.ids.dtype == np.uint16
+
+
+def test_more_than_65536_distinct_words_keep_their_ids(tmp_path: Path) -> None:
+    line = " ".join(f"w{number}" for number in range(70_000))
+    corpus = prepared(tmp_path, SETTINGS, "a a b b", line)
+    assert texts(corpus, corpus.train)[1] == line

@@ -1,0 +1,71 @@
+"""The house rules that can be read off the source: import layers, file names, no work at import."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import elmokit
+
+ROOT = Path(elmokit.__file__).parent
+ROOMS = ["text", "bilm", "embed", "static", "cove", "tasks", "compare", "serve", "cli"]
+BESIDE = {"config", "errors", "training", "corpora"}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def _room(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def _imported_rooms(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [node.module or ""]
+            if node.module == "elmokit":
+                names = [f"elmokit.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("elmokit.")}
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_only_from_rooms_to_its_left(path: Path) -> None:
+    room = _room(path)
+    if room == "__init__":
+        return  # the public names
+    allowed = {"config", "errors"} if room in BESIDE else BESIDE | set(ROOMS[: ROOMS.index(room)])
+    assert _imported_rooms(path) <= allowed | {room}
+
+
+def test_no_file_is_named_for_nothing() -> None:
+    assert not [path for path in FILES if path.stem in ("utils", "helpers", "misc", "common")]
+
+
+def test_public_names_all_exist_and_are_listed_once() -> None:
+    assert list(elmokit.__all__) == sorted(elmokit._HOMES)
+    for name in elmokit.__all__:
+        assert getattr(elmokit, name).__doc__, name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        getattr(elmokit, "nothing")  # noqa: B009
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["pretrain", "--help"], ["--version"]])
+def test_help_imports_no_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from elmokit.cli.main import app\n"
+        f"app({arguments!r}, standalone_mode=False)\n"
+        "sys.exit('torch' in sys.modules or 'pyarrow' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "elmokit" in done.stdout

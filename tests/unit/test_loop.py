@@ -1,0 +1,585 @@
+"""The training loop on a toy: convergence, stopping, averages, break-downs, and exact resuming."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elmokit.config import TrainingConfig
+from elmokit.errors import ModelError, RunError
+from elmokit.training import loop
+from elmokit.training.checkpoint import load_tensors
+from elmokit.training.loop import Carry, StepResult, TrainingResult, train
+from elmokit.training.progress import Reporter
+
+PER_EPOCH = 10
+
+
+@pytest.fixture(autouse=True)
+def _arithmetic() -> Iterator[None]:
+    """Denormal numbers are numbers again after each test, whatever the loop did to them."""
+    yield
+    torch.set_flush_denormal(False)
+
+
+class CrashError(Exception):
+    """What a toy run dies of."""
+
+
+class Clock:
+    """Stands in for the ``time`` module: only the test moves it."""
+
+    def __init__(self, tick: float = 0.0) -> None:
+        self.now, self.tick = 0.0, tick
+
+    def monotonic(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+class Toy:
+    """Learns to undo a fixed map, from a stream that is shuffled anew in each epoch.
+
+    All that a real task has is here: rows with sparse gradients, noise from the loop's generator,
+    and state that is carried from step to step.
+
+    Args:
+        before: called with (step of the epoch, number of calls so far) before every step.
+        spoil: called with (number of calls so far, loss); gives the loss that is reported.
+        scores: what the evaluations give, one after the other; None measures for real.
+        held_out: whether there is anything to evaluate on.
+    """
+
+    def __init__(
+        self,
+        *,
+        before: Callable[[int, int], None] = lambda index, call: None,
+        spoil: Callable[[int, Tensor], Tensor] = lambda call, loss: loss,
+        scores: list[float] | None = None,
+        held_out: bool = True,
+        per_epoch: int = PER_EPOCH,
+    ) -> None:
+        rng = torch.Generator().manual_seed(3)
+        self.own = {
+            "matrix": nn.Parameter(torch.randn(4, 4, generator=rng)),
+            "bias": nn.Parameter(torch.zeros(4)),
+            "table": nn.Parameter(torch.randn(12, 4, generator=rng)),
+        }
+        self.goal = torch.randn(12, 4, generator=rng)
+        self.before, self.spoil, self.scores, self.held_out = before, spoil, scores, held_out
+        self.per_epoch = per_epoch
+        self.n_calls = 0
+        self.epochs_started: list[int] = []
+        self.evaluated: list[dict[str, Tensor]] = []
+        self.seen: list[dict[str, Tensor]] = []
+        self.order = np.arange(12)
+
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        return self.own
+
+    def steps_per_epoch(self) -> int:
+        return self.per_epoch
+
+    def start_epoch(self, epoch: int) -> Carry:
+        self.epochs_started.append(epoch)
+        self.order = np.random.default_rng(epoch).permutation(12)
+        return {"trace": torch.zeros(4)}
+
+    def predict(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.own["table"], sparse=True) @ self.own["matrix"] + self.own["bias"]
+
+    def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
+        self.seen.append(self.snapshot())
+        self.before(index, self.n_calls)
+        ids = torch.from_numpy(self.order[[index % 12, (index + 5) % 12, (index + 7) % 12]])
+        found = self.predict(ids) + 0.05 * torch.randn(3, 4, generator=rng) + 0.1 * carry["trace"]
+        loss = self.spoil(self.n_calls, (found - self.goal[ids]).square().mean())
+        self.n_calls += 1
+        return StepResult(loss, 3, {"trace": (0.5 * carry["trace"] + 0.1 * found.mean(dim=0)).detach()})
+
+    def evaluate(self) -> dict[str, float]:
+        if not self.held_out:
+            return {}
+        self.evaluated.append(self.snapshot())
+        if self.scores is not None:
+            return {"score": self.scores[len(self.evaluated) - 1], "n": float(len(self.evaluated))}
+        with torch.no_grad():
+            loss = float((self.predict(torch.arange(12)) - self.goal).square().mean())
+        return {"score": loss, "loss": loss}
+
+    def snapshot(self) -> dict[str, Tensor]:
+        return {name: parameter.detach().clone() for name, parameter in self.own.items()}
+
+
+def settings(**changes: Any) -> TrainingConfig:
+    return TrainingConfig.from_dict({"epochs": 3, "lr": 0.05, "seed": 5, **changes})
+
+
+def run(task: Toy, folder: Path, config: TrainingConfig, every: float = math.inf) -> TrainingResult:
+    folder.mkdir(exist_ok=True)
+    return train(task, config, folder, reporter=Reporter("silent"), checkpoint_every=every)
+
+
+def records(folder: Path, event: str) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record for record in map(json.loads, lines) if record["event"] == event]
+
+
+def assert_same(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> None:
+    assert one.keys() == two.keys()
+    for name in one:
+        assert torch.equal(one[name], two[name]), name
+
+
+def assert_same_run(one: Path, two: Path) -> None:
+    """Everything that decides the future is the same, to the bit."""
+    tensors, meta = load_tensors(one / "checkpoint.safetensors")
+    others, other_meta = load_tensors(two / "checkpoint.safetensors")
+    assert_same(tensors, others)
+    for record in (meta, other_meta):
+        record.pop("seconds")
+    assert meta == other_meta
+
+
+def crash_at(*calls: int) -> Callable[[int, int], None]:
+    """Dies at these calls of ``step``."""
+
+    def before(index: int, call: int) -> None:
+        if call in calls:
+            raise CrashError
+
+    return before
+
+
+# -- running to an end ----------------------------------------------------------------------------
+
+
+def test_training_converges_and_keeps_the_best_weights(tmp_path: Path) -> None:
+    task = Toy()
+    start = task.evaluate()["score"]
+    result = run(task, tmp_path, settings(epochs=30))
+    assert result.stopped == "done"
+    assert result.position.finished
+    assert result.position.step == 30 * PER_EPOCH
+    assert result.position.n_words == 3 * 30 * PER_EPOCH
+    assert result.position.best_score is not None
+    assert result.position.best_score < 0.05 * start
+    history = result.position.history
+    assert len(history) == 30
+    assert result.position.best_score == min(entry["loss"] for entry in history)
+    assert_same(result.weights, task.evaluated[result.position.best_step // PER_EPOCH])
+
+
+def test_max_steps_ends_the_run_there(tmp_path: Path) -> None:
+    result = run(Toy(), tmp_path, settings(epochs=5, max_steps=17))
+    assert (result.stopped, result.position.step) == ("done", 17)
+    assert [entry["step"] for entry in result.position.history] == [10, 17]
+
+
+def test_max_steps_past_the_epochs_changes_nothing(tmp_path: Path) -> None:
+    result = run(Toy(), tmp_path, settings(epochs=2, max_steps=500))
+    assert (result.stopped, result.position.step) == ("done", 20)
+
+
+@pytest.mark.parametrize(
+    ("often", "steps"),
+    [(1, [10, 20]), (2, [5, 10, 15, 20]), (3, [4, 7, 10, 14, 17, 20]), (99, list(range(1, 21)))],
+)
+def test_evaluations_are_spread_over_the_epoch_and_end_with_it(
+    tmp_path: Path, often: int, steps: list[int]
+) -> None:
+    result = run(Toy(), tmp_path, settings(epochs=2, evals_per_epoch=often))
+    assert [entry["step"] for entry in result.position.history] == steps
+    assert [record["step"] for record in records(tmp_path, "valid")] == steps
+
+
+def test_every_epoch_starts_once_and_in_order(tmp_path: Path) -> None:
+    task = Toy()
+    run(task, tmp_path, settings(epochs=4))
+    assert task.epochs_started == [0, 1, 2, 3]
+
+
+def test_without_held_out_figures_the_last_weights_are_kept(tmp_path: Path) -> None:
+    task = Toy(held_out=False)
+    result = run(task, tmp_path, settings(patience=1))
+    assert result.stopped == "done"
+    assert result.position.history == []
+    assert_same(result.weights, task.snapshot())
+
+
+def test_patience_ends_the_run_early_with_the_best_weights(tmp_path: Path) -> None:
+    task = Toy(scores=[5.0, 4.0, 4.5, 4.0, 3.0, 2.0])
+    result = run(task, tmp_path, settings(epochs=6, patience=2))
+    assert result.stopped == "early"
+    assert result.position.step == 4 * PER_EPOCH
+    assert (result.position.best_score, result.position.best_step) == (4.0, 2 * PER_EPOCH)
+    assert_same(result.weights, task.evaluated[1])
+
+
+def test_a_gain_in_between_renews_the_patience(tmp_path: Path) -> None:
+    task = Toy(scores=[5.0, 6.0, 4.0, 6.0, 3.0, 7.0])
+    result = run(task, tmp_path, settings(epochs=6, patience=2))
+    assert (result.stopped, result.position.best_score) == ("done", 3.0)
+
+
+def test_without_patience_a_run_goes_on_to_the_end(tmp_path: Path) -> None:
+    result = run(Toy(scores=[1.0, 2.0, 3.0, 4.0, 5.0]), tmp_path, settings(epochs=5, patience=0))
+    assert (result.stopped, result.position.step) == ("done", 5 * PER_EPOCH)
+
+
+@pytest.mark.parametrize("ending", ["done", "early"])
+def test_a_finished_run_called_again_does_no_step_and_gives_the_same_answer(
+    tmp_path: Path, ending: str
+) -> None:
+    config = settings(epochs=4, patience=1)
+    scores = [4.0, 5.0, 3.0, 2.0] if ending == "early" else [4.0, 3.0, 2.0, 1.0]
+    first = run(Toy(scores=scores), tmp_path, config)
+    assert first.stopped == ending
+    task = Toy(scores=scores)
+    second = run(task, tmp_path, config)
+    assert task.n_calls == 0
+    assert_same(first.weights, second.weights)
+    assert first.position == second.position
+    assert second.stopped == first.stopped
+
+
+def test_the_loop_works_outside_the_main_thread_with_the_same_result(tmp_path: Path) -> None:
+    found: list[TrainingResult | BaseException] = []
+
+    def work() -> None:
+        try:
+            found.append(run(Toy(), tmp_path / "thread", settings()))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    (result,) = found
+    assert isinstance(result, TrainingResult)
+    assert_same(result.weights, run(Toy(), tmp_path / "main", settings()).weights)
+
+
+def test_training_leaves_the_callers_arithmetic_as_it_was(tmp_path: Path) -> None:
+    tiny, one = np.array([5e-324]), np.array([1.0])
+    assert (tiny * one)[0] > 0
+    run(Toy(), tmp_path, settings())
+    assert (tiny * one)[0] > 0
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+
+def test_max_time_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+
+    def before(index: int, call: int) -> None:
+        clock.now += 0.1
+
+    task = Toy(before=before)
+    result = run(task, tmp_path, settings(epochs=100, max_time=1.05))
+    assert (result.stopped, result.position.step) == ("time", 11)
+    assert result.position.finished
+    assert result.position.history[-1]["step"] == 11
+
+
+def test_max_time_is_planned_out_so_that_the_learning_rate_falls_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+
+    def before(index: int, call: int) -> None:
+        clock.now += 0.1
+
+    result = run(Toy(before=before), tmp_path, settings(epochs=1000, max_time=20, warmup=0.0, lr=0.01))
+    assert result.stopped == "done"
+    assert result.position.n_steps is not None
+    assert 150 < result.position.step == result.position.n_steps <= 200
+    assert result.position.seconds <= 20
+    rates = [record["lr"] for record in records(tmp_path, "train")]
+    assert rates[-1] < 0.02 * rates[0]
+
+
+def test_time_goes_on_counting_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+
+    def before(index: int, call: int) -> None:
+        clock.now += 0.25
+        if call == 6:
+            raise CrashError
+
+    config = settings(epochs=100, max_time=4)
+    with pytest.raises(CrashError):
+        run(Toy(before=before), tmp_path, config, every=0.0)
+    result = run(Toy(before=lambda index, call: before(index, -1)), tmp_path, config, every=0.0)
+    assert (result.stopped, result.position.step) == ("time", 16)
+
+
+# -- moving average -------------------------------------------------------------------------------
+
+
+def by_hand(weights: list[dict[str, Tensor]], decay: float) -> dict[str, Tensor]:
+    """The moving average of the weights before the first step and after every step."""
+    average = {name: tensor.double() for name, tensor in weights[0].items()}
+    for step, current in enumerate(weights[1:]):
+        rate = min(decay, (1 + step) / (10 + step))
+        average = {name: rate * average[name] + (1 - rate) * current[name].double() for name in average}
+    return average
+
+
+@pytest.mark.parametrize("decay", [0.3, 0.9])
+def test_moving_average_equals_a_hand_computation(tmp_path: Path, decay: float) -> None:
+    task = Toy(held_out=False)
+    result = run(task, tmp_path, settings(ema=decay))
+    wanted = by_hand([*task.seen, task.snapshot()], decay)
+    for name, tensor in result.weights.items():
+        torch.testing.assert_close(tensor.double(), wanted[name], rtol=1e-5, atol=1e-6)
+    assert not torch.equal(result.weights["matrix"], task.own["matrix"])
+
+
+def test_evaluation_sees_the_average_and_training_goes_on_from_the_weights(tmp_path: Path) -> None:
+    task, plain = Toy(), Toy()
+    run(task, tmp_path / "ema", settings(ema=0.9))
+    run(plain, tmp_path / "plain", settings())
+    for one, two in zip(task.seen, plain.seen, strict=True):
+        assert_same(one, two)
+    wanted = by_hand([*task.seen, task.snapshot()][: PER_EPOCH + 1], 0.9)
+    for name, tensor in task.evaluated[0].items():
+        torch.testing.assert_close(tensor.double(), wanted[name], rtol=1e-5, atol=1e-6)
+
+
+# -- break-downs ----------------------------------------------------------------------------------
+
+
+def nan_at(*calls: int) -> Callable[[int, Tensor], Tensor]:
+    return lambda call, loss: loss * math.nan if call in calls else loss
+
+
+class Overflow(torch.autograd.Function):
+    """A finite loss with gradients that are not."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0] * math.inf
+
+
+def bad_gradient_at(*calls: int) -> Callable[[int, Tensor], Tensor]:
+    def spoil(call: int, loss: Tensor) -> Tensor:
+        if call not in calls:
+            return loss
+        spoilt: Tensor = Overflow.apply(loss)  # type: ignore[no-untyped-call]
+        return spoilt
+
+    return spoil
+
+
+@pytest.mark.parametrize("spoil", [nan_at(13), bad_gradient_at(13)], ids=["loss", "gradient"])
+def test_one_break_down_steps_back_halves_the_learning_rate_and_finishes(
+    tmp_path: Path, spoil: Callable[[int, Tensor], Tensor]
+) -> None:
+    task = Toy(spoil=spoil)
+    result = run(task, tmp_path, settings(), every=0.0)  # a checkpoint after every step
+    assert result.stopped == "done"
+    assert (result.position.n_steps_back, result.position.lr_scale) == (1, 0.5)
+    assert task.n_calls == 3 * PER_EPOCH + 1
+    assert all(torch.isfinite(tensor).all() for tensor in result.weights.values())
+    (back,) = records(tmp_path, "step_back")
+    assert (back["step"], back["back_to"], back["lr_scale"]) == (14, 13, 0.5)
+
+
+def test_a_break_down_goes_back_to_the_last_checkpoint_and_repeats_from_there(tmp_path: Path) -> None:
+    task = Toy(spoil=nan_at(13), held_out=False)
+    result = run(task, tmp_path, settings())  # no checkpoint but the first
+    assert result.position.step == 3 * PER_EPOCH
+    assert task.n_calls == 14 + 3 * PER_EPOCH
+    assert_same(task.seen[14], task.seen[0])
+    assert result.position.n_words == 3 * 3 * PER_EPOCH
+    assert task.epochs_started == [0, 1, 0, 1, 2]
+
+
+def test_after_a_break_down_the_rest_runs_with_half_the_learning_rate(tmp_path: Path) -> None:
+    whole = settings(schedule="constant", warmup=0.0)
+    broken, halved = Toy(spoil=nan_at(0)), Toy()
+    run(broken, tmp_path / "broken", whole)
+    run(halved, tmp_path / "halved", settings(schedule="constant", warmup=0.0, lr=whole.lr / 2))
+    assert_same(broken.snapshot(), halved.snapshot())
+
+
+def test_metrics_show_the_learning_rate_that_was_used_after_a_break_down(tmp_path: Path) -> None:
+    config = settings(schedule="constant", warmup=0.0)
+    run(Toy(spoil=nan_at(13)), tmp_path, config, every=0.0)
+    rates = {record["step"]: record["lr"] for record in records(tmp_path, "train")}
+    assert rates[10] == pytest.approx(config.lr)
+    assert rates[20] == pytest.approx(config.lr / 2)
+
+
+def test_a_bad_step_changes_neither_weights_nor_optimiser(tmp_path: Path) -> None:
+    task = Toy(spoil=bad_gradient_at(*range(13, 100)))
+    with pytest.raises(RunError):
+        run(task, tmp_path, settings(), every=0.0)
+    for seen in task.seen[14:]:
+        assert_same(seen, task.seen[13])
+
+
+@pytest.mark.parametrize("spoil", [nan_at(*range(99)), bad_gradient_at(*range(99))], ids=["loss", "gradient"])
+def test_a_run_that_always_breaks_down_is_a_run_error_with_a_remedy(
+    tmp_path: Path, spoil: Callable[[int, Tensor], Tensor]
+) -> None:
+    task = Toy(spoil=spoil)
+    with pytest.raises(RunError, match="broke down at step 1 ") as caught:
+        run(task, tmp_path, settings())
+    assert "--lr" in caught.value.remedy
+    assert task.n_calls == 6
+
+
+def test_break_downs_are_counted_over_crashes(tmp_path: Path) -> None:
+    with pytest.raises(CrashError):
+        run(Toy(spoil=nan_at(2, 3, 4), before=crash_at(9)), tmp_path, settings(), every=0.0)
+    result = run(Toy(spoil=nan_at(2)), tmp_path, settings(), every=0.0)
+    assert (result.position.n_steps_back, result.position.lr_scale) == (4, 1 / 16)
+
+
+def test_the_weights_kept_after_a_break_down_are_those_of_the_best_score_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run may go back behind its best evaluation, but then that one's weights must go too."""
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+
+    def before(index: int, call: int) -> None:
+        clock.now += 100.0 if call == 11 else 0.0  # a checkpoint after step 12, and no other
+
+    scores = [3.0, 1.0, 4.0, 5.0]
+    task = Toy(before=before, spoil=nan_at(25), scores=scores)
+    result = run(task, tmp_path, settings(), every=60.0)
+    assert result.position.n_steps_back == 1
+    assert [entry["step"] for entry in result.position.history] == [10, 20, 30]
+    assert result.position.best_score is not None
+    assert_same(result.weights, task.evaluated[scores.index(result.position.best_score)])
+
+
+# -- resuming -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.8])
+@pytest.mark.parametrize("calls", [[0], [1], [7], [10], [15], [29], [4, 5, 0, 8]], ids=str)
+@pytest.mark.parametrize("every", [0.0, 3.5, math.inf], ids=["each step", "some steps", "no step"])
+def test_a_crashed_run_ends_in_the_same_bits_as_one_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[int], every: float, ema: float
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+
+    def tick(index: int, call: int) -> None:
+        clock.now += 1.0
+
+    config = settings(ema=ema, evals_per_epoch=2)
+    plain = run(Toy(before=tick), tmp_path / "plain", config)
+    for call in calls:
+
+        def before(index: int, so_far: int, call: int = call) -> None:
+            tick(index, so_far)
+            crash_at(call)(index, so_far)
+
+        with pytest.raises(CrashError):
+            run(Toy(before=before), tmp_path / "crashed", config, every)
+    result = run(Toy(before=tick), tmp_path / "crashed", config, every)
+    assert result.stopped == plain.stopped == "done"
+    assert_same(result.weights, plain.weights)
+    assert_same_run(tmp_path / "crashed", tmp_path / "plain")
+    assert records(tmp_path / "crashed", "valid") == records(tmp_path / "plain", "valid")
+
+
+def test_metrics_hold_every_step_once_after_a_crash_and_a_line_cut_in_two(tmp_path: Path) -> None:
+    config = settings()
+    with pytest.raises(CrashError):
+        run(Toy(before=crash_at(17)), tmp_path, config)  # goes back to the very start
+    with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"event": "train", "st')
+    with pytest.raises(CrashError):
+        run(Toy(before=crash_at(14)), tmp_path, config, every=0.0)
+    run(Toy(), tmp_path, config, every=0.0)
+    assert [record["step"] for record in records(tmp_path, "train")] == list(range(1, 31))
+    assert [record["step"] for record in records(tmp_path, "valid")] == [10, 20, 30]
+
+
+def test_a_crash_in_an_evaluation_is_resumed_as_well(tmp_path: Path) -> None:
+    class Brittle(Toy):
+        def evaluate(self) -> dict[str, float]:
+            if len(self.evaluated) == 1:
+                raise CrashError
+            return super().evaluate()
+
+    plain = run(Toy(), tmp_path / "plain", settings(ema=0.9))
+    with pytest.raises(CrashError):
+        run(Brittle(), tmp_path / "crashed", settings(ema=0.9), every=0.0)
+    result = run(Toy(), tmp_path / "crashed", settings(ema=0.9), every=0.0)
+    assert_same(result.weights, plain.weights)
+    assert_same_run(tmp_path / "crashed", tmp_path / "plain")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_ends_as_interrupted_and_going_on_gives_the_same_bits(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    def before(index: int, call: int) -> None:
+        if call == 12:
+            signal.raise_signal(number)
+
+    handler = signal.getsignal(number)
+    plain = run(Toy(), tmp_path / "plain", settings(ema=0.9))
+    first = run(Toy(before=before), tmp_path / "stopped", settings(ema=0.9))
+    assert signal.getsignal(number) is handler
+    assert (first.stopped, first.position.step, first.position.finished) == ("interrupted", 13, False)
+    second = run(Toy(), tmp_path / "stopped", settings(ema=0.9))
+    assert second.stopped == "done"
+    assert_same(second.weights, plain.weights)
+    assert_same_run(tmp_path / "stopped", tmp_path / "plain")
+
+
+def test_a_second_signal_ends_the_run_at_once_and_it_can_be_resumed(tmp_path: Path) -> None:
+    def before(index: int, call: int) -> None:
+        if call == 12:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    plain = run(Toy(), tmp_path / "plain", settings())
+    with pytest.raises(KeyboardInterrupt):
+        run(Toy(before=before), tmp_path / "stopped", settings(), every=0.0)
+    result = run(Toy(), tmp_path / "stopped", settings())
+    assert_same(result.weights, plain.weights)
+
+
+def test_a_damaged_checkpoint_is_a_model_error_and_not_a_new_start(tmp_path: Path) -> None:
+    with pytest.raises(CrashError):
+        run(Toy(before=crash_at(5)), tmp_path, settings())
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-10])
+    with pytest.raises(ModelError, match="checkpoint"):
+        run(Toy(), tmp_path, settings())
+
+
+def test_the_seed_decides_the_run(tmp_path: Path) -> None:
+    one, same, other = (
+        run(Toy(), tmp_path / name, settings(seed=seed)) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
+    assert_same(one.weights, same.weights)
+    assert not torch.equal(one.weights["matrix"], other.weights["matrix"])

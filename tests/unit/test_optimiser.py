@@ -1,0 +1,239 @@
+"""The optimiser against the library's own Adam, AdamW, SparseAdam and gradient clipping."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elmokit.training.optimiser import Optimiser
+
+LEARNING_RATES = [1e-2, 2e-2, 5e-3, 5e-3, 1e-3, 3e-2, 1e-2, 1e-2]
+
+
+def parameters(seed: int = 0) -> dict[str, nn.Parameter]:
+    rng = torch.Generator().manual_seed(seed)
+    return {
+        "matrix": nn.Parameter(torch.randn(4, 3, generator=rng)),
+        "bias": nn.Parameter(torch.randn(4, generator=rng)),
+        "kernel": nn.Parameter(torch.randn(2, 3, 2, generator=rng)),
+        "table": nn.Parameter(torch.randn(10, 3, generator=rng)),
+    }
+
+
+def copies(own: dict[str, nn.Parameter]) -> dict[str, nn.Parameter]:
+    return {name: nn.Parameter(parameter.detach().clone()) for name, parameter in own.items()}
+
+
+def set_gradients(own: dict[str, nn.Parameter], step: int) -> None:
+    """Gradients that depend on the step alone; those of the table are sparse, with rows twice."""
+    rng = torch.Generator().manual_seed(100 + step)
+    for name, parameter in own.items():
+        if name != "table":
+            parameter.grad = torch.randn(parameter.shape, generator=rng)
+            continue
+        parameter.grad = None
+        ids = torch.randint(0, 9, (6,), generator=rng)  # the last row is never touched
+        looks = F.embedding(torch.cat([ids, ids[:2]]), parameter, sparse=True)
+        (looks * torch.randn(8, 3, generator=rng)).sum().backward()
+
+
+def dense_gradient(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+
+
+def run(optimiser: Optimiser, own: dict[str, nn.Parameter], steps: range) -> None:
+    for step in steps:
+        set_gradients(own, step)
+        optimiser.clip(1.0)
+        optimiser.step(LEARNING_RATES[step % len(LEARNING_RATES)])
+
+
+# -- dense ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_dense_steps_equal_the_librarys_one_by_one(kind: str, weight_decay: float) -> None:
+    own = {name: parameter for name, parameter in parameters().items() if name != "table"}
+    theirs = copies(own)
+    optimiser = Optimiser(own, kind=kind, weight_decay=weight_decay)
+    class_ = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
+    library = class_(
+        [
+            {"params": [theirs["matrix"], theirs["kernel"]], "weight_decay": weight_decay},
+            {"params": [theirs["bias"]], "weight_decay": 0.0},
+        ],
+        foreach=False,
+    )
+    for step, lr in enumerate(LEARNING_RATES):
+        set_gradients(own, step)
+        set_gradients(theirs, step)
+        optimiser.step(lr)
+        for group in library.param_groups:
+            group["lr"] = lr
+        library.step()
+        for name in own:
+            torch.testing.assert_close(own[name], theirs[name], rtol=1e-6, atol=1e-6)
+
+
+def test_a_parameter_without_a_gradient_stays_as_it_is() -> None:
+    own = parameters()
+    before = copies(own)
+    optimiser = Optimiser(own, kind="adamw", weight_decay=0.1)
+    set_gradients(own, 0)
+    own["matrix"].grad = None
+    optimiser.step(0.1)
+    assert torch.equal(own["matrix"], before["matrix"])
+    assert not torch.equal(own["kernel"], before["kernel"])
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_sparse_steps_equal_those_of_sparse_adam_one_by_one(kind: str) -> None:
+    own = {"table": parameters()["table"]}
+    theirs = copies(own)
+    optimiser = Optimiser(own, kind=kind, weight_decay=0.1)
+    library = torch.optim.SparseAdam([theirs["table"]])
+    for step, lr in enumerate(LEARNING_RATES):
+        set_gradients(own, step)
+        set_gradients(theirs, step)
+        optimiser.step(lr)
+        library.param_groups[0]["lr"] = lr
+        library.step()
+        torch.testing.assert_close(own["table"], theirs["table"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_sparse_step_over_all_rows_equals_a_dense_step() -> None:
+    sparse, dense = {"table": parameters()["table"]}, {"table": parameters()["table"]}
+    one = Optimiser(sparse, kind="adam", weight_decay=0.0)
+    two = Optimiser(dense, kind="adam", weight_decay=0.0)
+    rng = torch.Generator().manual_seed(0)
+    for lr in LEARNING_RATES:
+        gradient = torch.randn(10, 3, generator=rng)
+        sparse["table"].grad = gradient.to_sparse(1)
+        dense["table"].grad = gradient.clone()
+        one.step(lr)
+        two.step(lr)
+        torch.testing.assert_close(sparse["table"], dense["table"], rtol=1e-6, atol=1e-6)
+
+
+def test_rows_that_were_not_touched_do_not_move() -> None:
+    own = parameters()
+    before = copies(own)
+    optimiser = Optimiser(own, kind="adamw", weight_decay=0.5)
+    run(optimiser, own, range(4))
+    assert torch.equal(own["table"][9], before["table"][9])
+    assert not torch.equal(own["table"][:9], before["table"][:9])
+
+
+def test_a_step_leaves_the_gradients_in_place_and_zero_grad_removes_them() -> None:
+    own = parameters()
+    optimiser = Optimiser(own, kind="adam", weight_decay=0.0)
+    set_gradients(own, 0)
+    optimiser.step(0.1)
+    assert all(parameter.grad is not None for parameter in own.values())
+    optimiser.zero_grad()
+    assert all(parameter.grad is None for parameter in own.values())
+
+
+# -- clipping -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [0.01, 1.0, 1e4])
+def test_clip_equals_the_librarys_on_dense_and_sparse_gradients(limit: float) -> None:
+    own = parameters()
+    theirs = copies(own)
+    set_gradients(own, 0)
+    for name, parameter in theirs.items():
+        parameter.grad = dense_gradient(own[name]).clone()
+    norm = Optimiser(own, kind="adam", weight_decay=0.0).clip(limit)
+    wanted = nn.utils.clip_grad_norm_(list(theirs.values()), limit)
+    assert norm == pytest.approx(float(wanted), rel=1e-6)
+    for name in own:
+        torch.testing.assert_close(
+            dense_gradient(own[name]), dense_gradient(theirs[name]), rtol=1e-5, atol=1e-7
+        )
+
+
+def test_clip_with_limit_zero_only_measures() -> None:
+    own = parameters()
+    set_gradients(own, 0)
+    before = {name: dense_gradient(parameter).clone() for name, parameter in own.items()}
+    norm = Optimiser(own, kind="adam", weight_decay=0.0).clip(0.0)
+    assert norm == pytest.approx(math.sqrt(sum(float(g.square().sum()) for g in before.values())), rel=1e-6)
+    assert all(torch.equal(dense_gradient(own[name]), gradient) for name, gradient in before.items())
+
+
+def test_clip_without_any_gradient_gives_zero() -> None:
+    assert Optimiser(parameters(), kind="adam", weight_decay=0.0).clip(1.0) == 0.0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("where", ["matrix", "table"])
+def test_clip_gives_a_norm_that_is_not_finite_if_any_gradient_is_not(where: str, bad: float) -> None:
+    own = parameters()
+    set_gradients(own, 0)
+    gradient = own[where].grad
+    assert gradient is not None
+    if gradient.is_sparse:
+        own[where].grad = gradient * bad
+    else:
+        gradient[0] = bad
+    assert not math.isfinite(Optimiser(own, kind="adam", weight_decay=0.0).clip(1.0))
+
+
+# -- state ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+@pytest.mark.parametrize("n_before", [0, 1, 5])
+def test_saved_and_loaded_state_continues_bit_for_bit(kind: str, n_before: int) -> None:
+    own = parameters()
+    optimiser = Optimiser(own, kind=kind, weight_decay=0.05)
+    run(optimiser, own, range(n_before))
+    saved = {name: tensor.clone() for name, tensor in optimiser.tensors().items()}
+    at_save = copies(own)
+    run(optimiser, own, range(n_before, 12))
+
+    other = copies(at_save)
+    fresh = Optimiser(other, kind=kind, weight_decay=0.05)
+    fresh.load_tensors(saved)
+    run(fresh, other, range(n_before, 12))
+    assert all(torch.equal(own[name], other[name]) for name in own)
+    ours, theirs = optimiser.tensors(), fresh.tensors()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_loading_an_earlier_state_into_a_used_optimiser_goes_back_to_it() -> None:
+    own = parameters()
+    optimiser = Optimiser(own, kind="adamw", weight_decay=0.05)
+    run(optimiser, own, range(3))
+    saved = {name: tensor.clone() for name, tensor in optimiser.tensors().items()}
+    at_save = copies(own)
+    run(optimiser, own, range(3, 8))
+    first = copies(own)
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(at_save[name])
+    optimiser.load_tensors(saved)
+    run(optimiser, own, range(3, 8))
+    assert all(torch.equal(own[name], first[name]) for name in own)
+
+
+def test_loading_copies_so_that_what_was_loaded_does_not_change() -> None:
+    own = parameters()
+    optimiser = Optimiser(own, kind="adam", weight_decay=0.0)
+    run(optimiser, own, range(2))
+    saved = {name: tensor.clone() for name, tensor in optimiser.tensors().items()}
+    kept = {name: tensor.clone() for name, tensor in saved.items()}
+    optimiser.load_tensors(saved)
+    run(optimiser, own, range(2, 4))
+    assert all(torch.equal(saved[name], kept[name]) for name in saved)

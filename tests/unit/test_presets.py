@@ -1,0 +1,60 @@
+"""The presets: all of them make a model, and the original one is as large as the published."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from elmokit.bilm.lstm import LstmLayer
+from elmokit.bilm.model import Bilm
+from elmokit.config import PRESETS, PretrainConfig, resolve
+from elmokit.errors import ConfigError
+
+
+def meta_model(config: PretrainConfig, n_words: int) -> Bilm:
+    """The model without memory behind it."""
+    with torch.device("meta"):
+        return Bilm(config.model, n_words, config.vocabulary.n_pieces)
+
+
+def test_original_preset_has_the_published_number_of_parameters() -> None:
+    config = resolve("original")
+    model = meta_model(config, config.vocabulary.max_words)
+    rest = sum(p.numel() for name, p in model.named_parameters() if not name.startswith("predictor."))
+    assert rest / 1e6 == pytest.approx(93.6, abs=0.1)
+
+
+def test_original_preset_has_the_published_shape() -> None:
+    config = resolve("original").model
+    assert (config.dim, config.hidden_dim, config.n_layers, config.residual) == (512, 4096, 2, True)
+    assert (config.cell_clip, config.proj_clip) == (3.0, 3.0)
+    assert config.filters == ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+    assert (config.char_dim, config.max_chars, config.n_highway) == (16, 50, 2)
+    assert config.char_activation == "relu"
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_preset_makes_settings_that_survive_the_way_to_a_dictionary_and_back(preset: str) -> None:
+    config = resolve(preset)
+    assert PretrainConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_preset_makes_a_model(preset: str) -> None:
+    config = resolve(preset)
+    model = meta_model(config, config.vocabulary.max_words)
+    for stack in (model.forward_stack, model.backward_stack):
+        layers = [layer for layer in stack.modules() if isinstance(layer, LstmLayer)]
+        assert [layer.hidden_dim for layer in layers] == [config.model.hidden_dim] * config.model.n_layers
+
+
+@pytest.mark.parametrize("objective", ["sampled", "full", "adaptive"])
+@pytest.mark.parametrize("kind", ["char", "word", "subword", "morpheme"])
+def test_every_input_goes_with_every_objective(kind: str, objective: str) -> None:
+    config = resolve("tiny", {"model": {"input": kind, "objective": objective}})
+    assert meta_model(config, 500).config.input == kind
+
+
+def test_an_unknown_preset_is_an_error_that_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="medium"):
+        resolve("mediun")

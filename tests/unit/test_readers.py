@@ -1,0 +1,407 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elmokit.errors import DataError
+from elmokit.text.files import FORMATS, decoded_lines, find_files, format_of
+from elmokit.text.readers import TextSource
+from elmokit.text.settings import ReadConfig
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def read(path: Path, **settings: Any) -> list[str]:
+    return list(TextSource([path], ReadConfig.from_dict(settings)))
+
+
+def lines_of(content: bytes) -> list[str]:
+    return list(decoded_lines(io.BytesIO(content), "the file"))
+
+
+# -- finding files ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.txt", "txt"),
+        ("a.CSV", "csv"),
+        ("a.tsv.gz", "tsv"),
+        ("a.b.jsonl.zst", "jsonl"),
+        ("a.ndjson", "jsonl"),
+        ("a.parquet", "parquet"),
+        ("notes", "txt"),
+        ("wiki.gz", "txt"),
+        ("a.md", "txt"),
+    ],
+)
+def test_format_is_known_by_the_name(name: str, kind: str) -> None:
+    assert format_of(Path(name)) == kind
+
+
+def test_folder_gives_its_text_files_in_order_without_hidden_or_other_ones(tmp_path: Path) -> None:
+    for name in ("b.txt", "a/c.csv", "a/d.jsonl.gz", ".hidden/x.txt", ".x.txt", "picture.png", "notes"):
+        write(tmp_path / name, "x")
+    found = [str(path.relative_to(tmp_path)) for path in find_files([tmp_path])]
+    assert found == ["a/c.csv", "a/d.jsonl.gz", "b.txt"]
+
+
+def test_folder_leaves_out_archives_of_text_files(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "x")
+    write(tmp_path / "a.txt.zip", b"PK\x03\x04")
+    assert [path.name for path in find_files([tmp_path])] == ["a.txt"]
+
+
+def test_pattern_gives_all_matches_in_order(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "sub/c.txt", "d.csv"):
+        write(tmp_path / name, "x")
+    assert [path.name for path in find_files([f"{tmp_path}/*.txt"])] == ["a.txt", "b.txt"]
+    assert [path.name for path in find_files([f"{tmp_path}/**/c.txt"])] == ["c.txt"]
+
+
+def test_file_named_twice_is_read_once(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "x")
+    assert find_files([file, tmp_path, str(file), f"{tmp_path}/*.txt"]) == [file]
+
+
+def test_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
+    write(tmp_path / "corpus.txt", "x")
+    with pytest.raises(DataError, match=r"corpsu\.txt") as caught:
+        find_files([tmp_path / "corpsu.txt"])
+    assert "corpus.txt" in caught.value.remedy
+
+
+def test_folder_without_text_says_which_endings_count(tmp_path: Path) -> None:
+    write(tmp_path / "picture.png", "x")
+    with pytest.raises(DataError, match="holds no text files") as caught:
+        find_files([tmp_path])
+    assert all(ending in caught.value.remedy for ending in FORMATS)
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.zip", "a.docx", "a.txt.bz2"])
+def test_files_that_need_unpacking_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match="are not read") as caught:
+        find_files([write(tmp_path / name, "x")])
+    assert caught.value.remedy
+
+
+def test_name_too_long_for_a_file_is_an_error_like_a_missing_one() -> None:
+    with pytest.raises(DataError):
+        find_files(["Someone gave the text itself instead of a file. " * 100])
+
+
+def test_one_name_is_taken_as_a_list_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "corpus.txt", "hello\n")
+    monkeypatch.chdir(tmp_path)  # a relative name: its letters, taken as names, must not reach far
+    assert list(TextSource("corpus.txt")) == ["hello"]
+
+
+def test_no_source_at_all_is_an_error() -> None:
+    with pytest.raises(DataError, match="No text was given"):
+        TextSource([])
+
+
+# -- lines ------------------------------------------------------------------------------------
+
+
+def test_all_three_line_ends_are_understood() -> None:
+    assert lines_of(b"one\rtwo\r\nthree\n\nfour") == ["one", "two", "three", "", "four"]
+
+
+def test_line_end_cut_by_the_chunk_border_is_one_line_end() -> None:
+    first = b"x" * ((1 << 20) - 1)
+    assert [len(line) for line in lines_of(first + b"\r\nsecond")] == [len(first), 6]
+
+
+def test_byte_order_mark_is_dropped() -> None:
+    assert lines_of("\ufeffone\n\ufefftwo".encode()) == ["one", "\ufefftwo"]
+
+
+def test_unusual_line_separators_stay_inside_a_line() -> None:
+    assert lines_of("one\u2028two\x0bthree\x85four\n".encode()) == ["one\u2028two\x0bthree\x85four"]
+
+
+def test_character_cut_by_the_chunk_border_is_whole() -> None:
+    text = "a" + "é" * (1 << 20)
+    assert "".join(lines_of(text.encode())) == text
+
+
+def test_line_over_a_megabyte_comes_in_parts_cut_at_spaces() -> None:
+    text = "word " * 700_000
+    parts = lines_of(text.encode())
+    assert len(parts) > 1
+    assert max(map(len, parts)) <= 1 << 21
+    assert " ".join(parts).split() == text.split()
+
+
+@pytest.mark.parametrize(
+    ("before", "line"), [(b"", 1), (b"one\ntwo\n", 3), (b"one\r\ntwo\r\n", 3), (b"ab\n" * 500_000, 500_001)]
+)
+def test_undecodable_byte_is_named_by_line_and_place(before: bytes, line: int) -> None:
+    with pytest.raises(DataError) as caught:
+        lines_of(before + b"caf\xe9 x\n")
+    assert f"the file, line {line}, byte {len(before) + 3}: 0xe9" in caught.value.message
+    assert "--encoding" in caught.value.remedy
+
+
+def test_character_cut_off_at_the_end_of_the_file_is_undecodable() -> None:
+    with pytest.raises(DataError, match="line 2, byte 7"):
+        lines_of(b"one\ncaf\xc3")
+
+
+def test_encoding_and_errors_settings_make_a_file_readable(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "café\n".encode("latin-1"))
+    assert read(file, encoding="latin-1") == ["café"]
+    assert read(file, errors="replace") == ["caf\ufffd"]
+    assert read(file, errors="ignore") == ["caf"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-8-sig", "cp1252"])
+def test_other_encodings_are_read(tmp_path: Path, encoding: str) -> None:
+    file = write(tmp_path / "a.txt", "one café\ntwo\n".encode(encoding))
+    assert read(file, encoding=encoding) == ["one café", "two"]
+
+
+@pytest.mark.parametrize("encoding", ["nonsense", "rot13", "hex", "utf-16", "utf-32"])
+def test_an_encoding_that_does_not_fit_is_a_data_error(tmp_path: Path, encoding: str) -> None:
+    file = write(tmp_path / "a.txt", "plain old ASCII text here\n")
+    with pytest.raises(DataError) as caught:
+        read(file, encoding=encoding)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x01\x00" + bytes(500),
+        b"\x7fELF\x02\x01\x01" + bytes(200),
+        "UTF-16 text".encode("utf-16"),
+    ],
+)
+def test_binary_file_is_called_binary(content: bytes) -> None:
+    with pytest.raises(DataError, match="binary") as caught:
+        lines_of(content)
+    assert caught.value.remedy
+
+
+# -- plain text -------------------------------------------------------------------------------
+
+
+def test_blank_lines_of_a_text_file_are_no_texts(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.txt", "one\n\n  \ntwo")) == ["one", "two"]
+
+
+def test_paragraphs_are_joined_between_blank_lines(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "\none\n two \n\n\nthree\n")
+    assert read(file, blocks="paragraphs") == ["one two", "three"]
+
+
+def test_source_can_be_read_again_and_again(tmp_path: Path) -> None:
+    source = TextSource([write(tmp_path / "a.txt", "one\ntwo\n"), write(tmp_path / "b.csv", "text\nthree\n")])
+    assert list(source) == list(source) == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("packing", ["gz", "zst"])
+def test_packed_files_are_read(tmp_path: Path, packing: str) -> None:
+    parts = [b"one\n", b"two\n"]  # as made by cat a.gz b.gz
+    packed = (
+        b"".join(map(gzip.compress, parts))
+        if packing == "gz"
+        else b"".join(pa.compress(part, codec="zstd", asbytes=True) for part in parts)
+    )
+    assert read(write(tmp_path / f"a.txt.{packing}", packed)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("packing", ["gz", "zst"])
+def test_cut_off_or_foreign_packed_files_are_named(tmp_path: Path, packing: str) -> None:
+    text = "\n".join(f"line {number}" for number in range(5000)).encode()
+    packed = gzip.compress(text) if packing == "gz" else pa.compress(text, codec="zstd", asbytes=True)
+    for content in (packed[: len(packed) // 2], packed[:-3], b"this is no packed file"):
+        file = write(tmp_path / f"a.txt.{packing}", content)
+        with pytest.raises(DataError) as caught:
+            read(file)
+        assert str(file) in caught.value.message
+        assert caught.value.remedy
+
+
+# -- standard input ---------------------------------------------------------------------------
+
+
+def test_standard_input_can_be_read_twice_and_marks_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    def source(text: str) -> TextSource:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        return TextSource(["-"])
+
+    one, same, other = source("one\ntwo\n"), source("one\ntwo\n"), source("one\n")
+    assert list(one) == list(one) == ["one", "two"]
+    assert one.marks() == same.marks() != other.marks()
+    assert one.n_bytes() == 8
+    assert list(one) == ["one", "two"]
+
+
+def test_standard_input_does_not_mix_with_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be mixed"):
+        TextSource(["-", write(tmp_path / "a.txt", "x")])
+
+
+def test_marks_change_with_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "one\n")
+    before = TextSource([file]).marks()
+    assert TextSource([file]).marks() == before
+    os.utime(file, ns=(1, 1))
+    assert TextSource([file]).marks() != before
+    json.dumps(before)
+
+
+# -- tables -----------------------------------------------------------------------------------
+
+TABLE = "title,body,n\nOne,first text,1\nTwo,second text,2\n"
+
+
+def test_column_called_text_is_found(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.csv", "n,text\n1,one\n2,two\n")) == ["one", "two"]
+
+
+def test_columns_are_chosen_by_name_or_number_and_joined(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", TABLE)
+    both = ["One first text", "Two second text"]
+    assert read(file, text_columns="title,body") == both
+    assert read(file, text_columns="title, body ") == both
+    assert read(file, text_columns="1,2") == ["title body", *both]
+    assert read(file, text_columns="1,2", header="yes") == both
+    assert read(file, text_columns="title,2") == both
+
+
+def test_table_of_one_column_needs_no_choice(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "one\ntwo\n")
+    assert read(file) == ["one", "two"]
+    assert read(file, header="yes") == ["two"]
+
+
+def test_quoted_fields_hold_separators_quotes_and_line_ends(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", 'n,text\n1,"a, ""b""\nc"\n')
+    assert read(file) == ['a, "b"\nc']
+
+
+def test_quotes_in_tab_separated_files_are_characters(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.tsv", 'n\ttext\n1\tan "odd quote\n2\t5" wide\n')
+    assert read(file) == ['an "odd quote', '5" wide']
+
+
+def test_empty_cells_add_no_space(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "a,b\n,two\none,\n\n")
+    assert read(file, text_columns="a,b") == ["two", "one"]
+
+
+def test_field_over_a_megabyte_is_read_whole(tmp_path: Path) -> None:
+    text = "word " * 700_000
+    assert [row.split() for row in read(write(tmp_path / "a.csv", f'n,text\n1,"{text}"\n'))] == [text.split()]
+    assert [row.split() for row in read(write(tmp_path / "b.csv", f"n,text\n1,{text}\n"))] == [text.split()]
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "parts"),
+    [
+        (TABLE, {"text_columns": "bdy"}, ["a.csv", "'bdy'", "Did you mean 'body'?"]),
+        (TABLE, {}, ["a.csv", "3 columns", "title", "--text-columns"]),
+        (TABLE, {"text_columns": "4"}, ["a.csv", "no column 4"]),
+        (TABLE, {"text_columns": "body", "header": "no"}, ["a.csv", "header", "'body'"]),
+        ("n,text\n1,one\n2,two,too\n", {}, ["a.csv, line 3", "3 fields", "2"]),
+        ("n,text\n1,one\n2\n", {}, ["a.csv, line 3", "1 fields", "2"]),
+        ('n,text\n1,"one\n2,two\n', {}, ["a.csv, line 3", "quote"]),
+        ('n,text\n1,"one"x\n', {}, ["a.csv, line 2", "quote"]),
+    ],
+)
+def test_table_that_cannot_be_read_is_named_with_line_and_remedy(
+    tmp_path: Path, content: str, settings: dict[str, str], parts: Sequence[str]
+) -> None:
+    with pytest.raises(DataError) as caught:
+        read(write(tmp_path / "a.csv", content), **settings)
+    assert [part for part in parts if part not in str(caught.value)] == []
+    assert caught.value.remedy
+
+
+# -- JSON lines -------------------------------------------------------------------------------
+
+
+def test_fields_of_json_lines_are_joined(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "a.jsonl", '{"text": "one", "title": "T", "n": 1}\n\n{"text": null, "title": "U"}\n'
+    )
+    assert read(file) == ["one", ""]
+    assert read(file, text_columns="title,text") == ["T one", "U"]
+
+
+def test_json_line_may_be_a_bare_string(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.jsonl", '"one"\n"two"\n')) == ["one", "two"]
+
+
+def test_json_line_over_a_megabyte_is_read_whole(tmp_path: Path) -> None:
+    text = "word " * 700_000
+    file = write(tmp_path / "a.jsonl", json.dumps({"text": text}) + '\n{"text": "next"}\n')
+    assert read(file) == [text.strip(), "next"]
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ('{"text": "two"', ["line 3", "JSON"]),
+        ("not json", ["line 3", "JSON"]),
+        ("[1, 2]", ["line 3", "object"]),
+        ('{"txt": "two"}', ["line 3", "'text'", "Did you mean 'txt'?"]),
+        ('{"text": "two", "n": ' + "1" * 5000 + "}", ["line 3", "JSON"]),
+        ("[" * 100_000, ["line 3", "JSON"]),
+    ],
+)
+def test_bad_json_line_is_named_with_a_remedy(tmp_path: Path, line: str, parts: Sequence[str]) -> None:
+    file = write(tmp_path / "a.jsonl", f'{{"text": "one"}}\n\n{line}\n')
+    with pytest.raises(DataError) as caught:
+        read(file)
+    assert [part for part in (str(file), *parts) if part not in str(caught.value)] == []
+    assert caught.value.remedy
+
+
+# -- Parquet ----------------------------------------------------------------------------------
+
+
+def parquet(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_parquet_columns_are_joined_and_missing_cells_left_out(tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", text=["one", None], title=["T", "U"], n=[1, 2])
+    assert read(file) == ["one", ""]
+    assert read(file, text_columns="title,text") == ["T one", "U"]
+
+
+def test_parquet_text_stored_as_bytes_is_decoded(tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", text=pa.array(["café".encode()], pa.binary()))
+    assert read(file) == ["café"]
+
+
+def test_missing_parquet_column_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.parquet has no column 'text'") as caught:
+        read(parquet(tmp_path / "a.parquet", texts=["one"]))
+    assert "'texts'" in caught.value.remedy
+
+
+def test_file_that_is_no_parquet_is_named_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.parquet cannot be read") as caught:
+        read(write(tmp_path / "a.parquet", "text\none\n"))
+    assert caught.value.remedy

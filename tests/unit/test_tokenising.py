@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from elmokit.config import PIPELINES, TextConfig
+from elmokit.errors import ModelError
+from elmokit.text.tokenising import BOS, EOS, PAD, SPECIALS, UNK, TextPipeline, encode, load_tokenizer
+
+PLAIN = TextPipeline(TextConfig())
+
+
+def test_special_words_stand_at_their_ids() -> None:
+    assert [SPECIALS[place] for place in (PAD, UNK, BOS, EOS)] == ["<pad>", "<unk>", "<s>", "</s>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The U.S. team.", ["The", "U.S.", "team", "."]),
+        ("I can't, don’t", ["I", "ca", "n't", ",", "do", "n’t"]),
+        ("company's they'll", ["company", "'s", "they", "'ll"]),
+        ("O'Neill rock'n'roll", ["O'Neill", "rock'n'roll"]),
+        ("well-known -- so...", ["well-known", "--", "so", "..."]),
+        ("1,000.50 at 10:30 on 1/2", ["1,000.50", "at", "10:30", "on", "1/2"]),
+        ("the 1980s, 3rd", ["the", "1980s", ",", "3rd"]),
+        ("$5 (50%)", ["$", "5", "(", "50", "%", ")"]),
+        ("see http://x.org/a?b=c now", ["see", "http://x.org/a?b=c", "now"]),
+        ("日本 カナ", ["日", "本", "カ", "ナ"]),
+        ("हिन्दी है", ["हिन्दी", "है"]),
+        ("мама мыла", ["мама", "мыла"]),
+        ("می\u200cخواهم", ["می\u200cخواهم"]),
+        ("👩\u200d👩\u200d👧👍🏽 ok", ["👩\u200d👩\u200d👧", "👍🏽", "ok"]),
+        ("a <unk> <url>", ["a", "<unk>", "<url>"]),
+        ("", []),
+        (" \t\n\u3000 ", []),
+    ],
+)
+def test_words_are_found_by_rule(text: str, words: list[str]) -> None:
+    assert PLAIN.words(text) == words
+
+
+def test_whitespace_tokens_trust_the_spaces() -> None:
+    pipeline = TextPipeline(TextConfig(tokens="whitespace"))
+    assert pipeline.words("U.S. don't\t(well)  end.") == ["U.S.", "don't", "(well)", "end."]
+
+
+def test_classic_words_are_lower_case_without_marks() -> None:
+    pipeline = TextPipeline(PIPELINES["classic"])
+    assert pipeline.words("He won't sell 1,000!") == ["he", "will", "not", "sell", "1", "000"]
+
+
+def test_word_tokenizer_gives_each_word_its_place_and_others_unk() -> None:
+    words = [*SPECIALS, "the", "cat"]
+    ids = PLAIN.word_tokenizer(words).encode("the cat saw the").ids
+    assert ids == [4, 5, UNK, 4]
+
+
+def test_encode_gives_unk_for_control_words_in_the_text() -> None:
+    pipeline = TextPipeline(TextConfig(tokens="whitespace"))
+    tokenizer = pipeline.word_tokenizer([*SPECIALS, "a"])
+    (ids,) = encode(tokenizer, ["<s> a </s> <pad> <unk>"])
+    assert ids.tolist() == [UNK, 4, UNK, UNK, UNK]
+
+
+def test_encode_gives_an_empty_row_for_an_empty_text() -> None:
+    tokenizer = PLAIN.word_tokenizer([*SPECIALS, "a"])
+    assert [ids.tolist() for ids in encode(tokenizer, ["", "a", "  "])] == [[], [4], []]
+
+
+def test_frequent_words_come_by_falling_count_then_spelling() -> None:
+    found = PLAIN.frequent_words(["b a c", "c b d", "c"], at_most=100, min_count=1)
+    assert found == [*SPECIALS, "c", "b", "a", "d"]
+
+
+def test_frequent_words_respects_the_smallest_count_and_the_limit() -> None:
+    texts = ["a a a b b c"]
+    assert PLAIN.frequent_words(texts, at_most=100, min_count=2) == [*SPECIALS, "a", "b"]
+    assert PLAIN.frequent_words(texts, at_most=1, min_count=1) == [*SPECIALS, "a"]
+
+
+def test_frequent_words_never_repeats_a_special_word() -> None:
+    found = PLAIN.frequent_words(["<unk> <unk> a"], at_most=100, min_count=1)
+    assert found == [*SPECIALS, "a"]
+
+
+def test_a_megabyte_without_a_space_is_one_word() -> None:
+    assert PLAIN.words("x" * 1_000_000) == ["x" * 1_000_000]
+
+
+def test_a_lone_surrogate_does_not_stop_the_pipeline() -> None:
+    # JSON can hold half an emoji ("\ud83d"), and many scraped collections do.
+    words = PLAIN.words("good \ud83d day")
+    assert words[0] == "good"
+    assert words[-1] == "day"
+
+
+def test_tokenizer_file_can_be_read_back(tmp_path: Path) -> None:
+    tokenizer = PLAIN.word_tokenizer([*SPECIALS, "the", "cat"])
+    file = tmp_path / "tokenizer.json"
+    file.write_text(tokenizer.to_str(), encoding="utf-8")
+    again: Tokenizer = load_tokenizer(file)
+    assert again.encode("the cat didn't").ids == tokenizer.encode("the cat didn't").ids
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"version": "1.0"}', "[]"])
+def test_a_damaged_tokenizer_file_is_named_with_a_remedy(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ModelError, match=r"tokenizer\.json is not a tokenizer file") as caught:
+        load_tokenizer(file)
+    assert caught.value.remedy
+
+
+def test_a_missing_tokenizer_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"tokenizer\.json"):
+        load_tokenizer(tmp_path / "tokenizer.json")
