@@ -20,9 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from measuring import data_file, finish, peak_memory
-
 from elmokit import pretrain, resolve
+from measuring import data_file, finish, peak_memory
 
 
 def main() -> None:
@@ -65,7 +64,11 @@ def _one(kind: str, file: str, folder: str) -> None:
     started = time.perf_counter()
     config = resolve(
         "tiny",
-        {"model": {"input": kind}, "vocabulary": {"max_words": 20_000}, "training": {"max_steps": 3, "held_out": 0.001}},
+        {
+            "model": {"input": kind},
+            "vocabulary": {"max_words": 20_000},
+            "training": {"max_steps": 3, "held_out": 0.001},
+        },
     )
     pretrain([file], folder, config)
     manifest = json.loads((Path(folder) / "run" / "corpus" / "manifest.json").read_text(encoding="utf-8"))

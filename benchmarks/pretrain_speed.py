@@ -24,8 +24,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from measuring import data_file, finish, gemm_peak, peak_memory, seconds
-from textbook import TextbookTrainer
 
 from elmokit import ReadConfig, TextSource, resolve
 from elmokit.bilm.evaluation import perplexity
@@ -40,6 +38,8 @@ from elmokit.training.loop import train
 from elmokit.training.machine import tune_process
 from elmokit.training.optimiser import Optimiser
 from elmokit.training.progress import Reporter
+from measuring import data_file, finish, gemm_peak, peak_memory, seconds
+from textbook import TextbookTrainer
 
 
 def main() -> None:
@@ -138,9 +138,7 @@ def _speed(config: PretrainConfig, corpus: Corpus, rounds: int) -> dict[str, Any
     for number in range(rounds):
         textbook_rates.append(_rate(textbook, 3))
         our_rates.append(_rate(ours, 60))
-        print(
-            f"round {number + 1}: textbook {textbook_rates[-1]:,.0f} words/s, ours {our_rates[-1]:,.0f} words/s"
-        )
+        print(f"round {number + 1}: textbook {textbook_rates[-1]:,.0f}, ours {our_rates[-1]:,.0f} words/s")
     ratio = max(our_rates) / max(textbook_rates)
     print(f"speed: {ratio:.1f} times the textbook's real words per second (best of {rounds})")
     return {

@@ -7,6 +7,7 @@ A setting is resolved in this order, later wins: preset, TOML file, command-line
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 import types
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ __all__ = [
     "TextConfig",
     "TrainingConfig",
     "VocabularyConfig",
+    "duration",
     "read_toml",
     "resolve",
 ]
@@ -296,6 +298,17 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 """What each preset changes from the defaults, by section."""
 
 
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration(text: str) -> float:
+    """Seconds from 90, 90s, 45m, 1.5h or 1h30m."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
+        raise ConfigError(f"{text!r} is not a length of time.", remedy="Write 90s, 45m, 1.5h or 1h30m.")
+    return sum(float(number) * _UNITS[unit or "s"] for number, unit in parts)
+
+
 def read_toml(path: Path) -> dict[str, dict[str, Any]]:
     """Settings from a TOML file with the sections text, vocabulary, model and training."""
     if sys.version_info >= (3, 11):
@@ -323,6 +336,8 @@ def read_toml(path: Path) -> dict[str, dict[str, Any]]:
                 raise ConfigError(
                     f"{path}: there is no setting {key!r} in [{name}].", remedy=nearest(key, fields)
                 )
+        if isinstance(section.get("max_time"), str):
+            section["max_time"] = duration(section["max_time"])
     return values
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from elmokit.cli.options import duration
 from elmokit.config import (
     PIPELINES,
     PRESETS,
@@ -16,6 +15,7 @@ from elmokit.config import (
     TextConfig,
     TrainingConfig,
     VocabularyConfig,
+    duration,
     read_toml,
     resolve,
 )

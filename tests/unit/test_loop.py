@@ -170,7 +170,7 @@ def test_training_converges_and_keeps_the_best_weights(tmp_path: Path) -> None:
     start = task.evaluate()["score"]
     result = run(task, tmp_path, settings(epochs=30))
     assert result.stopped == "done"
-    assert result.position.finished
+    assert result.position.stopped
     assert result.position.step == 30 * PER_EPOCH
     assert result.position.n_words == 3 * 30 * PER_EPOCH
     assert result.position.best_score is not None
@@ -291,7 +291,7 @@ def test_max_time_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     task = Toy(before=before)
     result = run(task, tmp_path, settings(epochs=100, max_time=1.05))
     assert (result.stopped, result.position.step) == ("time", 11)
-    assert result.position.finished
+    assert result.position.stopped
     assert result.position.history[-1]["step"] == 11
 
 
@@ -548,7 +548,7 @@ def test_a_signal_saves_ends_as_interrupted_and_going_on_gives_the_same_bits(
     plain = run(Toy(), tmp_path / "plain", settings(ema=0.9))
     first = run(Toy(before=before), tmp_path / "stopped", settings(ema=0.9))
     assert signal.getsignal(number) is handler
-    assert (first.stopped, first.position.step, first.position.finished) == ("interrupted", 13, False)
+    assert (first.stopped, first.position.step, first.position.stopped) == ("interrupted", 13, None)
     second = run(Toy(), tmp_path / "stopped", settings(ema=0.9))
     assert second.stopped == "done"
     assert_same(second.weights, plain.weights)

@@ -9,7 +9,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenising import EOS, TextPipeline, load_tokenizer, without_surrogates
 from elmokit.text.vocabulary import learn_bpe, learn_morphemes
 from elmokit.training.checkpoint import write_text
-from elmokit.training.loop import Carry, StepResult, TrainingResult, train
+from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, train
 from elmokit.training.progress import Reporter
 
 __all__ = ["LanguageModelling", "PretrainResult", "pretrain"]
@@ -48,14 +48,16 @@ class PretrainResult:
         n_steps: steps done.
         n_words: words read, over all epochs.
         seconds: time spent in training, over all starts.
+        was_done: the run had ended before; nothing was done now.
     """
 
     folder: Path
-    stopped: Literal["done", "early", "time", "interrupted"]
+    stopped: Stopped
     held_out: dict[str, float] | None
     n_steps: int
     n_words: int
     seconds: float
+    was_done: bool = False
 
 
 class LanguageModelling:
@@ -191,8 +193,9 @@ def pretrain(
             parameter.copy_(result.weights[name])
     saved.model.eval()
     held_out = _held_out(result)
-    saved.training.update(_provenance(config, corpus, train_text, result, held_out, command))
-    save_bilm(out, saved)
+    if not (result.was_done and is_model_folder(out)):
+        saved.training.update(_provenance(config, corpus, train_text, result, held_out, command))
+        save_bilm(out, saved)
     return PretrainResult(
         out,
         result.stopped,
@@ -200,6 +203,7 @@ def pretrain(
         result.position.step,
         result.position.n_words,
         result.position.seconds,
+        result.was_done,
     )
 
 

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 import types
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from elmokit.config import Config
-from elmokit.errors import ConfigError
+from elmokit.config import Config, duration
 
-__all__ = ["duration", "with_settings"]
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def duration(text: str) -> float:
-    """Seconds from 90, 90s, 45m, 1.5h or 1h30m."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
-    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
-        raise ConfigError(f"{text!r} is not a length of time.", remedy="Write 90s, 45m, 1.5h or 1h30m.")
-    return sum(float(number) * _UNITS[unit or "s"] for number, unit in parts)
+__all__ = ["with_settings"]
 
 
 def _filters(text: str) -> list[list[str]]:

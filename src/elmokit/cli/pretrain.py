@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import duration, with_settings
+from elmokit.cli.options import with_settings
 from elmokit.config import (
     PIPELINES,
     PRESETS,
@@ -18,6 +18,7 @@ from elmokit.config import (
     TextConfig,
     TrainingConfig,
     VocabularyConfig,
+    duration,
     read_toml,
     resolve,
 )
@@ -105,10 +106,11 @@ def command(
     resolved = resolve(preset, *layers, settings)
     every = duration(checkpoint_every)
     given = [*layers, settings]
-    shape = sorted({name for layer in given for part in ("model", "text") for name in layer.get(part, {})})
+    fixed = ("model", "text", "vocabulary")
+    shape = sorted({name for layer in given for part in fixed for name in layer.get(part, {})})
     if start_from is not None and shape:
         raise ConfigError(
-            f"--start-from keeps the model's shape and cleaning, so {', '.join(shape)} cannot be set.",
+            f"--start-from keeps the model's shape, words and cleaning, so {', '.join(shape)} cannot be set.",
             remedy="Leave these flags out, or train a new model without --start-from.",
         )
 
@@ -139,9 +141,10 @@ def command(
         n_words=result.n_words,
         seconds=round(result.seconds, 1),
     )
+    ending = "Already done." if result.was_done else _ENDINGS[result.stopped]
     speed = result.n_words / max(result.seconds, 1e-9)
     reporter.say(
-        f"[bold green]{_ENDINGS[result.stopped]}[/] {result.n_steps:,} steps, {result.n_words:,} words "
+        f"[bold green]{ending}[/] {result.n_steps:,} steps, {result.n_words:,} words "
         f"in {_clock(result.seconds)} ({speed:,.0f} words/s)."
     )
     if result.held_out:

@@ -52,7 +52,7 @@ _CONTRACTIONS = (
 
 # Atomic groups and bounded repeats: a megabyte without a space must not make a pattern backtrack.
 _URLS = (
-    r"(?:https?://|ftp://|\bwww\.)(?>[^\s<>\"]+)",
+    r"(?:https?://|ftp://|\bwww\.)[^\s<>\"]{0,2000}[\p{L}\p{N}/#=&_-]",
     r"(?<![\w.+-])(?>[\w.+-]{1,64})@(?>[\w-]{1,63})(?>(?:\.[\w-]{1,63})+)",
 )
 _CONTROL = r"[\p{Cc}&&[^\t\n\r]]|[\u200B\u2060\uFEFF\uFFF9-\uFFFB]"

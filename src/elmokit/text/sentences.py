@@ -38,10 +38,9 @@ def sentences(text: str) -> list[str]:
             if match.group()[0] == ".":
                 before = text[start : match.start()].rsplit(None, 1)[-1:] or [""]
                 word = before[0].lower().lstrip("(\"'“‘")
-                if (
-                    word in _ABBREVIATIONS
-                    or (len(word) == 1 and word.isalpha())
-                    or ("." in word and word[0].isalpha())
+                short = all(len(part) <= 2 for part in word.split("."))  # J. or e.g.
+                if word in _ABBREVIATIONS or (
+                    word[:1].isalpha() and short and (len(word) == 1 or "." in word)
                 ):
                     if following:
                         continue

@@ -24,7 +24,7 @@ _LETTER = r"[\p{L}\p{M}\p{N}_\u200C\u200D&&[^\p{Han}\p{Hiragana}\p{Katakana}]]"
 _WORDS = "|".join(
     (
         r"<(?:unk|url)>",
-        r"(?:https?://|www\.)(?>[^\s<>\"]+)",  # an address is one word
+        r"(?:https?://|www\.)[^\s<>\"]{0,2000}[\p{L}\p{N}/#=&_-]",  # an address is one word
         r"(?>(?:\p{L}\.){2,20})",  # U.S.
         r"\p{L}{1,20}?(?=[nN]['’][tT](?!\p{L}))",  # the do of don't
         r"[nN]['’][tT](?!\p{L})",

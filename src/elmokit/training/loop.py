@@ -29,7 +29,7 @@ from elmokit.training.optimiser import Optimiser
 from elmokit.training.progress import Advance, MetricsLog, Reporter
 from elmokit.training.schedule import learning_rate
 
-__all__ = ["Carry", "StepResult", "Task", "TrainingResult", "train"]
+__all__ = ["Carry", "StepResult", "Stopped", "Task", "TrainingResult", "train"]
 
 Carry = dict[str, Tensor]
 """State that one step hands to the next (the LSTM state of the lanes), by name."""
@@ -72,6 +72,9 @@ class Task(Protocol):
         ...
 
 
+Stopped = Literal["done", "early", "time", "interrupted"]
+
+
 @dataclass
 class Position:
     """Where a run stands; saved in every checkpoint."""
@@ -86,7 +89,7 @@ class Position:
     best_step: int = 0
     n_evals_without_gain: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
-    finished: bool = False
+    stopped: Stopped | None = None
 
 
 @dataclass(frozen=True)
@@ -97,11 +100,13 @@ class TrainingResult:
         stopped: "done", "early" (no more gain), "time" (limit reached) or "interrupted".
         position: where it stands.
         weights: the best weights by held-out score, or the last ones.
+        was_done: there was nothing left to do.
     """
 
-    stopped: Literal["done", "early", "time", "interrupted"]
+    stopped: Stopped
     position: Position
     weights: dict[str, Tensor]
+    was_done: bool = False
 
 
 def train(
@@ -191,8 +196,8 @@ class _Run:
 
     def go(self) -> TrainingResult:
         place = self.position
-        if place.finished:
-            return self.result("done")
+        if place.stopped is not None:
+            return self.result(place.stopped, was_done=True)
         if place.step == 0 and not self.file.exists():
             self.save()
         elif place.step:
@@ -203,13 +208,11 @@ class _Run:
         with _stop_signal() as stop, self.reporter.training(total, place.step) as advance:
             stopped = self.loop(stop, advance)
         if stopped != "interrupted":
-            self.position.finished = True
+            self.position.stopped = stopped
         self.save()
         return self.result(stopped)
 
-    def loop(
-        self, stop: threading.Event, advance: Advance
-    ) -> Literal["done", "early", "time", "interrupted"]:
+    def loop(self, stop: threading.Event, advance: Advance) -> Stopped:
         saved, shown, since_shown = time.monotonic(), time.monotonic(), 0
         begun, begun_step = time.monotonic(), self.position.step
         log_every = max(1, self.per_epoch // 50)
@@ -320,6 +323,7 @@ class _Run:
     def evaluate(self, epoch: int, advance: Advance) -> bool:
         """Held-out figures of the (averaged) weights; keeps them if they are the best so far."""
         place = self.position
+        advance(0, held_out="measuring held-out text")
         with self.averaged():
             figures = self.task.evaluate()
             if not figures:
@@ -354,13 +358,13 @@ class _Run:
         finally:
             _copy_into(self.parameters, kept)
 
-    def result(self, stopped: Literal["done", "early", "time", "interrupted"]) -> TrainingResult:
+    def result(self, stopped: Stopped, *, was_done: bool = False) -> TrainingResult:
         if self.position.best_score is not None and self.best_file.exists():
             weights, _ = load_tensors(self.best_file)
         else:
             source = self.average or self.parameters
             weights = {name: tensor.detach().clone() for name, tensor in source.items()}
-        return TrainingResult(stopped, self.position, weights)
+        return TrainingResult(stopped, self.position, weights, was_done)
 
 
 @torch.no_grad()
