@@ -35,7 +35,7 @@ from elmokit.config import PretrainConfig
 from elmokit.text.corpus import Corpus, CorpusSettings, Documents, prepare_corpus
 from elmokit.text.tokenising import TextPipeline
 from elmokit.training.loop import train
-from elmokit.training.machine import tune_process
+from elmokit.training.machine import tuned_process
 from elmokit.training.optimiser import Optimiser
 from elmokit.training.progress import Reporter
 from measuring import data_file, finish, gemm_peak, peak_memory, seconds
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--memory", choices=("ours", "textbook"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     file = data_file("ag_news/train_partial.csv.gz")
-    with tempfile.TemporaryDirectory() as folder:
+    with tuned_process(), tempfile.TemporaryDirectory() as folder:
         config = resolve("classic")
         source = TextSource([file], ReadConfig(text_columns="2,3"))
         settings = CorpusSettings(config.text, config.vocabulary, False, config.training.held_out)
@@ -86,7 +86,6 @@ def _task(config: PretrainConfig, corpus: Corpus) -> LanguageModelling:
 
 def _our_steps(config: PretrainConfig, corpus: Corpus) -> Callable[[int], int]:
     """A function that does so many real training steps and returns the words they saw."""
-    tune_process()
     task = _task(config, corpus)
     optimiser = Optimiser(task.parameters(), kind="adamw", weight_decay=0.0)
     rng = torch.Generator().manual_seed(0)

@@ -287,8 +287,8 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "n_samples": 2048,
         },
         "training": {
-            "n_lanes": 64,
-            "n_steps": 20,
+            "n_lanes": 32,
+            "lr": 4e-3,
             "dropout_input": 0.0,
             "dropout_layer": 0.0,
             "dropout_output": 0.0,

@@ -94,7 +94,7 @@ class LstmLayer(nn.Module):
         if lengths is None:
             y, h, c = torch.lstm(x, hx, weights, True, 1, 0.0, self.training, False, False)
             return y, (h[0], c[0])
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths.clamp(min=1), enforce_sorted=False)
         there, back = packed.sorted_indices, packed.unsorted_indices
         assert there is not None  # it was asked to sort
         assert back is not None
@@ -103,7 +103,9 @@ class LstmLayer(nn.Module):
             packed.data, packed.batch_sizes, hx, weights, True, 1, 0.0, self.training, False
         )
         y, _ = nn.utils.rnn.pad_packed_sequence(packed._replace(data=data), total_length=len(x))
-        return y, (h[0].index_select(0, back), c[0].index_select(0, back))
+        alive = (lengths > 0).unsqueeze(1)
+        h, c = h[0].index_select(0, back), c[0].index_select(0, back)
+        return y, (torch.where(alive, h, state[0]), torch.where(alive, c, state[1]))
 
     def _loop(
         self, x: Tensor, state: LayerState, recurrent: Tensor, lengths: Tensor | None

@@ -14,7 +14,7 @@ from elmokit.config import VocabularyConfig
 from elmokit.text.corpus import CorpusSettings, prepare_corpus
 from elmokit.text.readers import TextSource
 from elmokit.text.settings import ReadConfig
-from elmokit.training.machine import tune_process
+from elmokit.training.machine import tuned_process
 from elmokit.training.progress import Reporter
 
 __all__ = ["text_perplexity"]
@@ -35,7 +35,6 @@ def text_perplexity(
         ``n_documents`` and ``unknown_share``.
     """
     reporter = reporter or Reporter("silent")
-    tune_process()
     saved = load_bilm(model)
     settings = CorpusSettings(
         text=saved.text,
@@ -44,7 +43,7 @@ def text_perplexity(
         held_out=0.0,
         fixed=tuple(saved.vocabulary.words),
     )
-    with tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
+    with tuned_process(), tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
         with reporter.counting("Reading the text", unit="characters") as advance:
             corpus = prepare_corpus(
                 Path(folder) / "corpus",

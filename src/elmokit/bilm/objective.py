@@ -204,9 +204,11 @@ class AdaptivePredictor(Predictor):
     def __init__(self, config: BilmConfig, n_words: int) -> None:
         super().__init__()
         cutoffs = [cut for cut in (2_000, 10_000, 60_000) if cut < n_words * 0.8]
-        self.softmax = nn.AdaptiveLogSoftmaxWithLoss(
-            config.dim, n_words, cutoffs or [max(1, n_words // 2)], div_value=4.0
-        )
+        cutoffs = cutoffs or [max(1, n_words // 2)]
+        narrower = 4.0
+        while config.dim // narrower ** len(cutoffs) < 1:
+            narrower /= 2
+        self.softmax = nn.AdaptiveLogSoftmaxWithLoss(config.dim, n_words, cutoffs, div_value=narrower)
 
     def training_loss(self, hidden: Tensor, targets: Tensor, rng: torch.Generator) -> Tensor:
         """The exact loss."""

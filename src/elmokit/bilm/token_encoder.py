@@ -25,10 +25,10 @@ _WORDS_AT_ONCE = 1024
 class WordEncoder(nn.Module):
     """A table with a row for each word."""
 
-    def __init__(self, n_words: int, dim: int, *, sparse: bool) -> None:
+    def __init__(self, n_words: int, dim: int, *, sparse: bool, scale: float = 1.0) -> None:
         super().__init__()
         self.sparse = sparse
-        self.weight = nn.Parameter(torch.randn(n_words, dim) / dim**0.5)
+        self.weight = nn.Parameter(torch.randn(n_words, dim) * scale)
 
     def forward(self, features: Tensor) -> Tensor:
         """(n_words, 1) -> (n_words, dim)"""
@@ -41,7 +41,7 @@ class PieceEncoder(nn.Module):
     def __init__(self, n_pieces: int, dim: int, pooling: str) -> None:
         super().__init__()
         self.pooling = pooling
-        self.weight = nn.Parameter(torch.randn(n_pieces, dim) / dim**0.5)
+        self.weight = nn.Parameter(torch.randn(n_pieces, dim))
 
     def forward(self, features: Tensor) -> Tensor:
         """(n_words, n_pieces) -> (n_words, dim)"""
@@ -179,5 +179,6 @@ def token_encoder(config: BilmConfig, n_words: int, n_pieces: int) -> nn.Module:
         return CharacterEncoder(config)
     if config.input == "word":
         sparse = config.objective != "full" or not config.tie
-        return WordEncoder(n_words, config.dim, sparse=sparse)
+        scale = config.dim**-0.5 if config.tie else 1.0  # a shared table must suit the softmax too
+        return WordEncoder(n_words, config.dim, sparse=sparse, scale=scale)
     return PieceEncoder(n_pieces, config.dim, config.pooling)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from elmokit.config import TrainingConfig
 from elmokit.errors import MissingExtraError, RunError
 from elmokit.training.checkpoint import load_tensors, save_tensors
-from elmokit.training.machine import tune_process
+from elmokit.training.machine import tuned_process
 from elmokit.training.optimiser import Optimiser
 from elmokit.training.progress import Advance, MetricsLog, Reporter
 from elmokit.training.schedule import learning_rate
@@ -128,8 +128,8 @@ def train(
         checkpoint_every: seconds between checkpoints.
         tensorboard: write event files too.
     """
-    tune_process()
-    return _Run(task, config, folder, reporter, checkpoint_every, tensorboard).go()
+    with tuned_process():
+        return _Run(task, config, folder, reporter, checkpoint_every, tensorboard).go()
 
 
 class _Run:
@@ -186,7 +186,8 @@ class _Run:
             }
 
         _copy_into(self.parameters, part("weights."))
-        self.average = part("average.") if self.config.ema else {}
+        average = part("average.")  # the file has its own order, parameters theirs
+        self.average = {name: average[name] for name in self.parameters} if self.config.ema else {}
         self.optimiser.load_tensors(part("optimiser."))
         self.carry = part("carry.")
         self.rng.set_state(tensors["rng"])
@@ -223,8 +224,8 @@ class _Run:
             if index == 0:
                 self.carry = self.task.start_epoch(epoch)
             # While a time limit is not yet planned out, warm up as if every epoch would be run.
-            lr = learning_rate(place.step, place.n_steps or self.limit, self.config)
-            loss, norm, n_words = self.step(index, lr * place.lr_scale)
+            lr = learning_rate(place.step, place.n_steps or self.limit, self.config) * place.lr_scale
+            loss, norm, n_words = self.step(index, lr)
             if not math.isfinite(loss + norm):
                 self.step_back(loss, norm)
                 continue
@@ -328,7 +329,8 @@ class _Run:
             figures = self.task.evaluate()
             if not figures:
                 return True
-            gained = place.best_score is None or figures["score"] < place.best_score
+            best = math.inf if place.best_score is None else place.best_score
+            gained = figures["score"] < best
             if gained:
                 place.best_score, place.best_step = figures["score"], place.step
                 place.n_evals_without_gain = 0
@@ -343,6 +345,8 @@ class _Run:
         self.reporter.say(f"[dim]step {place.step:>7,}  epoch {epoch + 1:>3}[/]  held out: {text}")
         first = next(iter(shown.items()), ("", 0.0))
         advance(0, held_out=f"held-out {first[0]} {first[1]:,.1f}")
+        if gained:
+            self.save()  # so that a step back never goes behind the weights in best_file
         return gained
 
     @contextlib.contextmanager
@@ -360,10 +364,11 @@ class _Run:
 
     def result(self, stopped: Stopped, *, was_done: bool = False) -> TrainingResult:
         if self.position.best_score is not None and self.best_file.exists():
-            weights, _ = load_tensors(self.best_file)
-        else:
-            source = self.average or self.parameters
-            weights = {name: tensor.detach().clone() for name, tensor in source.items()}
+            weights, meta = load_tensors(self.best_file)
+            if meta["step"] == self.position.best_step:
+                return TrainingResult(stopped, self.position, weights, was_done)
+        source = self.average or self.parameters
+        weights = {name: tensor.detach().clone() for name, tensor in source.items()}
         return TrainingResult(stopped, self.position, weights, was_done)
 
 
