@@ -287,7 +287,6 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "n_samples": 2048,
         },
         "training": {
-            "n_lanes": 32,
             "lr": 4e-3,
             "dropout_input": 0.0,
             "dropout_layer": 0.0,

@@ -1,0 +1,45 @@
+"""Ten times the text must not take more memory."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from elmokit.corpora import mini_news
+
+_PREPARE = """
+import json, resource, sys
+from pathlib import Path
+from elmokit.config import TextConfig, VocabularyConfig
+from elmokit.text.corpus import CorpusSettings, prepare_corpus
+from elmokit.text.readers import TextSource
+settings = CorpusSettings(TextConfig(), VocabularyConfig(), open_words=True, held_out=0.02)
+corpus = prepare_corpus(Path(sys.argv[2]), settings, TextSource([sys.argv[1]]))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([corpus.manifest["n_words"], peak]))
+"""
+
+
+def _prepare(text: Path) -> tuple[int, int]:
+    command = [sys.executable, "-c", _PREPARE, str(text), str(text.with_suffix(".corpus"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    n_words, peak = json.loads(done.stdout)
+    return n_words, peak
+
+
+def test_preparing_ten_times_the_text_takes_at_most_a_tenth_more_memory(tmp_path: Path) -> None:
+    lines = [line.partition(",")[2] for line in mini_news().read_text(encoding="utf-8").splitlines()[1:]]
+    choose = random.Random(0)
+    found = []
+    for n_copies in (20, 200):
+        text = tmp_path / f"{n_copies}.txt"
+        with open(text, "w", encoding="utf-8") as file:
+            for _ in range(n_copies):
+                file.writelines(line + "\n" for line in choose.sample(lines, len(lines)))
+        found.append(_prepare(text))
+    (few, small), (many, large) = found
+    assert 9 < many / few < 11
+    assert large <= 1.1 * small, f"{small} KiB for {few} words, {large} KiB for {many}"
