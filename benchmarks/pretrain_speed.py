@@ -33,7 +33,7 @@ from elmokit.bilm.evaluation import perplexity
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.objective import sample_log_uniform
-from elmokit.bilm.pretraining import LanguageModelling
+from elmokit.bilm.pretraining import LanguageModelling, target_counts
 from elmokit.config import PretrainConfig
 from elmokit.text.corpus import Corpus, CorpusSettings, Documents, load_corpus, prepare_corpus
 from elmokit.text.tokenising import TextPipeline
@@ -47,7 +47,7 @@ from textbook import TextbookTrainer
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work, to try it out")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the training, to try it out")
     parser.add_argument("--only", choices=("speed", "quality", "peak"), help="one part only")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--worker", choices=_WORKERS, help=argparse.SUPPRESS)
@@ -87,7 +87,7 @@ def _task(config: PretrainConfig, corpus: Corpus) -> LanguageModelling:
     torch.manual_seed(config.training.seed)
     vocabulary = corpus.vocabulary
     model = Bilm(config.model, len(vocabulary))
-    model.predictor.start_from_counts(corpus.counts[: len(vocabulary)])
+    model.predictor.start_from_counts(target_counts(corpus))
     tokenizer = TextPipeline(config.text).word_tokenizer(vocabulary.words)
     saved = BilmFolder(model, config.text, vocabulary, tokenizer, {})
     return LanguageModelling(model, corpus, saved, config.training)

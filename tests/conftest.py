@@ -44,7 +44,7 @@ def tiny_config() -> PretrainConfig:
         "tiny",
         {
             "model": {"dim": 8, "hidden_dim": 8, "filters": ((1, 4), (2, 4))},
-            "training": {"epochs": 1, "n_lanes": 4, "n_steps": 8},
+            "training": {"epochs": 1, "n_lanes": 4, "window": 8},
             "vocabulary": {"min_count": 1},
         },
     )

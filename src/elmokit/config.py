@@ -205,7 +205,7 @@ class TrainingConfig(Config):
     """How a language model is trained."""
 
     n_lanes: int = option(64, "Streams of text read side by side (the batch).", at_least=1)
-    n_steps: int = option(35, "Words per lane and step; LSTM state is carried on.", at_least=1)
+    window: int = option(35, "Words of each lane in a step; LSTM state is carried on.", at_least=1)
     epochs: int = option(10, "Passes over the text.", at_least=1)
     max_steps: int | None = option(None, "Stop after this many steps.", at_least=1)
     max_time: float | None = option(None, "Stop after this many seconds of training.", at_least=1)
@@ -213,7 +213,7 @@ class TrainingConfig(Config):
     lr: float = option(2e-3, "Highest learning rate.", at_least=0)
     schedule: Literal["cosine", "constant"] = option("cosine", "Learning rate after the warm-up.")
     warmup: float = option(0.05, "Share of all steps that warm up.", at_least=0, at_most=1)
-    weight_decay: float = option(0.0, "Weight decay (not on tables and biases).", at_least=0)
+    weight_decay: float = option(0.0, "Weight decay, on densely updated matrices.", at_least=0)
     clip_norm: float = option(1.0, "Gradient norm is cut to this.", at_least=0)
     dropout_word: float = option(0.0, "Share of words blanked.", at_least=0, at_most=0.95)
     dropout_input: float = option(0.1, "Dropout on word vectors.", at_least=0, at_most=0.95)
@@ -224,7 +224,7 @@ class TrainingConfig(Config):
         0.0, "Keep a moving average of the weights with this decay (0: off).", at_least=0, at_most=0.99999
     )
     held_out: float = option(
-        0.02, "Share of the text held out when no --valid is given.", at_least=0, at_most=0.5
+        0.02, "Share of texts held out when no --valid is given.", at_least=0, at_most=0.5
     )
     evals_per_epoch: int = option(1, "Held-out perplexity this often per epoch.", at_least=1)
     patience: int = option(0, "Stop after this many evaluations without gain (0: never).", at_least=0)
@@ -252,7 +252,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "filters": ((1, 16), (2, 32), (3, 48), (4, 64)),
             "objective": "full",
         },
-        "training": {"n_lanes": 16, "n_steps": 20, "lr": 4e-3},
+        "training": {"n_lanes": 16, "window": 20, "lr": 4e-3},
     },
     "small": {},
     "medium": {
@@ -274,7 +274,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "n_highway": 2,
             "n_samples": 8192,
         },
-        "training": {"n_lanes": 128, "n_steps": 20, "lr": 1e-3, "clip_norm": 10.0},
+        "training": {"n_lanes": 128, "window": 20, "lr": 1e-3, "clip_norm": 10.0},
     },
     "classic": {
         "text": _CLASSIC,
@@ -302,10 +302,13 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 def duration(text: str) -> float:
     """Seconds from 90, 90s, 45m, 1.5h or 1h30m."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
-    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
+    text = text.strip()
+    if re.fullmatch(r"\d+(?:\.\d+)?", text):
+        return float(text)
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ConfigError(f"{text!r} is not a length of time.", remedy="Write 90s, 45m, 1.5h or 1h30m.")
-    return sum(float(number) * _UNITS[unit or "s"] for number, unit in parts)
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 def read_toml(path: Path) -> dict[str, dict[str, Any]]:

@@ -29,7 +29,7 @@ from elmokit.text.readers import TextSource
 # The flags of the tiny model, and of one that is trained in a moment.
 TINY = (
     *("--preset", "tiny", "--dim", "8", "--hidden-dim", "8", "--filters", "1:4,2:4", "--min-count", "1"),
-    *("--n-lanes", "4", "--n-steps", "8"),
+    *("--n-lanes", "4", "--window", "8"),
 )
 QUICK = (*TINY, "--max-steps", "1", "--held-out", "0")
 COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages
@@ -569,7 +569,7 @@ def test_damaged_run_is_refused_by_name(
 
 # -- starting from a model --------------------------------------------------------------------
 
-CONTINUED = ("--n-lanes", "4", "--n-steps", "8", "--max-steps", "2", "--held-out", "0")
+CONTINUED = ("--n-lanes", "4", "--window", "8", "--max-steps", "2", "--held-out", "0")
 
 
 def test_start_from_goes_on_with_new_text_and_the_old_words(

@@ -12,6 +12,7 @@ from elmokit.config import TextConfig, VocabularyConfig
 from elmokit.errors import DataError, ElmokitError
 from elmokit.text.corpus import Corpus, CorpusSettings, Documents, load_corpus, prepare_corpus
 from elmokit.text.readers import TextSource
+from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
 
 SETTINGS = CorpusSettings(
@@ -234,3 +235,38 @@ def test_more_than_65536_distinct_words_keep_their_ids(tmp_path: Path) -> None:
     line = " ".join(f"w{number}" for number in range(70_000))
     corpus = prepared(tmp_path, SETTINGS, "a a b b", line)
     assert texts(corpus, corpus.train)[1] == line
+
+
+def test_other_reading_settings_are_prepared_again(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("title,body\n" + "red red blue,green green gold\n" * 4, encoding="utf-8")
+    settings = CorpusSettings(TextConfig(), VocabularyConfig(min_count=1), open_words=True, held_out=0.0)
+    found = []
+    for column in ("title", "body", "title"):
+        source = TextSource([table], ReadConfig(text_columns=column))
+        found.append(prepare_corpus(tmp_path / "corpus", settings, source))
+    assert found[0].words[4:] == ["red", "blue"]
+    assert found[1].words[4:] == ["green", "gold"]
+    assert found[0].manifest == found[2].manifest
+    assert found[0].manifest["settings_hash"] != found[1].manifest["settings_hash"]
+
+
+def test_an_empty_held_out_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("a b c\na b c\n", encoding="utf-8")
+    (tmp_path / "valid.txt").write_text("\n\n", encoding="utf-8")
+    settings = CorpusSettings(TextConfig(), VocabularyConfig(min_count=1), open_words=True, held_out=0.0)
+    with pytest.raises(DataError, match=r"valid\.txt"):
+        prepare_corpus(
+            tmp_path / "corpus",
+            settings,
+            TextSource([tmp_path / "train.txt"]),
+            TextSource([tmp_path / "valid.txt"]),
+        )
+
+
+def test_a_spread_takes_documents_from_everywhere() -> None:
+    documents = Documents(np.arange(100, dtype=np.uint16), np.arange(0, 101, 5))
+    few = documents.spread(25)
+    assert few.ids.tolist() == [i for start in (0, 20, 40, 60, 80) for i in range(start, start + 5)]
+    assert few.n_tokens == 25
+    assert documents.spread(100) is documents

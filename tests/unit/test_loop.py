@@ -305,7 +305,7 @@ def test_max_time_is_planned_out_so_that_the_learning_rate_falls_to_its_end(
         clock.now += 0.1
 
     result = run(Toy(before=before), tmp_path, settings(epochs=1000, max_time=20, warmup=0.0, lr=0.01))
-    assert result.stopped == "done"
+    assert result.stopped == "time"
     assert result.position.n_steps is not None
     assert 150 < result.position.step == result.position.n_steps <= 200
     assert result.position.seconds <= 20

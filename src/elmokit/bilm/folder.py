@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from elmokit.config import BilmConfig, TextConfig
 from elmokit.errors import ConfigError, ModelError
 from elmokit.text.tokenising import TextPipeline, load_tokenizer
 from elmokit.text.vocabulary import Characters, Pieces, Vocabulary, WordFeatures, WordIds
-from elmokit.training.checkpoint import load_tensors, save_tensors, write_text
+from elmokit.training.checkpoint import explaining, load_tensors, save_tensors, write_text
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "BilmFolder", "is_model_folder", "load_bilm", "save_bilm"]
 
@@ -46,12 +49,12 @@ class BilmFolder:
     tokenizer: Tokenizer
     training: dict[str, Any]
 
-    @property
+    @cached_property
     def pipeline(self) -> TextPipeline:
         """Raw text to words."""
         return TextPipeline(self.text)
 
-    @property
+    @cached_property
     def features(self) -> WordFeatures:
         """Words to the rows that the model's token encoder takes."""
         return word_features(self.model.config, self.vocabulary, self.tokenizer)
@@ -78,16 +81,14 @@ def weights_of(model: Bilm) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def save_bilm(folder: Path, saved: BilmFolder) -> None:
-    """Write the model into ``folder``. ``config.json`` comes last and makes it a model, so a
-    folder that was cut short is never taken for one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").unlink(missing_ok=True)
-    model = saved.model
-    save_tensors(folder / "model.safetensors", weights_of(model), {})
-    write_text(folder / "tokenizer.json", saved.tokenizer.to_str(pretty=False))
-    write_text(folder / "vocab.txt", saved.vocabulary.text())
-    write_text(folder / "README.md", model_card(folder.resolve().name, saved))
+def save_bilm(folder: str | Path, saved: BilmFolder) -> None:
+    """Write the model into ``folder``: all files aside first, then each in its place. ``config.json``
+    goes first and comes last, so a folder that was cut short is never taken for a model."""
+    folder, model = Path(folder), saved.model
+    staged = folder / ".saving"
+    with explaining(folder):
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir(parents=True)
     record = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -99,7 +100,18 @@ def save_bilm(folder: Path, saved: BilmFolder) -> None:
         "text": saved.text.to_dict(),
         "training": saved.training,
     }
-    write_text(folder / "config.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    try:
+        save_tensors(staged / "model.safetensors", weights_of(model), {})
+        write_text(staged / "tokenizer.json", saved.tokenizer.to_str(pretty=False))
+        write_text(staged / "vocab.txt", saved.vocabulary.text())
+        write_text(staged / "README.md", model_card(folder.resolve().name, saved))
+        write_text(staged / "config.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        with explaining(folder):
+            (folder / "config.json").unlink(missing_ok=True)
+            for name in ("model.safetensors", "tokenizer.json", "vocab.txt", "README.md", "config.json"):
+                os.replace(staged / name, folder / name)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
 
 
 def load_bilm(folder: str | Path) -> BilmFolder:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -25,8 +26,8 @@ from elmokit.text.batching import Lanes
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.readers import TextSource
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenising import EOS, TextPipeline, load_tokenizer, without_surrogates
-from elmokit.text.vocabulary import learn_bpe, learn_morphemes
+from elmokit.text.tokenising import BOS, EOS, UNK, TextPipeline, load_tokenizer, without_surrogates
+from elmokit.text.vocabulary import learn_bpe, learn_morphemes, require_morfessor
 from elmokit.training.checkpoint import write_text
 from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, train
 from elmokit.training.progress import Reporter
@@ -68,15 +69,15 @@ class LanguageModelling:
         self.features = saved.features.rows(corpus.words)
         # A given validation text is measured whole; of a held-out share, enough for a steady figure.
         given = bool(corpus.manifest["marks"]["valid"])
-        self.valid = corpus.valid if given else corpus.valid.upto(_HELD_OUT_WORDS)
+        self.valid = corpus.valid if given else corpus.valid.spread(_HELD_OUT_WORDS)
         n_tokens = corpus.train.n_tokens
-        self.n_lanes = max(1, min(config.n_lanes, n_tokens // max(2, config.n_steps)))
+        self.n_lanes = max(1, min(config.n_lanes, n_tokens // max(2, config.window)))
         self._lanes = self._order(0)
 
     def _order(self, epoch: int) -> Lanes:
         rng = np.random.default_rng([self.config.seed, epoch])
         order = rng.permutation(len(self.corpus.train))
-        return Lanes(self.corpus.train, self.n_lanes, self.config.n_steps, order)
+        return Lanes(self.corpus.train, self.n_lanes, self.config.window, order)
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
         """All of the model's."""
@@ -108,7 +109,8 @@ class LanguageModelling:
         targets = torch.cat([batch.forward_targets, batch.backward_targets])
         loss = self.model.predictor.training_loss(hidden, targets, rng) / max(1, len(targets))
         kept = state.rows(state.forward[0][0].shape[0]).tensors()
-        return StepResult(loss, batch.forward_index.numel(), kept)
+        n_words = (len(batch.forward_targets) + len(batch.backward_targets)) // 2
+        return StepResult(loss, n_words, kept)
 
     def evaluate(self) -> dict[str, float]:
         """Exact perplexity of the held-out text."""
@@ -160,6 +162,8 @@ def pretrain(
     base = load_bilm(start_from) if start_from is not None else None
     if base is not None:
         config = _continued(config, base)
+    if config.model.input == "morpheme" and base is None:
+        require_morfessor()
     run = _open_run(out)
     train_text = TextSource(texts, read, outside=out)
     valid_text = TextSource(valid, read, outside=out) if valid else None
@@ -240,9 +244,9 @@ def _is_run(out: Path) -> bool:
     run = out / _RUN
     if (run / "settings.json").is_file():
         return True
-    begun = {"corpus", "corpus.building", ".probe"}
+    begun = {"corpus", "corpus.building"}
     return {file.name for file in out.iterdir()} <= {_RUN} and (
-        not run.is_dir() or {file.name for file in run.iterdir()} <= begun
+        not run.is_dir() or {file.name for file in run.iterdir() if file.name[0] != "."} <= begun
     )
 
 
@@ -305,8 +309,10 @@ def _settings(config: PretrainConfig, corpus: Corpus, base: BilmFolder | None) -
 
 def _fingerprint(model: Bilm) -> str:
     """Changes when any weight does."""
-    parts = [float(parameter.detach().double().abs().sum()) for parameter in model.parameters()]
-    return math.fsum(parts).hex()
+    digest = hashlib.blake2b(digest_size=16)
+    for parameter in model.parameters():
+        digest.update(parameter.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _check_unchanged(run: Path, settings: dict[str, Any]) -> None:
@@ -367,10 +373,17 @@ def _build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.training.seed)
         model = Bilm(config.model, len(vocabulary), n_pieces)
-    counts = corpus.counts[: len(vocabulary)].copy()
-    counts[EOS] = corpus.manifest["n_documents"]["train"]
-    model.predictor.start_from_counts(counts)
+    model.predictor.start_from_counts(target_counts(corpus))
     return BilmFolder(model, config.text, vocabulary, tokenizer, {})
+
+
+def target_counts(corpus: Corpus) -> npt.NDArray[np.int64]:
+    """How often each word of the vocabulary is a target, on average of both directions."""
+    counts = corpus.counts[: corpus.n_vocabulary].copy()
+    counts[UNK] += corpus.counts[corpus.n_vocabulary :].sum()
+    # <s> is predicted by the backward direction only, </s> by the forward one.
+    counts[BOS] = counts[EOS] = (len(corpus.train) + 1) // 2
+    return counts
 
 
 def _held_out(result: TrainingResult) -> dict[str, float] | None:

@@ -37,9 +37,12 @@ def command(
     if result.stopped == "interrupted":
         reporter.say("Saved. Run elmokit demo again to go on.")
         raise typer.Exit(130)
+    if result.was_done:
+        reporter.say(f"Already trained; delete {out} to see it learn again.")
     reporter.say(f"\n[bold]2. Loading[/] what was saved in {out}:\n")
     saved = load_bilm(out)
     render(describe(saved, out), Console(highlight=False))
     reporter.say(
-        "\n[bold]3. Your turn:[/] elmokit pretrain my_text.txt --out my-elmo   (elmokit pretrain --help)"
+        "\n[bold]3. Your turn:[/] elmokit pretrain my_text.txt --out my-elmo\n   "
+        "(elmokit pretrain --help explains it; after make demo, elmokit is in .venv/bin)"
     )

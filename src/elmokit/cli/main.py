@@ -60,6 +60,7 @@ def main() -> None:
             console.print(f"  [bold]try:[/] {escape(error.remedy)}", soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
+        Console(stderr=True).print("Interrupted. What was saved stays; run the same command to go on.")
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

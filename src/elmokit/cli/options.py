@@ -32,6 +32,8 @@ def _help(field: dataclasses.Field[Any], hint: Any) -> str:
     text = str(field.metadata["help"])
     if get_origin(hint) is Literal:
         text += f" \\[{'|'.join(map(str, get_args(hint)))}]"
+    if field.default not in (None, "", False, True) and not isinstance(field.default, tuple):
+        text += f" [dim](default {field.default})[/]"
     return text
 
 

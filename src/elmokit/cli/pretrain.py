@@ -118,7 +118,9 @@ def command(
     from elmokit.training.progress import Reporter
 
     reporter = Reporter("json" if as_json else "auto")
-    line = shlex.join(["elmokit", *sys.argv[1:]])
+    # Where files lie is nobody's business but the user's: the card keeps their names.
+    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    line = shlex.join(["elmokit", *words])
     result = pretrain(
         texts,
         out,

@@ -26,6 +26,7 @@ from elmokit.text.readers import TextSource
 from elmokit.text.sentences import sentences
 from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK, TextPipeline, encode
 from elmokit.text.vocabulary import Vocabulary
+from elmokit.training.checkpoint import explaining, sync
 
 __all__ = ["Corpus", "CorpusSettings", "Documents", "load_corpus", "prepare_corpus"]
 
@@ -55,10 +56,15 @@ class Documents:
         """All ids, ``<s>`` and ``</s>`` included."""
         return int(self.offsets[-1])
 
-    def upto(self, n_tokens: int) -> Documents:
-        """The first documents, about ``n_tokens`` ids in all."""
-        last = int(np.searchsorted(self.offsets, n_tokens))
-        return Documents(self.ids, self.offsets[: last + 1])
+    def spread(self, n_tokens: int) -> Documents:
+        """Every k-th document, so that there are about ``n_tokens`` ids at most."""
+        every = -(-self.n_tokens // n_tokens)
+        if every <= 1:
+            return self
+        bounds = [(self.offsets[i], self.offsets[i + 1]) for i in range(0, len(self), every)]
+        ids = np.concatenate([self.ids[first:last] for first, last in bounds])
+        lengths = np.array([last - first for first, last in bounds])
+        return Documents(ids, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -105,14 +111,13 @@ class CorpusSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; the fixed vocabulary as a hash."""
-        fixed = hashlib.blake2b("\n".join(self.fixed).encode(), digest_size=8).hexdigest()
         return {
             "text": self.text.to_dict(),
             "max_words": self.vocabulary.max_words,
             "min_count": self.vocabulary.min_count,
             "open_words": self.open_words,
             "held_out": self.held_out,
-            "fixed": fixed if self.fixed else None,
+            "fixed": _hash("\n".join(self.fixed)) if self.fixed else None,
         }
 
 
@@ -150,9 +155,13 @@ def prepare_corpus(
     progress: Counter | None = None,
 ) -> Corpus:
     """The corpus in ``folder``, prepared now unless it was, from the same text and settings."""
+    if valid and valid.is_stdin and train.is_stdin:
+        raise DataError("Standard input (-) cannot be both the text and the held-out text.")
+    chosen = {**settings.to_dict(), "reading": train.config.to_dict()}
     wanted = {
         "format_version": _VERSION,
-        "settings": settings.to_dict(),
+        "settings": chosen,
+        "settings_hash": _hash(json.dumps(chosen, sort_keys=True)),
         "marks": {"train": train.marks(), "valid": valid.marks() if valid else []},
     }
     manifest_file = folder / "manifest.json"
@@ -171,14 +180,21 @@ def prepare_corpus(
         )
     building = folder.with_name(folder.name + ".building")
     shutil.rmtree(building, ignore_errors=True)
-    building.mkdir(parents=True)
     try:
-        _build(building, settings, train, valid, wanted, progress or (lambda phase, n: None))
-        shutil.rmtree(folder, ignore_errors=True)
-        building.rename(folder)
+        with explaining(folder):
+            building.mkdir(parents=True)
+            _build(building, settings, train, valid, wanted, progress or (lambda phase, n: None))
+            for file in building.iterdir():
+                sync(file)
+            shutil.rmtree(folder, ignore_errors=True)
+            building.rename(folder)
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return load_corpus(folder)
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _build(
@@ -253,6 +269,11 @@ def _build(
         raise DataError(
             f"There is no word in the text given ({train.name}): it is empty, blank, or cleaned away.",
             remedy="Check the file and the column, and the cleaning switches.",
+        )
+    if valid and not writers["valid"].n_documents:
+        raise DataError(
+            f"There is no word in the held-out text ({valid.name}).",
+            remedy="Check --valid, or leave it out to hold out a share of the text.",
         )
     n_vocabulary = len(settings.fixed) or _n_predicted(counts, limits)
     if n_vocabulary <= len(SPECIALS) + 1 and not settings.fixed:

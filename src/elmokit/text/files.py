@@ -74,6 +74,11 @@ def find_files(sources: Sequence[str | Path], outside: Path | None = None) -> li
                 )
             found.update(dict.fromkeys(inside))
         elif exists:
+            if not path.is_file():
+                raise DataError(
+                    f"{path} is neither a file nor a folder; texts are read more than once.",
+                    remedy="Pipe it in as standard input: ... | elmokit pretrain -",
+                )
             if path.suffix.lower() in _UNREADABLE:
                 raise DataError(
                     f"{path}: files ending in {path.suffix} are not read.",

@@ -82,11 +82,10 @@ class TextSource:
         stats = [(path, path.stat()) for path in self.files]
         return [[path.name, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
 
-    def n_bytes(self) -> int:
-        """Bytes on disk, for a progress bar."""
-        if self._stdin is not None:
-            return self._stdin.seek(0, 2)
-        return sum(path.stat().st_size for path in self.files)
+    @property
+    def is_stdin(self) -> bool:
+        """Whether this is standard input."""
+        return self._stdin is not None
 
     def _texts(self, path: Path) -> Iterator[str]:
         kind = format_of(path)
@@ -155,7 +154,7 @@ class TextSource:
         """Where the text columns stand, and whether the first row is a header."""
         wanted, names = self.config.columns, [name.strip() for name in first]
         if not wanted:
-            if "text" in names:
+            if "text" in names and self.config.header != "no":
                 return [names.index("text")], True
             if len(names) == 1:
                 return [0], self.config.header == "yes"

@@ -29,6 +29,7 @@ __all__ = [
     "WordIds",
     "learn_bpe",
     "learn_morphemes",
+    "require_morfessor",
 ]
 
 Rows = npt.NDArray[np.signedinteger[Any]]
@@ -178,6 +179,15 @@ def learn_bpe(words: Sequence[str], counts: npt.NDArray[np.int64], n_pieces: int
     return model
 
 
+def require_morfessor() -> Any:
+    """The package ``morfessor``, or an error that names the extra."""
+    try:
+        import morfessor
+    except ImportError as error:
+        raise MissingExtraError("morfessor", "morpheme", "Morpheme input") from error
+    return morfessor
+
+
 def learn_morphemes(words: Sequence[str], counts: npt.NDArray[np.int64]) -> models.Model:
     """Morphemes of the words by Morfessor Baseline.
 
@@ -185,10 +195,7 @@ def learn_morphemes(words: Sequence[str], counts: npt.NDArray[np.int64]) -> mode
     most probable path through it: just what a Unigram model is. So the result is saved in
     ``tokenizer.json`` like any other, and Morfessor is not needed again.
     """
-    try:
-        import morfessor
-    except ImportError as error:
-        raise MissingExtraError("morfessor", "morpheme", "Morpheme input") from error
+    morfessor = require_morfessor()
     known = [(1, word) for word, count in zip(words, counts, strict=True) if count and word not in SPECIALS][
         :_MORPH_WORDS
     ]

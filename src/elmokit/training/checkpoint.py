@@ -16,7 +16,25 @@ from torch import Tensor
 
 from elmokit.errors import ModelError, RunError
 
-__all__ = ["load_tensors", "save_tensors", "saving", "write_text"]
+__all__ = ["explaining", "load_tensors", "save_tensors", "saving", "sync", "write_text"]
+
+
+@contextlib.contextmanager
+def explaining(path: Path) -> Iterator[None]:
+    """Turn whatever the system says about writing ``path`` into an error that helps."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        text = getattr(error, "strerror", None) or str(error)
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or any(
+            sign in str(error) for sign in ("No space left", "File too large", "quota")
+        )
+        raise RunError(
+            f"Cannot write {path}: {'the disk is full' if full else text}.",
+            remedy="What was saved before is untouched. "
+            + ("Free some space" if full else "Make the folder writable")
+            + " and run the same command again: it goes on from there.",
+        ) from error
 
 
 @contextlib.contextmanager
@@ -27,29 +45,20 @@ def saving(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(f".{path.name}.new")
     try:
-        yield temporary
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except (OSError, SafetensorError) as error:
-        text = str(error)
-        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or any(
-            sign in text for sign in ("No space left", "File too large", "quota")
-        )
-        raise RunError(
-            f"Cannot write {path}: {'the disk is full' if full else text}.",
-            remedy="What was saved before is untouched. "
-            + ("Free some space" if full else "Make the folder writable")
-            + " and run the same command again: it goes on from there.",
-        ) from error
+        with explaining(path):
+            yield temporary
+            sync(temporary)
+            os.replace(temporary, path)
+        with contextlib.suppress(OSError):  # some systems cannot sync a folder
+            sync(path.parent)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Have a file or folder written through to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

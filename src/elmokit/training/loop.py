@@ -12,7 +12,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -187,9 +187,9 @@ class _Run:
 
         _copy_into(self.parameters, part("weights."))
         average = part("average.")  # the file has its own order, parameters theirs
-        self.average = {name: average[name] for name in self.parameters} if self.config.ema else {}
+        self.average = {name: average[name].clone() for name in self.parameters} if self.config.ema else {}
         self.optimiser.load_tensors(part("optimiser."))
-        self.carry = part("carry.")
+        self.carry = {name: tensor.clone() for name, tensor in part("carry.").items()}
         self.rng.set_state(tensors["rng"])
         self.position = Position(**meta)
 
@@ -206,7 +206,7 @@ class _Run:
         if place.step % self.per_epoch:
             self.task.start_epoch(place.step // self.per_epoch)
         total = place.n_steps or self.limit
-        with _stop_signal() as stop, self.reporter.training(total, place.step) as advance:
+        with _stop_signal(self.reporter.say) as stop, self.reporter.training(total, place.step) as advance:
             stopped = self.loop(stop, advance)
         if stopped != "interrupted":
             self.position.stopped = stopped
@@ -216,10 +216,10 @@ class _Run:
     def loop(self, stop: threading.Event, advance: Advance) -> Stopped:
         saved, shown, since_shown = time.monotonic(), time.monotonic(), 0
         begun, begun_step = time.monotonic(), self.position.step
+        counted = begun
         log_every = max(1, self.per_epoch // 50)
         while self.position.step < (self.position.n_steps or self.limit):
             place = self.position
-            started = time.monotonic()
             epoch, index = divmod(place.step, self.per_epoch)
             if index == 0:
                 self.carry = self.task.start_epoch(epoch)
@@ -231,7 +231,8 @@ class _Run:
                 continue
             place.step += 1
             place.n_words += n_words
-            place.seconds += time.monotonic() - started
+            place.seconds += time.monotonic() - counted  # all of it: saving and measuring, too
+            counted = time.monotonic()
             since_shown += n_words
             now = time.monotonic()
             if now - shown > 0.3:
@@ -249,9 +250,7 @@ class _Run:
             out_of_time = self.config.max_time is not None and place.seconds >= self.config.max_time
             is_last = out_of_time or place.step >= (place.n_steps or self.limit)
             if is_last or self.evaluation_due(index):
-                before = time.monotonic()
                 gained = self.evaluate(epoch, advance)
-                place.seconds += time.monotonic() - before
                 if self.config.patience and not gained and not is_last:
                     if place.n_evals_without_gain >= self.config.patience:
                         return "early"
@@ -262,7 +261,7 @@ class _Run:
             if time.monotonic() - saved >= self.checkpoint_every:
                 self.save()
                 saved = time.monotonic()
-        return "done"
+        return "done" if self.position.step >= self.limit else "time"
 
     def step(self, index: int, lr: float) -> tuple[float, float, int]:
         """One update. Weights and carried state change only if loss and gradient are finite."""
@@ -304,8 +303,10 @@ class _Run:
                 f"Training broke down at step {at + 1} ({what}), the sixth time in this run.",
                 remedy="Lower --lr or --clip-norm and start again in a new folder.",
             )
+        seconds = self.position.seconds
         self.load()
         self.position.n_steps_back, self.position.lr_scale = n_back, scale / 2
+        self.position.seconds = seconds
         if self.position.step % self.per_epoch:
             self.task.start_epoch(self.position.step // self.per_epoch)
         self.save()
@@ -387,7 +388,7 @@ def _tensorboard_folder(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _stop_signal() -> Iterator[threading.Event]:
+def _stop_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
     """An event set by the first Ctrl-C or SIGTERM; a second one ends the program at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -398,6 +399,7 @@ def _stop_signal() -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
+        say("[yellow]Stopping after this step; Ctrl-C again ends at once.[/]")
 
     kept = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

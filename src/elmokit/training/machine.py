@@ -19,7 +19,8 @@ def tuned_process() -> Iterator[None]:
     """Keep freed memory for the next step and, inside the block, treat denormal numbers as zero.
 
     By default glibc returns every large block to the system and has it zeroed again a moment
-    later; keeping it is worth a fifth of the training time. The caller's arithmetic is put back.
+    later (``benchmarks/pretrain_speed.py`` shows what that costs). Memory stays kept after the
+    block; the caller's arithmetic is put back.
     """
     _keep_memory()
     was_on = sys.float_info.min / 2 == 0.0
@@ -36,5 +37,6 @@ def _keep_memory() -> None:
             mallopt = ctypes.CDLL(None).mallopt
         except (OSError, AttributeError):
             return  # not glibc
-        mallopt(_M_MMAP_THRESHOLD, 1 << 30)
+        # Older glibc refuses a threshold above 32 MiB.
+        _ = mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 32 << 20)
         mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)

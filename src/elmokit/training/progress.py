@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,14 +22,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["Advance", "Reporter"]
+from elmokit.training.checkpoint import explaining, write_text
+
+__all__ = ["Advance", "MetricsLog", "Reporter"]
 
 Advance = Callable[..., None]
 """Called with the amount done since the last call and fields to show."""
 
 
 class Reporter:
-    """Says what happens, in one of three ways.
+    """Says what happens, in one of four ways.
 
     ``live``: messages and moving bars on a terminal. ``plain``: messages only, for log files.
     ``json``: one JSON object a line on standard output, for programs.
@@ -105,21 +108,28 @@ class MetricsLog:
     def __init__(self, path: Path, *, upto: int, tensorboard: Path | None = None) -> None:
         self._path = path
         if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= upto]
-            path.write_text("".join(kept), encoding="utf-8")
+            lines = path.read_bytes().decode("utf-8", "replace").splitlines(keepends=True)
+            write_text(path, "".join(line for line in lines if _step_of(line) <= upto))
         self._writer: Any = None
         if tensorboard is not None:
             from torch.utils.tensorboard.writer import SummaryWriter
 
-            self._writer = SummaryWriter(str(tensorboard), purge_step=upto)
+            self._writer = SummaryWriter(str(tensorboard), purge_step=upto + 1)
 
     def add(self, kind: str, step: int, **values: Any) -> None:
         """Append one record."""
-        with open(self._path, "a", encoding="utf-8") as file:
+        with explaining(self._path), open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"event": kind, "step": step, **values}) + "\n")
         if self._writer is not None:
             for name, value in values.items():
                 if isinstance(value, int | float):
                     self._writer.add_scalar(f"{kind}/{name}", value, step)
             self._writer.flush()
+
+
+def _step_of(line: str) -> float:
+    """The step of a record; endless for one that was cut off or damaged, so that it goes."""
+    try:
+        return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
+    except (ValueError, KeyError, TypeError):
+        return math.inf
