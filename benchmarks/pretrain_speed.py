@@ -232,8 +232,9 @@ def _flop_per_word(config: PretrainConfig, corpus: Corpus) -> float:
     rng = torch.Generator().manual_seed(1)
     drawn = [len(sample_log_uniform(model.n_samples, corpus.n_vocabulary, rng)) for _ in range(20)]
     softmax = 2 * model.dim * (sum(drawn) / len(drawn))
-    kept = 1 - len(corpus.train) / corpus.train.n_tokens
-    return 2 * 3 * (lstm + kept * softmax)
+    # The LSTMs also step over the one position a text whose next word is not predicted.
+    steps_per_word = corpus.train.n_tokens / (corpus.train.n_tokens - len(corpus.train))
+    return 2 * 3 * (lstm * steps_per_word + softmax)
 
 
 def _quality(config: PretrainConfig, corpus: Corpus, folder: Path, quick: bool) -> dict[str, Any]:
