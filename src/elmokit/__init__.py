@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from elmokit.bilm.evaluation import Perplexity, perplexity
     from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
+    from elmokit.bilm.measuring import text_perplexity
     from elmokit.bilm.model import Bilm, BilmOutput, BilmState
     from elmokit.bilm.pretraining import PretrainResult, pretrain
     from elmokit.config import (
@@ -60,6 +61,7 @@ _HOMES = {
     "pretrain": "elmokit.bilm.pretraining",
     "resolve": "elmokit.config",
     "save_bilm": "elmokit.bilm.folder",
+    "text_perplexity": "elmokit.bilm.measuring",
 }
 
 __all__ = [
@@ -88,6 +90,7 @@ __all__ = [
     "pretrain",
     "resolve",
     "save_bilm",
+    "text_perplexity",
 ]
 
 

@@ -12,12 +12,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n)?```(bash|python|toml)\n(.*?)```", re.S)
+_BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n)?```(bash|python)\n(.*?)```", re.S)
 
 
 def _blocks(page: Path) -> list[tuple[str, str]]:
     found = _BLOCK.findall(page.read_text(encoding="utf-8"))
-    return [(kind, text) for skipped, kind, text in found if not skipped and kind != "toml"]
+    return [(kind, text) for skipped, kind, text in found if not skipped]
 
 
 def _environment() -> dict[str, str]:
