@@ -182,8 +182,14 @@ class TablePredictor(Predictor):
         of_sample, of_target = place[: len(samples)], place[len(samples) :]
         where = torch.searchsorted(samples, targets).clamp_(max=len(samples) - 1)
         hit = torch.where(samples[where] == targets, where, -1)
+        # index_select, not indexing: its gradient is summed in one order, whatever the threads do.
         return _SampledLoss.apply(  # type: ignore[no-any-return, no-untyped-call]
-            hidden, rows[of_sample], bias[of_sample], rows[of_target], bias[of_target], hit
+            hidden,
+            rows.index_select(0, of_sample),
+            bias.index_select(0, of_sample),
+            rows.index_select(0, of_target),
+            bias.index_select(0, of_target),
+            hit,
         )
 
     @torch.no_grad()
