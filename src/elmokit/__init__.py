@@ -21,16 +21,20 @@ if TYPE_CHECKING:
         VocabularyConfig,
         resolve,
     )
-    from elmokit.errors import (
-        ConfigError,
-        DataError,
-        ElmokitError,
-        MissingExtraError,
-        ModelError,
-        RunError,
-    )
+    from elmokit.embed.elmo import Elmo
+    from elmokit.embed.embeddings import Embeddings
+    from elmokit.embed.search import search
+    from elmokit.embed.settings import MixConfig
+    from elmokit.embed.store import VectorStore
+    from elmokit.errors import ConfigError, DataError, ElmokitError, MissingExtraError, ModelError, RunError
+    from elmokit.tasks.classify import TextClassifier
+    from elmokit.tasks.estimators import ElmoClassifier
+    from elmokit.tasks.fitting import evaluate_files, fit_files
+    from elmokit.tasks.folder import load_classifier, save_classifier
+    from elmokit.tasks.settings import ClassifierConfig
     from elmokit.text.readers import TextSource
-    from elmokit.text.settings import ReadConfig
+    from elmokit.text.rows import RowSource
+    from elmokit.text.settings import LabelConfig, ReadConfig
     from elmokit.text.tokenising import TextPipeline
 
 __version__ = "0.1.0"
@@ -41,26 +45,40 @@ _HOMES = {
     "BilmFolder": "elmokit.bilm.folder",
     "BilmOutput": "elmokit.bilm.model",
     "BilmState": "elmokit.bilm.model",
+    "ClassifierConfig": "elmokit.tasks.settings",
     "ConfigError": "elmokit.errors",
     "DataError": "elmokit.errors",
+    "Elmo": "elmokit.embed.elmo",
+    "ElmoClassifier": "elmokit.tasks.estimators",
     "ElmokitError": "elmokit.errors",
+    "Embeddings": "elmokit.embed.embeddings",
+    "LabelConfig": "elmokit.text.settings",
     "MissingExtraError": "elmokit.errors",
+    "MixConfig": "elmokit.embed.settings",
     "ModelError": "elmokit.errors",
     "Perplexity": "elmokit.bilm.evaluation",
     "PretrainConfig": "elmokit.config",
     "PretrainResult": "elmokit.bilm.pretraining",
     "ReadConfig": "elmokit.text.settings",
+    "RowSource": "elmokit.text.rows",
     "RunError": "elmokit.errors",
+    "TextClassifier": "elmokit.tasks.classify",
     "TextConfig": "elmokit.config",
     "TextPipeline": "elmokit.text.tokenising",
     "TextSource": "elmokit.text.readers",
     "TrainingConfig": "elmokit.config",
+    "VectorStore": "elmokit.embed.store",
     "VocabularyConfig": "elmokit.config",
+    "evaluate_files": "elmokit.tasks.fitting",
+    "fit_files": "elmokit.tasks.fitting",
     "load_bilm": "elmokit.bilm.folder",
+    "load_classifier": "elmokit.tasks.folder",
     "perplexity": "elmokit.bilm.evaluation",
     "pretrain": "elmokit.bilm.pretraining",
     "resolve": "elmokit.config",
     "save_bilm": "elmokit.bilm.folder",
+    "save_classifier": "elmokit.tasks.folder",
+    "search": "elmokit.embed.search",
     "text_perplexity": "elmokit.bilm.measuring",
 }
 
@@ -70,26 +88,40 @@ __all__ = [
     "BilmFolder",
     "BilmOutput",
     "BilmState",
+    "ClassifierConfig",
     "ConfigError",
     "DataError",
+    "Elmo",
+    "ElmoClassifier",
     "ElmokitError",
+    "Embeddings",
+    "LabelConfig",
     "MissingExtraError",
+    "MixConfig",
     "ModelError",
     "Perplexity",
     "PretrainConfig",
     "PretrainResult",
     "ReadConfig",
+    "RowSource",
     "RunError",
+    "TextClassifier",
     "TextConfig",
     "TextPipeline",
     "TextSource",
     "TrainingConfig",
+    "VectorStore",
     "VocabularyConfig",
+    "evaluate_files",
+    "fit_files",
     "load_bilm",
+    "load_classifier",
     "perplexity",
     "pretrain",
     "resolve",
     "save_bilm",
+    "save_classifier",
+    "search",
     "text_perplexity",
 ]
 

@@ -21,11 +21,15 @@ __all__ = [
     "PIPELINES",
     "PRESETS",
     "BilmConfig",
+    "Config",
+    "DropoutConfig",
     "PretrainConfig",
+    "RunConfig",
     "TextConfig",
     "TrainingConfig",
     "VocabularyConfig",
     "duration",
+    "option",
     "read_toml",
     "resolve",
 ]
@@ -201,11 +205,19 @@ class BilmConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingConfig(Config):
-    """How a language model is trained."""
+class DropoutConfig(Config):
+    """What is left out at random while a biLM learns."""
 
-    n_lanes: int = option(64, "Streams of text read side by side (the batch).", at_least=1)
-    window: int = option(35, "Words of each lane in a step; LSTM state is carried on.", at_least=1)
+    dropout_word: float = option(0.0, "Share of words blanked.", at_least=0, at_most=0.95)
+    dropout_input: float = option(0.1, "Dropout on word vectors.", at_least=0, at_most=0.95)
+    dropout_layer: float = option(0.1, "Dropout between layers.", at_least=0, at_most=0.95)
+    dropout_weight: float = option(0.0, "Dropout on recurrent weights.", at_least=0, at_most=0.95)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(Config):
+    """What every training run has: its length, its optimiser, how often it is measured."""
+
     epochs: int = option(10, "Passes over the text.", at_least=1)
     max_steps: int | None = option(None, "Stop after this many steps.", at_least=1)
     max_time: float | None = option(None, "Stop after this many seconds of training.", at_least=1)
@@ -215,20 +227,24 @@ class TrainingConfig(Config):
     warmup: float = option(0.05, "Share of all steps that warm up.", at_least=0, at_most=1)
     weight_decay: float = option(0.0, "Weight decay, on densely updated matrices.", at_least=0)
     clip_norm: float = option(1.0, "Gradient norm is cut to this.", at_least=0)
-    dropout_word: float = option(0.0, "Share of words blanked.", at_least=0, at_most=0.95)
-    dropout_input: float = option(0.1, "Dropout on word vectors.", at_least=0, at_most=0.95)
-    dropout_layer: float = option(0.1, "Dropout between layers.", at_least=0, at_most=0.95)
-    dropout_output: float = option(0.1, "Dropout before the softmax.", at_least=0, at_most=0.95)
-    dropout_weight: float = option(0.0, "Dropout on recurrent weights.", at_least=0, at_most=0.95)
     ema: float = option(
         0.0, "Keep a moving average of the weights with this decay (0: off).", at_least=0, at_most=0.99999
     )
+    evals_per_epoch: int = option(1, "Measure on held-out text this often per epoch.", at_least=1)
+    patience: int = option(0, "Stop after this many evaluations without gain (0: never).", at_least=0)
+    seed: int = option(0, "Seed of everything random.", at_least=0, at_most=2**31 - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig(DropoutConfig, RunConfig):
+    """How a language model is trained."""
+
+    n_lanes: int = option(64, "Streams of text read side by side (the batch).", at_least=1)
+    window: int = option(35, "Words of each lane in a step; LSTM state is carried on.", at_least=1)
+    dropout_output: float = option(0.1, "Dropout before the softmax.", at_least=0, at_most=0.95)
     held_out: float = option(
         0.02, "Share of texts held out when no --valid is given.", at_least=0, at_most=0.5
     )
-    evals_per_epoch: int = option(1, "Held-out perplexity this often per epoch.", at_least=1)
-    patience: int = option(0, "Stop after this many evaluations without gain (0: never).", at_least=0)
-    seed: int = option(0, "Seed of everything random.", at_least=0, at_most=2**31 - 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -411,7 +411,7 @@ def test_truncated_weights_are_refused_by_name(model: Path) -> None:
 
 
 def test_folder_without_a_model_is_refused(tmp_path: Path, cli: Cli) -> None:
-    cli("inspect", tmp_path / "nowhere").check_refused(tmp_path / "nowhere", "config.json")
+    cli("inspect", tmp_path / "nowhere").check_refused("no model folder", tmp_path / "nowhere")
     cli("inspect", tmp_path).check_refused(tmp_path, "config.json")
 
 

@@ -88,6 +88,9 @@ class Toy:
     def parameters(self) -> Mapping[str, nn.Parameter]:
         return self.own
 
+    def lr_scales(self) -> Mapping[str, float]:
+        return {}
+
     def steps_per_epoch(self) -> int:
         return self.per_epoch
 

@@ -404,3 +404,27 @@ def test_file_that_is_no_parquet_is_named_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.parquet cannot be read") as caught:
         read(write(tmp_path / "a.parquet", "text\none\n"))
     assert caught.value.remedy
+
+
+def test_parquet_columns_can_be_numbered(tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", n=[1], title=["T"], body=["one"])
+    assert read(file, text_columns="2,3") == ["T one"]
+    with pytest.raises(DataError, match="no column 4"):
+        read(file, text_columns="4")
+
+
+def test_cell_that_is_not_a_number_adds_nothing(tmp_path: Path) -> None:
+    assert read(parquet(tmp_path / "a.parquet", text=[1.5, float("nan")])) == ["1.5", ""]
+    assert read(write(tmp_path / "a.jsonl", '{"text": NaN}\n{"text": "nan"}\n')) == ["", "nan"]
+
+
+def test_json_fields_are_not_numbered(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no field '1'") as caught:
+        read(write(tmp_path / "a.jsonl", '{"body": "one"}\n'), text_columns="1")
+    assert "by name, not by number: body" in caught.value.remedy
+    assert read(write(tmp_path / "b.jsonl", '{"1": "one"}\n'), text_columns="1") == ["one"]
+
+
+def test_row_that_does_not_fit_is_named_by_the_line_it_begins_on(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="line 2: 1 fields"):
+        read(write(tmp_path / "a.csv", 'n,text\n"one\ntwo"\n'))

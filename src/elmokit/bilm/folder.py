@@ -11,23 +11,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
 import elmokit
-from elmokit.bilm.model import Bilm
+from elmokit.bilm.model import Bilm, BilmState
 from elmokit.config import BilmConfig, TextConfig
 from elmokit.errors import ConfigError, ModelError
 from elmokit.text.tokenising import TextPipeline, load_tokenizer
 from elmokit.text.vocabulary import Characters, Pieces, Vocabulary, WordFeatures, WordIds
 from elmokit.training.checkpoint import explaining, load_tensors, save_tensors, write_text
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "BilmFolder", "is_model_folder", "load_bilm", "save_bilm"]
+__all__ = [
+    "FORMAT",
+    "FORMAT_VERSION",
+    "BilmFolder",
+    "check_tensors",
+    "is_model_folder",
+    "kind_of",
+    "load_bilm",
+    "read_record",
+    "save_bilm",
+]
 
 FORMAT, FORMAT_VERSION = "elmokit", 1
+_START = "start_state.safetensors"
 _FRESH = "The files are damaged or do not belong together; take a fresh copy of the folder."
 
 
@@ -41,6 +52,7 @@ class BilmFolder:
         vocabulary: the words it predicts.
         tokenizer: the ``tokenizers`` object that is saved as ``tokenizer.json``.
         training: where it came from: corpus, steps, perplexity, command.
+        start_state: what a text may start from instead of zero, one row; None if it was not measured.
     """
 
     model: Bilm
@@ -48,6 +60,7 @@ class BilmFolder:
     vocabulary: Vocabulary
     tokenizer: Tokenizer
     training: dict[str, Any]
+    start_state: BilmState | None = None
 
     @cached_property
     def pipeline(self) -> TextPipeline:
@@ -67,13 +80,19 @@ def word_features(config: BilmConfig, vocabulary: Vocabulary, tokenizer: Tokeniz
     return WordIds(vocabulary) if config.input == "word" else Pieces(tokenizer)
 
 
-def is_model_folder(folder: Path) -> bool:
-    """Whether ``folder`` holds a finished elmokit model of any kind."""
+def kind_of(folder: Path) -> str | None:
+    """What kind of finished elmokit model ``folder`` holds; None if it holds none."""
     try:
         record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return isinstance(record, dict) and record.get("format") == FORMAT
+        return None
+    known = isinstance(record, dict) and record.get("format") == FORMAT
+    return str(record.get("kind")) if known else None
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Whether ``folder`` holds a finished elmokit model of any kind."""
+    return kind_of(folder) is not None
 
 
 def weights_of(model: Bilm) -> dict[str, Tensor]:
@@ -105,10 +124,14 @@ def save_bilm(folder: str | Path, saved: BilmFolder) -> None:
         write_text(staged / "tokenizer.json", saved.tokenizer.to_str(pretty=False))
         write_text(staged / "vocab.txt", saved.vocabulary.text())
         write_text(staged / "README.md", model_card(folder.resolve().name, saved))
-        write_text(staged / "config.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        if saved.start_state is not None:
+            save_tensors(staged / _START, saved.start_state.tensors(), {})
+        last = "config.json"
+        write_text(staged / last, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
         with explaining(folder):
             (folder / "config.json").unlink(missing_ok=True)
-            for name in ("model.safetensors", "tokenizer.json", "vocab.txt", "README.md", "config.json"):
+            (folder / _START).unlink(missing_ok=True)
+            for name in (*(file.name for file in staged.iterdir() if file.name != last), last):
                 os.replace(staged / name, folder / name)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
@@ -118,7 +141,7 @@ def load_bilm(folder: str | Path) -> BilmFolder:
     """Read a model folder. Anything missing, damaged, foreign or of the wrong shape is an error
     that says which file and why."""
     folder = Path(folder)
-    record = _read_record(folder)
+    record = read_record(folder, "bilm")
     try:
         config = BilmConfig.from_dict(record["model"])
         text = TextConfig.from_dict(record["text"])
@@ -142,24 +165,33 @@ def load_bilm(folder: str | Path) -> BilmFolder:
     tensors, _ = load_tensors(folder / "model.safetensors")
     with torch.device("meta"):
         model = Bilm(config, n_words, n_pieces)
-    _check(folder / "model.safetensors", dict(model.named_parameters()), tensors)
+    check_tensors(folder / "model.safetensors", dict(model.named_parameters()), tensors)
     loaded = {name: tensor.float() for name, tensor in tensors.items()}
     model.load_state_dict(loaded, strict=False, assign=True)
     if config.tie:
         model.predictor.weight = model.encoder.weight
     model.eval()
-    return BilmFolder(model, text, vocabulary, tokenizer, training)
+    start_state = None
+    if (folder / _START).exists():
+        start, _ = load_tensors(folder / _START)
+        check_tensors(folder / _START, model.zero_state(1).tensors(), start)
+        start_state = BilmState.from_tensors(start)
+    return BilmFolder(model, text, vocabulary, tokenizer, training, start_state)
 
 
-def _read_record(folder: Path) -> dict[str, Any]:
+def read_record(folder: Path, kind: Literal["bilm", "classifier"]) -> dict[str, Any]:
+    """The ``config.json`` of a model folder of this kind, or an error that says what is there."""
     file = folder / "config.json"
+    verb = "pretrain" if kind == "bilm" else "fit"
     if not file.exists():
         unfinished = (folder / "run").is_dir()
         raise ModelError(
-            f"{folder} is not an elmokit model: it has no config.json.",
-            remedy="Its training was not finished; run the same pretrain command again."
+            f"{folder} is not an elmokit model: it has no config.json."
+            if folder.exists()
+            else f"There is no model folder {folder}.",
+            remedy=f"Its training was not finished; run the same {verb} command again."
             if unfinished
-            else "Give a folder that elmokit pretrain has made.",
+            else f"Give a folder that elmokit {verb} has made.",
         )
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
@@ -168,7 +200,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ModelError(
             f"{file} was not written by elmokit.",
-            remedy="Give a folder that elmokit pretrain has made.",
+            remedy=f"Give a folder that elmokit {verb} has made.",
         )
     if record.get("format_version") != FORMAT_VERSION:
         raise ModelError(
@@ -176,15 +208,18 @@ def _read_record(folder: Path) -> dict[str, Any]:
             f"this elmokit reads {FORMAT_VERSION}.",
             remedy="Install a newer elmokit.",
         )
-    if record.get("kind") != "bilm":
+    if record.get("kind") != kind:
+        known = {"bilm": "a language model", "classifier": "a classifier"}
+        found = known.get(str(record.get("kind")), f"a {record.get('kind')!r}")
         raise ModelError(
-            f"{folder} holds a {record.get('kind')!r}, not a language model (bilm).",
-            remedy="Give a folder that elmokit pretrain has made.",
+            f"{folder} holds {found}, not {known[kind]}.",
+            remedy=f"Give a folder that elmokit {'pretrain' if kind == 'bilm' else 'fit'} has made.",
         )
     return record
 
 
-def _check(file: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+def check_tensors(file: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Refuse a file whose tensors are not just those expected, by name and shape."""
     for name in expected:
         if name not in found:
             raise ModelError(f"{file} lacks the tensor {name}.", remedy=_FRESH)

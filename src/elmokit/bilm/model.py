@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from elmokit.bilm.lstm import LayerState, LstmStack, shared_dropout
 from elmokit.bilm.objective import predictor
 from elmokit.bilm.token_encoder import token_encoder
-from elmokit.config import BilmConfig, TrainingConfig
+from elmokit.config import BilmConfig, DropoutConfig, TrainingConfig
 
-__all__ = ["Bilm", "BilmOutput", "BilmState"]
+__all__ = ["Bilm", "BilmOutput", "BilmState", "BothWays"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,55 @@ class BilmOutput:
         return torch.stack(self.layers, dim=2)
 
 
+@dataclass(frozen=True)
+class BothWays:
+    """What the two stacks gave for a batch of texts, each in the order in which it read them.
+
+    Attributes:
+        ahead: the forward stack's layers, token encoder first, each (time, batch, dim).
+        behind: the backward stack's; its step 0 is a text's last word.
+        lengths: words of each text, (batch,).
+        mirror: the step at which the other stack saw the same word, (time, batch).
+        state: after each text's last word, if it was asked for.
+    """
+
+    ahead: list[Tensor]
+    behind: list[Tensor]
+    lengths: Tensor
+    mirror: Tensor
+    state: BilmState | None
+
+    def padded(self) -> BilmOutput:
+        """Layers of shape (batch, time, 2 * dim), zero past a text's end."""
+        n_time, n_rows = self.mirror.shape
+        mask = (torch.arange(n_time).unsqueeze(1) < self.lengths).unsqueeze(2)  # (time, batch, 1)
+        back = (self.mirror * n_rows + torch.arange(n_rows)).flatten()  # (time * batch)
+        layers = []
+        for x, y in zip(self.ahead, self.behind, strict=True):
+            y = y.flatten(0, 1).index_select(0, back).view_as(y)
+            layers.append((torch.cat([x, y], dim=2) * mask).transpose(0, 1))
+        return BilmOutput(tuple(layers), mask[:, :, 0].t(), self.state)
+
+    @torch.no_grad()
+    def ragged(self, skip: int = 0) -> Tensor:
+        """All words of all texts, one after the other, (n_words, layer, 2 * dim).
+
+        Args:
+            skip: leave out this many words at both ends of each text (<s> and </s>).
+        """
+        n_rows, dim = len(self.lengths), self.ahead[0].shape[2]
+        counts = (self.lengths - 2 * skip).clamp(min=0)
+        row = torch.repeat_interleave(torch.arange(n_rows), counts)  # (n_words)
+        firsts = counts.cumsum(0) - counts
+        step = torch.arange(len(row)) - firsts[row] + skip
+        there, back = step * n_rows + row, (self.lengths[row] - 1 - step) * n_rows + row
+        words = self.ahead[0].new_empty(len(row), len(self.ahead), 2 * dim)
+        for depth, (x, y) in enumerate(zip(self.ahead, self.behind, strict=True)):
+            words[:, depth, :dim] = x.flatten(0, 1).index_select(0, there)
+            words[:, depth, dim:] = y.flatten(0, 1).index_select(0, back)
+        return words
+
+
 class Bilm(nn.Module):
     """A bidirectional language model.
 
@@ -111,6 +160,8 @@ class Bilm(nn.Module):
         state: BilmState | None = None,
         *,
         keep_state: bool = False,
+        dropout: DropoutConfig | None = None,
+        rng: torch.Generator | None = None,
     ) -> BilmOutput:
         """Every layer for a batch of texts.
 
@@ -120,30 +171,72 @@ class Bilm(nn.Module):
             lengths: words of each text, (batch,); None if all fill the batch.
             state: zero unless given.
             keep_state: also return the state after each text's last word.
+            dropout: what to leave out, drawn from ``rng``; without an ``rng``, nothing.
+            rng: as said.
+        """
+        return self.run(
+            self.encoder(features), index, lengths, state, keep_state=keep_state, dropout=dropout, rng=rng
+        ).padded()
+
+    def run(
+        self,
+        vectors: Tensor,
+        index: Tensor,
+        lengths: Tensor | None = None,
+        state: BilmState | None = None,
+        *,
+        keep_state: bool = False,
+        window: int | None = None,
+        dropout: DropoutConfig | None = None,
+        rng: torch.Generator | None = None,
+    ) -> BothWays:
+        """Both stacks over words whose ``vectors`` (n_distinct, dim) are known already.
+
+        Like ``forward``; with a ``window``, longer texts are read that many words at a time, state
+        carried, which needs less memory and gives the same numbers.
         """
         n_rows, n_time = index.shape
-        vectors = self.encoder(features)  # (n_distinct, dim)
-        x = F.embedding(index.t(), vectors)  # (time, batch, dim)
         state = self.zero_state(n_rows) if state is None else state
         steps = torch.arange(n_time).unsqueeze(1)  # (time, 1)
-        if lengths is None:
-            mask = torch.ones(n_time, n_rows, dtype=torch.bool)
-            turned, ragged = x.flip(0), None
-        else:
-            mask = steps < lengths
-            mirror = torch.where(mask, lengths - 1 - steps, steps).unsqueeze(-1)  # (time, batch, 1)
-            turned = x.gather(0, mirror.expand_as(x))
-            ragged = lengths if keep_state and int(lengths.min()) < n_time else None
-        ahead, forward_state = self.forward_stack(x, state.forward, ragged)
-        behind, backward_state = self.backward_stack(turned, state.backward, ragged)
-        if lengths is None:
-            behind = [y.flip(0) for y in behind]
-        else:
-            behind = [y.gather(0, mirror.expand_as(y)) for y in behind]
-        pairs = [(x, x), *zip(ahead, behind, strict=True)]
-        layers = tuple((torch.cat(pair, dim=2) * mask.unsqueeze(2)).transpose(0, 1) for pair in pairs)
+        lengths = torch.full((n_rows,), n_time) if lengths is None else lengths
+        mask = steps < lengths  # (time, batch)
+        mirror = torch.where(mask, lengths - 1 - steps, steps)  # (time, batch)
+        ahead_index = index.t()
+        behind_index = ahead_index.gather(0, mirror)
+        x = F.embedding(ahead_index, vectors)  # (time, batch, dim)
+        turned = F.embedding(behind_index, vectors)
+        rates = dropout or DropoutConfig()
+        if rng is not None and rates.dropout_word:
+            keep = 1.0 - rates.dropout_word
+            kept = torch.empty(n_time, n_rows).bernoulli_(keep, generator=rng).div_(keep)
+            x, turned = x * kept.unsqueeze(2), turned * kept.gather(0, mirror).unsqueeze(2)
+        if rng is not None and rates.dropout_input:
+            keep = 1.0 - rates.dropout_input
+            kept = torch.empty(1, n_rows, x.shape[2]).bernoulli_(keep, generator=rng).div_(keep)
+            x, turned = x * kept, turned * kept
+        ragged = lengths if keep_state and int(lengths.min()) < n_time else None
+        window = window or n_time
+
+        def go(stack: LstmStack, x: Tensor, state: list[LayerState]) -> tuple[list[Tensor], list[LayerState]]:
+            parts: list[list[Tensor]] = []
+            for start in range(0, max(1, n_time), window):
+                outputs, state = stack(
+                    x[start : start + window],
+                    state,
+                    None if ragged is None else (ragged - start).clamp(0, window),
+                    layer_dropout=rates.dropout_layer,
+                    weight_dropout=rates.dropout_weight,
+                    rng=rng,
+                )
+                parts.append(outputs)
+            if len(parts) == 1:
+                return parts[0], state
+            return [torch.cat(layer) for layer in zip(*parts, strict=True)], state
+
+        ahead, forward_state = go(self.forward_stack, x, state.forward)
+        behind, backward_state = go(self.backward_stack, turned, state.backward)
         after = BilmState(forward_state, backward_state) if keep_state else None
-        return BilmOutput(layers, mask.t(), after)
+        return BothWays([x, *ahead], [turned, *behind], lengths, mirror, after)
 
     def stream(
         self,

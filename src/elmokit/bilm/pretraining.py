@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
-import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,8 @@ import elmokit
 from elmokit.bilm.evaluation import perplexity, stream_batch
 from elmokit.bilm.folder import BilmFolder, is_model_folder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm, BilmState
+from elmokit.bilm.start_state import average_state
 from elmokit.config import PretrainConfig, TrainingConfig
-from elmokit.errors import RunError
 from elmokit.text.batching import Lanes
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.readers import TextSource
@@ -31,10 +29,11 @@ from elmokit.text.vocabulary import learn_bpe, learn_morphemes, require_morfesso
 from elmokit.training.checkpoint import write_text
 from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, train
 from elmokit.training.progress import Reporter
+from elmokit.training.run_folder import check_unchanged, fingerprint, open_run
 
 __all__ = ["LanguageModelling", "PretrainResult", "pretrain"]
 
-_RUN = "run"
+_BEGUN = {"corpus", "corpus.building"}  # what a run folder may hold before its settings are written
 _HELD_OUT_WORDS = 100_000
 
 
@@ -82,6 +81,10 @@ class LanguageModelling:
     def parameters(self) -> Mapping[str, nn.Parameter]:
         """All of the model's."""
         return dict(self.model.named_parameters())
+
+    def lr_scales(self) -> Mapping[str, float]:
+        """One learning rate for all."""
+        return {}
 
     def steps_per_epoch(self) -> int:
         """Windows in a pass over the text."""
@@ -164,11 +167,11 @@ def pretrain(
         config = _continued(config, base)
     if config.model.input == "morpheme" and base is None:
         require_morfessor()
-    run = _open_run(out)
+    run = open_run(out, _BEGUN, is_model_folder(out))
     train_text = TextSource(texts, read, outside=out)
     valid_text = TextSource(valid, read, outside=out) if valid else None
     corpus = _corpus(run, corpus_folder, config, base, train_text, valid_text, reporter)
-    _check_unchanged(run, _settings(config, corpus, base))
+    check_unchanged(run, _settings(config, corpus, base))
     _describe(corpus, reporter)
 
     saved = _build(config, corpus, base, run, reporter)
@@ -199,7 +202,8 @@ def pretrain(
     held_out = _held_out(result)
     if not (result.was_done and is_model_folder(out)):
         saved.training.update(_provenance(config, corpus, train_text, result, held_out, command))
-        save_bilm(out, saved)
+        start_state = average_state(saved.model, corpus.train, task.features)
+        save_bilm(out, replace(saved, start_state=start_state))
     return PretrainResult(
         out,
         result.stopped,
@@ -208,45 +212,6 @@ def pretrain(
         result.position.n_words,
         result.position.seconds,
         result.was_done,
-    )
-
-
-def _open_run(out: Path) -> Path:
-    """The run folder inside ``out``, made if ``out`` is new, empty or ours."""
-    run = out / _RUN
-    if out.exists() and not out.is_dir():
-        raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
-    if out.is_dir() and not (_is_run(out) or is_model_folder(out)):
-        raise RunError(
-            f"{out} exists and is not an elmokit folder; nothing in it was touched.",
-            remedy="Choose another --out, or empty the folder yourself.",
-        )
-    if is_model_folder(out) and not run.is_dir():
-        raise RunError(
-            f"{out} already holds a finished model without its training run.",
-            remedy="Choose another --out; to train it further, say --start-from with this folder.",
-        )
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-        probe = run / ".probe"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise RunError(
-            f"Cannot write into {out}: {error.strerror}.",
-            remedy="Make the folder writable or choose another --out.",
-        ) from error
-    return run
-
-
-def _is_run(out: Path) -> bool:
-    """Whether ``out`` is empty, or holds a run however early it was cut off."""
-    run = out / _RUN
-    if (run / "settings.json").is_file():
-        return True
-    begun = {"corpus", "corpus.building"}
-    return {file.name for file in out.iterdir()} <= {_RUN} and (
-        not run.is_dir() or {file.name for file in run.iterdir() if file.name[0] != "."} <= begun
     )
 
 
@@ -303,47 +268,8 @@ def _settings(config: PretrainConfig, corpus: Corpus, base: BilmFolder | None) -
     return {
         **config.to_dict(),
         "corpus": {"content_hash": corpus.manifest["content_hash"]},
-        "start_from": {"weights": _fingerprint(base.model) if base else None},
+        "start_from": {"weights": fingerprint(base.model.parameters()) if base else None},
     }
-
-
-def _fingerprint(model: Bilm) -> str:
-    """Changes when any weight does."""
-    digest = hashlib.blake2b(digest_size=16)
-    for parameter in model.parameters():
-        digest.update(parameter.detach().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _check_unchanged(run: Path, settings: dict[str, Any]) -> None:
-    """Record the settings of a new run; refuse to go on with other ones."""
-    file = run / "settings.json"
-    settings = json.loads(json.dumps(settings))
-    if not file.exists():
-        write_text(file, json.dumps(settings, indent=2) + "\n")
-        return
-    try:
-        before = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(
-            f"{file} cannot be read: {error}.", remedy="Choose another --out to start anew."
-        ) from error
-    changes = [
-        f"{name} was {before.get(section, {}).get(name)!r}, is {value!r}"
-        for section, values in settings.items()
-        for name, value in values.items()
-        if before.get(section, {}).get(name) != value
-    ]
-    for place, change in enumerate(changes):
-        if change.startswith("content_hash"):
-            changes[place] = "the text itself is different"
-        elif change.startswith("weights"):
-            changes[place] = "the model it started from is different"
-    if changes:
-        raise RunError(
-            f"{run.parent} was started with other settings or text: {'; '.join(changes)}.",
-            remedy="Repeat the first command to go on, or choose another --out to start anew.",
-        )
 
 
 def _build(

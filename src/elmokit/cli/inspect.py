@@ -12,17 +12,26 @@ __all__ = ["command"]
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A biLM or classifier folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Show what a model is: sizes, vocabulary, corpus, perplexity, layers."""
+    """Show what a model is: sizes, corpus, perplexity and layers; classes, mix weights and accuracy."""
     from rich.console import Console
 
-    from elmokit.bilm.card import describe, render
-    from elmokit.bilm.folder import load_bilm
+    from elmokit.bilm import card as bilm_card
+    from elmokit.bilm.folder import kind_of, load_bilm
 
-    facts = describe(load_bilm(model), model)
+    console = Console(highlight=False)
+    if kind_of(model) == "classifier":
+        from elmokit.tasks import card
+        from elmokit.tasks.folder import load_classifier
+
+        facts = card.describe(load_classifier(model), model)
+        render = card.render
+    else:
+        facts = bilm_card.describe(load_bilm(model), model)
+        render = bilm_card.render
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))
     else:
-        render(facts, Console(highlight=False))
+        render(facts, console)

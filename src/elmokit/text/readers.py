@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,18 +21,31 @@ from elmokit.text.files import decoded_lines, find_files, format_of, open_bytes
 from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenising import without_surrogates
 
-__all__ = ["TextSource"]
+__all__ = ["FileSource", "TextSource"]
 
 _LARGEST_FIELD = 1 << 26
 
 
-class TextSource:
-    """The texts of some files, in order; can be gone through any number of times.
+@contextlib.contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong in a Parquet file into an error that helps."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(
+            f"{path} cannot be read as Parquet: {error}.",
+            remedy="The file looks cut off, damaged or foreign; take a fresh copy.",
+        ) from error
+
+
+class FileSource:
+    """Some files, in order, and how each format is read: what texts and rows are made from.
 
     Args:
         sources: files, folders, glob patterns, or ``-`` for standard input (kept in a temporary
             file, since it is read more than once).
         config: how to read them.
+        outside: of folders and patterns, files below this folder are left out.
     """
 
     def __init__(
@@ -55,13 +69,6 @@ class TextSource:
                 raise DataError(
                     "No text was given.", remedy="Name a file, a folder, or - for standard input."
                 )
-
-    def __iter__(self) -> Iterator[str]:
-        if self._stdin is not None:
-            self._stdin.seek(0)
-            yield from self._blocks(self._stdin, "standard input")
-        for path in self.files:
-            yield from self._texts(path)
 
     @property
     def name(self) -> str:
@@ -87,105 +94,59 @@ class TextSource:
         """Whether this is standard input."""
         return self._stdin is not None
 
-    def _texts(self, path: Path) -> Iterator[str]:
-        kind = format_of(path)
-        if kind == "parquet":
-            yield from self._parquet(path)
-            return
-        with open_bytes(path) as stream:
-            if kind == "txt":
-                yield from self._blocks(stream, str(path))
-            elif kind == "jsonl":
-                yield from self._jsonl(stream, path)
-            else:
-                yield from self._table(stream, path, "\t" if kind == "tsv" else ",")
+    # -- one format each ----------------------------------------------------------------------
 
     def _lines(self, stream: IO[bytes], name: str, whole: bool = False) -> Iterator[str]:
         config = self.config
         return decoded_lines(stream, name, encoding=config.encoding, errors=config.errors, whole=whole)
 
-    def _blocks(self, stream: IO[bytes], name: str) -> Iterator[str]:
-        if self.config.blocks == "lines":
-            yield from (line for line in self._lines(stream, name) if line.strip())
-            return
+    def _paragraphs(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
+        """Each paragraph of a plain text as one line, with the number of its first line."""
         block: list[str] = []
-        for line in self._lines(stream, name):
-            if line.strip():
-                block.append(line.strip())
+        start = 0
+        for number, line in enumerate(self._lines(stream, name), start=1):
+            if stripped := line.strip():
+                start = start if block else number
+                block.append(stripped)
             elif block:
-                yield " ".join(block)
+                yield start, " ".join(block)
                 block = []
         if block:
-            yield " ".join(block)
+            yield start, " ".join(block)
 
-    def _table(self, stream: IO[bytes], path: Path, delimiter: str) -> Iterator[str]:
+    def _table(self, stream: IO[bytes], path: Path) -> Iterator[tuple[int, list[str]]]:
+        """The rows of a table that are not blank, all of one width, with the line each begins on."""
         csv.field_size_limit(_LARGEST_FIELD)
         lines = (line + "\n" for line in self._lines(stream, str(path), whole=True))
         # Tab-separated files have no quoting: a quote in them is a character like any other.
         rows = (
             csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
-            if delimiter == "\t"
-            else csv.reader(lines, delimiter=delimiter, strict=True)
+            if format_of(path) == "tsv"
+            else csv.reader(lines, strict=True)
         )
-        places: list[int] | None = None
         width = 0
+        start = 1
         try:
             for row in rows:
-                if not any(cell.strip() for cell in row):
-                    continue
-                if places is None:
-                    width = len(row)
-                    places, is_header = self._places(row, path)
-                    if is_header:
-                        continue
-                if len(row) != width:
-                    raise DataError(
-                        f"{path}, line {rows.line_num}: {len(row)} fields where the first row has {width}.",
-                        remedy="Mend the row; a field that holds the separator must be quoted.",
-                    )
-                yield " ".join(cell for place in places if (cell := row[place].strip()))
+                if any(map(str.strip, row)):
+                    if len(row) != width:
+                        if width:
+                            raise DataError(
+                                f"{path}, line {start}: {len(row)} fields where the first row has {width}.",
+                                remedy="Mend the row; a field that holds the separator must be quoted.",
+                            )
+                        width = len(row)
+                    yield start, row
+                start = rows.line_num + 1
         except csv.Error as error:
+            begun = f"; the row begins on line {start}" if start < rows.line_num else ""
             raise DataError(
-                f"{path}, line {rows.line_num}: not readable as a table ({error}).",
+                f"{path}, line {rows.line_num}: not readable as a table ({error}){begun}.",
                 remedy="Look for a quote that is not closed or not doubled near this line.",
             ) from error
 
-    def _places(self, first: list[str], path: Path) -> tuple[list[int], bool]:
-        """Where the text columns stand, and whether the first row is a header."""
-        wanted, names = self.config.columns, [name.strip() for name in first]
-        if not wanted:
-            if "text" in names and self.config.header != "no":
-                return [names.index("text")], True
-            if len(names) == 1:
-                return [0], self.config.header == "yes"
-            raise DataError(
-                f"{path} has {len(names)} columns ({', '.join(names)[:200]}): which hold the text?",
-                remedy="Say --text-columns NAME[,NAME] or, without a header row, numbers from 1.",
-            )
-        if all(name.isdigit() for name in wanted) and self.config.header != "yes":
-            numbers = [int(name) for name in wanted]
-            for number in numbers:
-                if not 1 <= number <= len(names):
-                    raise DataError(
-                        f"{path} has {len(names)} columns, so there is no column {number}.",
-                        remedy=f"Number the columns from 1 to {len(names)}.",
-                    )
-            return [number - 1 for number in numbers], False
-        if self.config.header == "no":
-            raise DataError(
-                f"Without a header row, {path} has no column named {wanted[0]!r}.",
-                remedy=f"Number the columns from 1 to {len(names)}.",
-            )
-        for name in wanted:
-            if name not in names and not (name.isdigit() and 1 <= int(name) <= len(names)):
-                raise DataError(
-                    f"{path} has no column {name!r}.",
-                    remedy=nearest(name, names) + " If there is no header row, number the columns from 1.",
-                )
-        return [names.index(name) if name in names else int(name) - 1 for name in wanted], True
-
-    def _jsonl(self, stream: IO[bytes], path: Path) -> Iterator[str]:
-        wanted = self.config.columns or ["text"]
+    def _objects(self, stream: IO[bytes], path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The objects of a file of JSON lines, with their lines; a bare string is a text."""
         for number, line in enumerate(self._lines(stream, str(path), whole=True), start=1):
             if not line.strip():
                 continue
@@ -196,46 +157,162 @@ class TextSource:
                     f"{path}, line {number}: not valid JSON ({error}).",
                     remedy="Mend the line: each must be one whole JSON object.",
                 ) from error
-            if isinstance(record, str) and not self.config.columns:
-                record = {"text": record}
-            if not isinstance(record, dict):
+            if isinstance(record, dict):
+                yield number, record
+            elif isinstance(record, str) and not self.config.columns:
+                yield number, {"text": record}
+            else:
                 raise DataError(
                     f"{path}, line {number}: not a JSON object.",
                     remedy='Each line must look like {"text": "..."}.',
                 )
-            parts = []
-            for name in wanted:
-                if name not in record:
-                    raise DataError(
-                        f"{path}, line {number}: no field {name!r}.",
-                        remedy=nearest(name, record) + " Choose with --text-columns.",
-                    )
-                parts.append("" if record[name] is None else str(record[name]).strip())
-            yield without_surrogates(" ".join(filter(None, parts)))
 
-    def _parquet(self, path: Path) -> Iterator[str]:
+    def _parquet_names(self, path: Path) -> list[str]:
+        """The names of the columns of a Parquet file."""
+        with _explaining(path), pq.ParquetFile(path) as file:
+            return list(file.schema_arrow.names)
+
+    def _parquet(self, path: Path, names: list[str]) -> Iterator[tuple[Any, ...]]:
+        """The rows of a Parquet file: of each the cells in the columns of these names."""
+        with _explaining(path), pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1024, columns=list(dict.fromkeys(names))):
+                there = batch.schema.names  # of two columns with one name, the first is meant ...
+                places = range(len(there)) if there == names else map(there.index, names)  # ... or both
+                columns = [batch.column(place).to_pylist() for place in places]
+                yield from zip(*columns, strict=True)
+
+    # -- columns ------------------------------------------------------------------------------
+
+    def _has_header(self, first: Sequence[str]) -> bool:
+        """Whether the first row of a table names its columns."""
+        if self.config.header != "auto":
+            return self.config.header == "yes"
+        wanted = self.config.columns
+        return not all(map(str.isdecimal, wanted)) if wanted else "text" in first
+
+    def _text_places(self, names: Sequence[str], path: Path, header: bool) -> list[int]:
+        """Where the text columns stand in a table."""
+        if self.config.columns:
+            return [self._place(name, names, path, header) for name in self.config.columns]
+        if header and "text" in names:
+            return [names.index("text")]
+        if len(names) == 1:
+            return [0]
+        raise DataError(
+            f"{path} has {len(names)} columns ({', '.join(names)[:200]}): which hold the text?",
+            remedy="Say --text-columns NAME[,NAME] or, without a header row, numbers from 1.",
+        )
+
+    def _parquet_text_places(self, names: Sequence[str], path: Path) -> list[int]:
+        """Where the text columns stand in a Parquet file."""
         wanted = self.config.columns or ["text"]
-        try:
-            with pq.ParquetFile(path) as file:
-                names = file.schema_arrow.names
-                for name in wanted:
-                    if name not in names:
-                        raise DataError(
-                            f"{path} has no column {name!r}.",
-                            remedy=nearest(name, names) + " Choose with --text-columns.",
-                        )
-                for batch in file.iter_batches(batch_size=1024, columns=wanted):
-                    columns = [batch.column(name).to_pylist() for name in wanted]
-                    for cells in zip(*columns, strict=True):
-                        parts = (self._cell(cell) for cell in cells)
-                        yield " ".join(filter(None, parts))
-        except (pa.ArrowException, OSError, UnicodeError) as error:
+        return [self._place(name, names, path, True, " Choose with --text-columns.") for name in wanted]
+
+    def _place(
+        self,
+        name: str,
+        names: Sequence[str],
+        path: Path,
+        header: bool,
+        advice: str = " If there is no header row, number the columns from 1.",
+    ) -> int:
+        """Where the column of this name or number stands."""
+        if header and name in names:
+            return names.index(name)
+        if name.isdecimal():
+            if 1 <= int(name) <= len(names):
+                return int(name) - 1
             raise DataError(
-                f"{path} cannot be read as Parquet: {error}.",
-                remedy="The file looks cut off, damaged or foreign; take a fresh copy.",
-            ) from error
+                f"{path} has {len(names)} columns, so there is no column {name}.",
+                remedy=f"Number the columns from 1 to {len(names)}.",
+            )
+        if not header:
+            raise DataError(
+                f"Without a header row, {path} has no column named {name!r}.",
+                remedy=f"Number the columns from 1 to {len(names)}.",
+            )
+        raise DataError(f"{path} has no column {name!r}.", remedy=nearest(name, names) + advice)
+
+    # -- cells --------------------------------------------------------------------------------
+
+    def _text(self, cells: Iterable[Any]) -> str:
+        """Cells of any type as one text; those that are missing add nothing."""
+        parts = [cell.strip() if type(cell) is str else self._cell(cell) for cell in cells]
+        return without_surrogates(" ".join(filter(None, parts)))
 
     def _cell(self, cell: Any) -> str:
+        if isinstance(cell, str):
+            return cell.strip()
         if isinstance(cell, bytes):
             return cell.decode(self.config.encoding, self.config.errors).strip()
-        return "" if cell is None else str(cell).strip()
+        return "" if cell is None or cell != cell else str(cell).strip()  # NaN is not itself
+
+    def _object_text(self, record: dict[str, Any], wanted: Sequence[str], path: Path, number: int) -> str:
+        """The text in the fields ``wanted`` of a JSON object."""
+        try:
+            return self._text([record[name] for name in wanted])
+        except KeyError as error:
+            name = str(error.args[0])
+            raise no_field(name, record, f"{path}, line {number}", "--text-columns") from None
+
+
+def no_field(name: str, record: dict[str, Any], place: str, flag: str) -> DataError:
+    """The error for a JSON object that lacks a field."""
+    hint = (
+        f"JSON fields are chosen by name, not by number: {', '.join(record)}."
+        if name.isdecimal()
+        else nearest(name, record)
+    )
+    return DataError(f"{place}: no field {name!r}.", remedy=f"{hint} Choose with {flag}.")
+
+
+class TextSource(FileSource):
+    """The texts of some files, in order; can be gone through any number of times.
+
+    Args:
+        sources: files, folders, glob patterns, or ``-`` for standard input (kept in a temporary
+            file, since it is read more than once).
+        config: how to read them.
+        outside: of folders and patterns, files below this folder are left out.
+    """
+
+    def __iter__(self) -> Iterator[str]:
+        if self._stdin is not None:
+            self._stdin.seek(0)
+            yield from self._blocks(self._stdin, "standard input")
+        for path in self.files:
+            yield from self._texts(path)
+
+    def _texts(self, path: Path) -> Iterator[str]:
+        kind = format_of(path)
+        if kind == "parquet":
+            names = self._parquet_names(path)
+            wanted = [names[place] for place in self._parquet_text_places(names, path)]
+            yield from map(self._text, self._parquet(path, wanted))
+            return
+        with open_bytes(path) as stream:
+            if kind == "txt":
+                yield from self._blocks(stream, str(path))
+            elif kind == "jsonl":
+                wanted = self.config.columns or ["text"]
+                for number, record in self._objects(stream, path):
+                    yield self._object_text(record, wanted, path, number)
+            else:
+                yield from self._table_texts(stream, path)
+
+    def _blocks(self, stream: IO[bytes], name: str) -> Iterator[str]:
+        if self.config.blocks == "lines":
+            yield from (line for line in self._lines(stream, name) if line.strip())
+        else:
+            yield from (text for _, text in self._paragraphs(stream, name))
+
+    def _table_texts(self, stream: IO[bytes], path: Path) -> Iterator[str]:
+        places: list[int] | None = None
+        for _, row in self._table(stream, path):
+            if places is None:
+                names = [name.strip() for name in row]
+                header = self._has_header(names)
+                places = self._text_places(names, path, header)
+                if header:
+                    continue
+            yield " ".join(cell for place in places if (cell := row[place].strip()))

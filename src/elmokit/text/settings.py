@@ -7,7 +7,7 @@ from typing import Literal
 
 from elmokit.config import Config, option
 
-__all__ = ["ReadConfig"]
+__all__ = ["LabelConfig", "ReadConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,3 +32,26 @@ class ReadConfig(Config):
     def columns(self) -> list[str]:
         """The columns asked for, one by one."""
         return [name.strip() for name in self.text_columns.split(",") if name.strip()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelConfig(Config):
+    """Where the labels of rows stand, and what they look like."""
+
+    label_column: str = option(
+        "",
+        "Column that holds the label: a name, or a number from 1. Empty: label, class, category or target.",
+    )
+    label_separator: str = option(
+        "", "What stands between the labels of a row that can have several, as in |. Empty: one label a row."
+    )
+    drop_unlabelled: bool = option(False, "Leave rows without a label out instead of stopping at them.")
+
+    def split(self, label: str) -> list[str]:
+        """The labels in a cell, each once, in their order.
+
+        >>> LabelConfig(label_separator="|").split("sport| world ||sport")
+        ['sport', 'world']
+        """
+        parts = label.split(self.label_separator) if self.label_separator else [label]
+        return list(dict.fromkeys(part.strip() for part in parts if part.strip()))

@@ -69,6 +69,10 @@ class TextPipeline:
         spans = self._splitter.pre_tokenize_str(self._normalizer.normalize_str(text))
         return [word for word, _ in spans]
 
+    def word(self, word: str) -> str:
+        """One word, cleaned but neither split nor dropped; as it was if cleaning leaves nothing."""
+        return self._normalizer.normalize_str(without_surrogates(word)).strip() or word
+
     def tokenizer(self, model: models.Model) -> Tokenizer:
         """A tokenizer with this pipeline in front of ``model``."""
         tokenizer = Tokenizer(model)

@@ -21,7 +21,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import TrainingConfig
+from elmokit.config import RunConfig
 from elmokit.errors import MissingExtraError, RunError
 from elmokit.training.checkpoint import load_tensors, save_tensors
 from elmokit.training.machine import tuned_process
@@ -53,6 +53,10 @@ class Task(Protocol):
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
         """All trained parameters by name."""
+        ...
+
+    def lr_scales(self) -> Mapping[str, float]:
+        """What a parameter's learning rate is multiplied by; 1 for those not named."""
         ...
 
     def steps_per_epoch(self) -> int:
@@ -111,7 +115,7 @@ class TrainingResult:
 
 def train(
     task: Task,
-    config: TrainingConfig,
+    config: RunConfig,
     folder: Path,
     *,
     reporter: Reporter,
@@ -136,7 +140,7 @@ class _Run:
     def __init__(
         self,
         task: Task,
-        config: TrainingConfig,
+        config: RunConfig,
         folder: Path,
         reporter: Reporter,
         checkpoint_every: float,
@@ -145,7 +149,12 @@ class _Run:
         self.task, self.config, self.folder, self.reporter = task, config, folder, reporter
         self.checkpoint_every = checkpoint_every
         self.parameters = dict(task.parameters())
-        self.optimiser = Optimiser(self.parameters, kind=config.optimizer, weight_decay=config.weight_decay)
+        self.optimiser = Optimiser(
+            self.parameters,
+            kind=config.optimizer,
+            weight_decay=config.weight_decay,
+            lr_scales=task.lr_scales(),
+        )
         self.rng = torch.Generator().manual_seed(config.seed)
         self.position = Position()
         self.carry: Carry = {}
@@ -342,10 +351,10 @@ class _Run:
         place.history.append({"step": place.step, "epoch": epoch + 1, **shown})
         self.log.add("valid", place.step, epoch=epoch + 1, **shown)
         self.reporter.event("valid", step=place.step, epoch=epoch + 1, **shown)
-        text = "  ".join(f"{name.replace('_', ' ')} {value:,.2f}" for name, value in shown.items())
+        text = "  ".join(f"{name.replace('_', ' ')} {value:,.4g}" for name, value in shown.items())
         self.reporter.say(f"[dim]step {place.step:>7,}  epoch {epoch + 1:>3}[/]  held out: {text}")
         first = next(iter(shown.items()), ("", 0.0))
-        advance(0, held_out=f"held-out {first[0]} {first[1]:,.1f}")
+        advance(0, held_out=f"held-out {first[0]} {first[1]:,.4g}")
         if gained:
             self.save()  # so that a step back never goes behind the weights in best_file
         return gained

@@ -20,10 +20,19 @@ class Optimiser:
         parameters: all parameters by name.
         kind: "adam" (L2 in the gradient) or "adamw" (decay apart from it).
         weight_decay: on matrices only, never on biases or on row-wise tables.
+        lr_scales: what the learning rate of some parameters, by name, is multiplied by.
     """
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], *, kind: str, weight_decay: float) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        *,
+        kind: str,
+        weight_decay: float,
+        lr_scales: Mapping[str, float] | None = None,
+    ) -> None:
         self.parameters = dict(parameters)
+        self._scales = dict(lr_scales or {})
         self._kind, self._weight_decay = kind, weight_decay
         self._dense: torch.optim.Optimizer | None = None
         self._rows: dict[str, tuple[Tensor, Tensor]] = {}
@@ -66,24 +75,25 @@ class Optimiser:
         }
         gradients = {name: parameter.grad for name, parameter in rows.items()}
         for name, parameter in rows.items():
-            self._step_rows(name, parameter, lr)
+            self._step_rows(name, parameter, lr * self._scales.get(name, 1.0))
             parameter.grad = None
         dense = self._dense or self._make_dense()
         for group in dense.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["scale"]
         dense.step()
         for name, parameter in rows.items():
             parameter.grad = gradients[name]
 
     def _make_dense(self) -> torch.optim.Optimizer:
         class_ = torch.optim.AdamW if self._kind == "adamw" else torch.optim.Adam
-        matrices = [p for p in self.parameters.values() if p.ndim > 1]
-        others = [p for p in self.parameters.values() if p.ndim <= 1]
-        groups = [
-            {"params": matrices, "weight_decay": self._weight_decay},
-            {"params": others, "weight_decay": 0.0},
+        groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
+        for name, parameter in self.parameters.items():
+            groups.setdefault((parameter.ndim > 1, self._scales.get(name, 1.0)), []).append(parameter)
+        settings = [
+            {"params": members, "weight_decay": self._weight_decay if is_matrix else 0.0, "scale": scale}
+            for (is_matrix, scale), members in groups.items()
         ]
-        self._dense = class_(groups, betas=(_BETA1, _BETA2), eps=_EPS, fused=True)
+        self._dense = class_(settings, betas=(_BETA1, _BETA2), eps=_EPS, fused=True)
         return self._dense
 
     @torch.no_grad()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from elmokit.config import TrainingConfig
+from elmokit.config import RunConfig
 
 __all__ = ["learning_rate"]
 
 _FLOOR = 0.01
 
 
-def learning_rate(step: int, n_steps: int, config: TrainingConfig) -> float:
+def learning_rate(step: int, n_steps: int, config: RunConfig) -> float:
     """Linear warm-up, then constant or a half cosine down to a hundredth of the peak.
 
     Args:

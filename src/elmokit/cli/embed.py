@@ -1,0 +1,83 @@
+"""``elmokit embed``: texts to vectors on disk."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from elmokit.cli.options import with_settings
+from elmokit.embed.store_settings import EXPORTS, StoreConfig
+from elmokit.text.settings import ReadConfig
+
+__all__ = ["command"]
+
+
+@with_settings({"store": StoreConfig, "read": ReadConfig}, {"store": "What is kept", "read": "Reading files"})
+def command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Files, folders, patterns, or -.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the vectors.", show_default=False)],
+    export: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Write them in another format, too \\[{'|'.join(EXPORTS)}]; may repeat.", show_default=False
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
+    *,
+    settings: dict[str, dict[str, Any]],
+) -> None:
+    """Turn texts into contextual vectors and keep them on disk.
+
+    One vector for each word, or, with [bold]--pool mean[/], one for each text, which
+    [bold]elmokit.search[/] can look through. The size is said before anything is computed. Stop it
+    with Ctrl-C, cut the power: the same command goes on where it was, to the same bytes.
+    """
+    config = StoreConfig.from_dict(settings["store"])
+    read = ReadConfig.from_dict(settings["read"])
+
+    from elmokit.embed.store_writing import embed_files
+    from elmokit.training.progress import Reporter
+
+    reporter = Reporter("json" if as_json else "auto")
+    try:
+        result = embed_files(model, texts, out, config, read=read, exports=export or (), reporter=reporter)
+    except KeyboardInterrupt:
+        reporter.event("end", folder=str(out), stopped="interrupted")
+        reporter.say("[bold]Interrupted.[/] What was done is kept. Run the same command to go on.")
+        raise typer.Exit(130) from None
+    reporter.event(
+        "end",
+        folder=str(out),
+        stopped="done",
+        was_done=result.was_done,
+        n_texts=result.n_texts,
+        n_words=result.n_words,
+        n_vectors=result.n_vectors,
+        n_empty=result.n_empty,
+        n_bytes=result.n_bytes,
+        exports=[file.name for file in result.exports],
+        seconds=round(result.seconds, 1),
+    )
+    if result.was_done:
+        reporter.say(
+            f"[bold green]Already done.[/] {escape(str(out))} holds {result.n_vectors:,} vectors "
+            f"of {result.n_texts:,} texts."
+        )
+    else:
+        n_now = result.n_texts - result.n_resumed
+        reporter.say(
+            f"[bold green]Done.[/] {n_now:,} texts in {result.seconds:,.1f} s "
+            f"({n_now / max(result.seconds, 1e-9):,.0f} texts/s)."
+        )
+    for file in result.exports:
+        reporter.say(f"Exported: [bold]{escape(str(file))}[/]")
+    quoted = escape(shlex.quote(str(out)))
+    if config.pool == "none":
+        reporter.say(f'Look for words: elmokit similar {escape(str(model))} "a sentence" --in {quoted}')
+    else:
+        reporter.say(f'Look for texts: elmokit.search("{escape(str(out))}", ["a sentence"], elmo)')

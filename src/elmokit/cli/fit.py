@@ -1,0 +1,96 @@
+"""``elmokit fit``: labelled rows to a classifier folder with its report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from elmokit.cli.options import with_settings
+from elmokit.config import duration
+from elmokit.embed.settings import MixConfig
+from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
+from elmokit.text.settings import LabelConfig, ReadConfig
+
+__all__ = ["command"]
+
+_GROUPS = {"read": ReadConfig, "labels": LabelConfig, "mix": MixConfig, "head": HeadConfig, "fit": FitConfig}
+_PANELS = {
+    "read": "Reading files",
+    "labels": "Labels",
+    "mix": "Mixing the layers",
+    "head": "Head",
+    "fit": "Training",
+}
+
+
+@with_settings(_GROUPS, _PANELS)
+def command(
+    encoder: Annotated[Path, typer.Argument(metavar="ENCODER", help="A biLM folder (elmokit pretrain).")],
+    train: Annotated[
+        list[str], typer.Argument(metavar="TRAIN...", help="Labelled rows: .csv .tsv .jsonl .parquet.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the classifier.", show_default=False)],
+    valid: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Rows to choose the best weights by; else a share is set aside.", show_default=False
+        ),
+    ] = None,
+    test: Annotated[
+        list[str] | None,
+        typer.Option(help="Rows to measure on at the end, for the report.", show_default=False),
+    ] = None,
+    checkpoint_every: Annotated[str, typer.Option(help="Time between checkpoints.")] = "60s",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
+    *,
+    settings: dict[str, dict[str, Any]],
+) -> None:
+    """Make a text classifier from labelled rows, on top of a biLM.
+
+    [bold]elmokit fit my-elmo train.csv --label-column topic --out my-classifier[/] is all it takes. The
+    encoder stays as it is ([green]frozen[/]) and only mix and head learn, which is quick; with
+    [green]--finetune[/] the whole model learns, which takes longer and is more accurate.
+
+    Beside the model, the folder holds report.html with accuracy, precision, recall, F1, confusion
+    matrices, loss curves, mix weights, calibration and the most confident mistakes.
+    """
+    read = ReadConfig.from_dict(settings.pop("read"))
+    labels = LabelConfig.from_dict(settings.pop("labels"))
+    config = ClassifierConfig.from_dict(settings)
+    every = duration(checkpoint_every)
+
+    from elmokit.tasks.fitting import fit_files
+    from elmokit.training.progress import Reporter
+
+    reporter = Reporter("json" if as_json else "auto")
+    made = fit_files(
+        encoder,
+        train,
+        out,
+        config,
+        valid=valid or (),
+        test=test or (),
+        read=read,
+        labels=labels,
+        checkpoint_every=every,
+        reporter=reporter,
+        command=shlex.join(["elmokit", *sys.argv[1:]]),
+    )
+    if made.result.stopped == "interrupted":
+        reporter.say(f"Saved in {escape(str(out))}. Run the same command again to go on.")
+        raise typer.Exit(130)
+    for name, figures in made.splits.items():
+        reporter.event("result", split=name, accuracy=figures["accuracy"], macro=figures["macro"])
+        reporter.say(
+            f"{name:>6}: accuracy [bold]{figures['accuracy']:.4f}[/], macro F1 {figures['macro']['f1']:.4f} "
+            f"[dim]({figures['n']:,} rows)[/]"
+        )
+    reporter.say(
+        f"{'Was done already' if made.result.was_done else 'Done'}: {escape(str(out))}. "
+        f"Read {escape(str(out / 'report.html'))}; use it: elmokit predict {escape(str(out))} new.csv"
+    )

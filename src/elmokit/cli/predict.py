@@ -1,0 +1,87 @@
+"""``elmokit predict``: labels and probabilities for new rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import typer
+
+from elmokit.cli.options import with_settings
+from elmokit.errors import ConfigError
+from elmokit.text.settings import ReadConfig
+
+__all__ = ["command"]
+
+_AT_ONCE = 1024
+
+
+@with_settings({"read": ReadConfig}, {"read": "Reading files"})
+def command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A classifier folder (elmokit fit).")],
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Rows to label (.csv .tsv .jsonl .parquet .txt), or -."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write; standard output unless given.", show_default=False),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(help="csv or jsonl; else as the ending of --out or of FILE says.", show_default=False),
+    ] = None,
+    *,
+    settings: dict[str, dict[str, Any]],
+) -> None:
+    """Label new rows: every input column, then the prediction and each class's probability.
+
+    Streams, so files of any length are fine:
+
+    [bold]elmokit predict my-classifier new.csv --out labelled.csv[/]
+    """
+    read = ReadConfig.from_dict(settings["read"])
+    ending = (format or (out.suffix[1:] if out else "") or _ending(files)).lower()
+    if ending in ("ndjson", "json"):
+        ending = "jsonl"
+    if format is not None and ending not in ("csv", "jsonl"):
+        raise ConfigError(f"--format {format} is not a choice.", remedy="Choose csv or jsonl.")
+    if ending not in ("csv", "jsonl"):
+        ending = "csv"
+
+    from elmokit.tasks.folder import load_classifier
+    from elmokit.text.predictions import PredictionWriter
+    from elmokit.text.rows import Row, RowSource
+    from elmokit.training.progress import Reporter
+
+    classifier = load_classifier(model)
+    source = RowSource(files, read, labels="none", keep=True)
+    reporter = Reporter("auto" if out is not None else "silent")
+    separator = "|" if classifier.multilabel else ""
+    n_rows = 0
+    with (
+        PredictionWriter(
+            out,
+            cast(Literal["csv", "jsonl"], ending),
+            source.columns(),
+            classifier.classes,
+            separator=separator,
+        ) as writer,
+        reporter.counting("Predicting", unit="rows") as advance,
+    ):
+        rows: Iterator[Row] = iter(source)
+        while chunk := list(islice(rows, _AT_ONCE)):
+            shares = classifier.probabilities([row.text for row in chunk])
+            for row, label, share in zip(chunk, classifier.labels(shares), shares, strict=True):
+                writer.write(row, label, share.tolist())
+            n_rows += len(chunk)
+            advance(len(chunk))
+    if out is not None:
+        reporter.say(f"{n_rows:,} rows labelled in {out}.")
+
+
+def _ending(files: list[str]) -> str:
+    suffixes = [suffix.lower() for suffix in Path(files[0]).suffixes if suffix.lower() not in (".gz", ".zst")]
+    return suffixes[-1][1:] if suffixes else ""

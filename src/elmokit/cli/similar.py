@@ -1,0 +1,231 @@
+"""``elmokit similar``: where a word is used as it is in a sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from elmokit.cli.options import with_settings
+from elmokit.embed.store_settings import StoreConfig
+from elmokit.errors import ConfigError
+from elmokit.text.settings import ReadConfig
+
+if TYPE_CHECKING:
+    from elmokit.embed.similar import Occurrence, SimilarWords
+    from elmokit.embed.store import VectorStore
+    from elmokit.text.readers import TextSource
+
+__all__ = ["command"]
+
+_CLOSING = {*".,;:!?%)]}…”’»。、！？", "...", "n't", "n’t"}
+_OPENING = set("([{$£€#“‘«")
+_OPENED = "\0"
+_CLITIC = re.compile(r"['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
+
+
+@with_settings({"read": ReadConfig}, {"read": "Reading files"})
+def command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
+    query: Annotated[str, typer.Argument(metavar="SENTENCE", help="A sentence with the words to look for.")],
+    corpus: Annotated[
+        list[str],
+        typer.Option(
+            "--in",
+            help="Where to look: files, folders, patterns, - or a folder of elmokit embed; may repeat.",
+            show_default=False,
+        ),
+    ],
+    word: Annotated[
+        str | None,
+        typer.Option(
+            help="Only this word of the sentence. Else: all but punctuation and the model's 50 most "
+            "frequent words.",
+            show_default=False,
+        ),
+    ] = None,
+    n_found: Annotated[int, typer.Option("-k", help="Occurrences to show for each word.", min=1)] = 8,
+    different: Annotated[
+        bool, typer.Option("--different", help="Leave out the same word: only other words in like use.")
+    ] = False,
+    layer: Annotated[
+        int | None,
+        typer.Option(help="Compare by one layer: 0 is the token encoder, -1 the top.", show_default=False),
+    ] = None,
+    mix: Annotated[
+        str,
+        typer.Option(help="Compare by a mix of the layers, lowest first; else equal.", show_default=False),
+    ] = "",
+    state: Annotated[str, typer.Option(help="What each text starts from \\[zero|warm].")] = "zero",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    *,
+    settings: dict[str, dict[str, Any]],
+) -> None:
+    """Find the words of a corpus that are used most like the words of a sentence.
+
+    Words are compared by their vectors in context, so [bold]bank[/] in "the bank raised rates" finds
+    other banks of that kind, and with [bold]--different[/] other words in its place.
+    """
+    config = StoreConfig.from_dict({"layer": layer, "mix": mix, "state": state})
+    read = ReadConfig.from_dict(settings["read"])
+
+    from elmokit.embed.elmo import Elmo
+    from elmokit.embed.similar import similar_words
+    from elmokit.training.progress import Reporter
+
+    reporter = Reporter("silent" if as_json else "auto")
+    elmo = Elmo.load(model)
+    texts = _opened(corpus, read)
+    try:
+        with reporter.counting("Looking through the texts", _n_texts(texts), unit="texts") as advance:
+            found = similar_words(
+                elmo,
+                query,
+                texts,
+                word=word,
+                layer=config.layer,
+                weights=config.weights,
+                state=config.state,
+                k=n_found,
+                different=different,
+                progress=advance,
+            )
+    except KeyboardInterrupt:
+        typer.echo("Interrupted.", err=True)
+        raise typer.Exit(130) from None
+    words = elmo.words([query])[0]
+    if as_json:
+        typer.echo(json.dumps(_record(words, found), ensure_ascii=False))
+        return
+    unknown = [one.word for one in found if one.word not in elmo.folder.vocabulary]
+    if elmo.model.config.input == "word" and unknown:
+        reporter.say(
+            f"[yellow]Unknown to this model, so read as <unk>: {', '.join(dict.fromkeys(unknown))}[/]"
+        )
+    _show(words, found, Console(highlight=False))
+
+
+def _opened(corpus: list[str], read: ReadConfig) -> TextSource | VectorStore:
+    """The texts to look through, or a folder of vectors."""
+    from elmokit.embed.store import VectorStore
+    from elmokit.embed.store_files import MANIFEST
+    from elmokit.text.readers import TextSource
+
+    stores = [place for place in corpus if place != "-" and (Path(place) / MANIFEST).is_file()]
+    if not stores:
+        return TextSource(corpus, read)
+    if len(corpus) > 1:
+        raise ConfigError(
+            f"{stores[0]} is a folder of vectors, which cannot be mixed with others.",
+            remedy="Give it alone, or give the text files.",
+        )
+    return VectorStore.open(stores[0])
+
+
+def _n_texts(texts: Any) -> int | None:
+    return len(texts) if hasattr(texts, "__len__") else None
+
+
+def _record(words: list[str], found: list[SimilarWords]) -> dict[str, Any]:
+    return {
+        "query": words,
+        "words": [
+            {
+                "word": one.word,
+                "position": one.position,
+                "found": [
+                    {
+                        "score": round(hit.score, 6),
+                        "word": hit.word,
+                        "id": hit.id,
+                        "index": hit.index,
+                        "position": hit.position,
+                        "words": list(hit.words),
+                    }
+                    for hit in one.found
+                ],
+            }
+            for one in found
+        ],
+    }
+
+
+def _show(words: list[str], found: list[SimilarWords], console: Console) -> None:
+    for one in found:
+        before, after = _around(words, one.position)
+        console.print()
+        place = ((before, "dim"), (one.word, "cyan"), (after, "dim"))
+        console.print(Text.assemble((one.word, "bold cyan"), ("  in  ", "dim"), *place))
+        if not one.found:
+            console.print("  [dim]no other word in the corpus[/]")
+            continue
+        widest = min(20, max(cell_len(hit.word) for hit in one.found))
+        room = max(20, console.width - widest - 14)
+        table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=True)
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(max_width=widest, no_wrap=True, overflow="ellipsis", style="bold")
+        table.add_column(no_wrap=True, overflow="crop")
+        for hit in one.found:
+            table.add_row(_score(hit.score), hit.word, _snippet(hit, room))
+        console.print(table)
+
+
+def _score(score: float) -> Text:
+    return Text(f"{score:.3f}", style="green" if score >= 0.8 else "yellow" if score >= 0.5 else "dim")
+
+
+def _around(words: Sequence[str], position: int) -> tuple[str, str]:
+    """What stands before and after a word, spaces included."""
+    spaced = _spaced(words)
+    space = " " if spaced[position].startswith(" ") else ""
+    return "".join(spaced[:position]) + space, "".join(spaced[position + 1 :])
+
+
+def _snippet(hit: Occurrence, room: int) -> Text:
+    """The text around a word, the word always in one column."""
+    side = (room - min(cell_len(hit.word), room // 3)) // 2
+    before, after = _around(hit.words, hit.position)
+    before, after = _fitting(before, side, from_end=True), _fitting(after, side)
+    padding = " " * (side - cell_len(before))
+    return Text.assemble(padding, before, (hit.word, "bold cyan"), after)
+
+
+def _fitting(text: str, room: int, from_end: bool = False) -> str:
+    """As much of a text as there is room for, cut with …"""
+    if cell_len(text) <= room:
+        return text
+    while cell_len(text) > room - 1:
+        text = text[1:] if from_end else text[:-1]
+    return f"…{text}" if from_end else f"{text}…"
+
+
+def _spaced(words: Sequence[str]) -> list[str]:
+    """Words with the space before each, roughly as they were written.
+
+    >>> "".join(_spaced(["He", "did", "n't", "say", '"', "no", '"', "(", "yet", ")", "."]))
+    'He didn\'t say "no" (yet).'
+    """
+    found: list[str] = []
+    n_quotes, last = 0, ""
+    for word in words:
+        opening = word in _OPENING or (word == '"' and n_quotes % 2 == 0)
+        n_quotes += word == '"'
+        sticks = word in _CLOSING or (word == '"' and not opening) or _CLITIC.fullmatch(word)
+        dense = _wide(word[:1]) and _wide(last[-1:])
+        found.append(word if not found or sticks or dense or last == _OPENED else f" {word}")
+        last = _OPENED if opening else word
+    return found
+
+
+def _wide(char: str) -> bool:
+    """Whether a sign belongs to a script that is written without spaces."""
+    return bool(char) and unicodedata.east_asian_width(char) in "WF" and char.isalpha()

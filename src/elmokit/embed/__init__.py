@@ -1,0 +1,1 @@
+"""Contextual vectors: every layer for any text, mixed, pooled, stored and searched."""

@@ -1,0 +1,360 @@
+"""``Elmo``: a trained biLM that turns texts into contextual vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmokit.bilm.folder import BilmFolder, load_bilm
+from elmokit.bilm.model import BilmState, BothWays
+from elmokit.bilm.start_state import repeated
+from elmokit.bilm.token_encoder import WordEncoder
+from elmokit.embed.embeddings import Embeddings, Floats
+from elmokit.errors import ConfigError, DataError, ModelError, nearest
+from elmokit.text.batching import bucket_batches
+from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
+from elmokit.training.machine import tuned_process
+
+__all__ = ["Elmo", "State", "Text"]
+
+Text = str | Sequence[str]
+"""A raw text, or a text that is already a list of words."""
+State = Literal["zero", "warm", "stateful"]
+_STATES = ("zero", "warm", "stateful")
+
+_BATCH_TOKENS = 8192
+_CHUNK_TEXTS = 512
+_WINDOW = 1024
+_CACHED_WORDS = 100_000
+_KEPT_AT_A_TIME = 1024
+_SIF = 1e-3
+
+
+class Elmo:
+    """Contextual word vectors from a trained biLM.
+
+    >>> elmo = Elmo.load("news-elmo")                               # doctest: +SKIP
+    >>> out = elmo.embed(["He sat on the bank of the river ."])     # doctest: +SKIP
+    >>> out.tokens, out.layer(1), out.mixed(), out.sentence("mean") # doctest: +SKIP
+
+    Args:
+        folder: the model and all it takes to feed it.
+        cached_words: how many words' token-encoder vectors are kept from call to call.
+    """
+
+    def __init__(self, folder: BilmFolder, *, cached_words: int = _CACHED_WORDS) -> None:
+        self.folder = folder
+        self.model = folder.model.eval()
+        self._words = _WordVectors(folder, cached_words)
+        self._rarity = _rarity(len(folder.vocabulary))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Elmo:
+        """Open a model folder that ``elmokit pretrain`` has made."""
+        return cls(load_bilm(folder))
+
+    @property
+    def n_layers(self) -> int:
+        """Layers, token encoder included."""
+        return self.model.config.n_layers + 1
+
+    @property
+    def dim(self) -> int:
+        """Width of a layer: both directions side by side."""
+        return 2 * self.model.config.dim
+
+    @overload
+    def embed(
+        self,
+        texts: Sequence[Text],
+        *,
+        to: Literal["numpy"] = ...,
+        state: State | BilmState = ...,
+        batch_size: int | None = ...,
+        boundaries: bool = ...,
+        progress: Callable[[int], None] = ...,
+    ) -> Embeddings[Floats]: ...
+
+    @overload
+    def embed(
+        self,
+        texts: Sequence[Text],
+        *,
+        to: Literal["torch"],
+        state: State | BilmState = ...,
+        batch_size: int | None = ...,
+        boundaries: bool = ...,
+        progress: Callable[[int], None] = ...,
+    ) -> Embeddings[Tensor]: ...
+
+    def embed(
+        self,
+        texts: Sequence[Text],
+        *,
+        to: Literal["numpy", "torch"] = "numpy",
+        state: State | BilmState = "zero",
+        batch_size: int | None = None,
+        boundaries: bool = False,
+        progress: Callable[[int], None] = lambda amount: None,
+    ) -> Embeddings[Any]:
+        """Every layer of every word of ``texts``.
+
+        The result depends neither on the order of the texts nor on the batch size, except with
+        ``state="stateful"``, where both are part of the question.
+
+        Args:
+            texts: raw strings, or lists of words (cleaned word by word, never split or dropped).
+            to: "numpy" arrays or "torch" tensors.
+            state: where each text starts: "zero"; "warm", the average state after a text; or
+                "stateful", each batch going on from the state of the one before, as the first ELMo
+                did. A state from an earlier result goes on from there.
+            batch_size: texts at a time; chosen by length unless given (1 for "stateful").
+            boundaries: keep the vectors of ``<s>`` and ``</s>``, too.
+            progress: told how many texts were just done.
+        """
+        if isinstance(texts, str):
+            raise ConfigError(
+                "embed takes a list of texts, not one string.", remedy="Put it in a list: [text]."
+            )
+        if to not in ("numpy", "torch"):
+            raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(str(to), ["numpy", "torch"]))
+        words = self.words(texts)
+        flat, offsets, carried = self._embed(words, state, batch_size, boundaries, progress)
+        if boundaries:
+            words = [[SPECIALS[BOS], *row, SPECIALS[EOS]] for row in words]
+        empty = [index for index, row in enumerate(words) if not row]
+        notes = []
+        if empty:
+            shown = ", ".join(str(index) for index in empty[:5]) + (", …" if len(empty) > 5 else "")
+            which = f"Text {shown} holds" if len(empty) == 1 else f"Texts {shown} hold"
+            notes.append(f"{which} no word: there are no vectors, and sentence vectors are zero.")
+        result: Any = flat if to == "torch" else flat.numpy()
+        return Embeddings(words, result, offsets, self._rarity_of(words), notes, carried)
+
+    def words(self, texts: Sequence[Text]) -> list[list[str]]:
+        """The words of each text, as the model sees them."""
+        pipeline = self.folder.pipeline
+        found = []
+        for index, text in enumerate(texts):
+            if isinstance(text, str):
+                found.append(pipeline.words(text))
+            elif isinstance(text, Sequence) and all(isinstance(word, str) for word in text):
+                found.append([pipeline.word(word) for word in text])
+            else:
+                raise DataError(
+                    f"Text {index} is neither a string nor a list of strings, but {type(text).__name__}.",
+                    remedy="Turn missing values into empty strings first.",
+                )
+        return found
+
+    def encode(self, words: Sequence[Sequence[str]], state: BilmState | None = None) -> BothWays:
+        """Both stacks over a batch of texts given as words; ``<s>`` and ``</s>`` are added.
+
+        This is the bare computation behind ``embed``: one batch, padded to its longest text.
+        """
+        vectors, places = self._words.look_up(words)
+        lengths = torch.tensor([len(row) + 2 for row in words])
+        index = np.zeros((len(words), int(lengths.max())), dtype=np.int64)
+        begin, end = self._words.boundaries
+        start = 0
+        for row, length in zip(index, lengths.tolist(), strict=True):
+            row[0], row[length - 1] = begin, end
+            row[1 : length - 1] = places[start : start + length - 2]
+            start += length - 2
+        with torch.inference_mode():
+            return self.model.run(
+                vectors, torch.from_numpy(index), lengths, state, keep_state=state is not None, window=_WINDOW
+            )
+
+    def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings[Floats]]:
+        """``embed`` for a stream of texts, some hundred at a time, so that memory stays flat."""
+        chunk: list[Text] = []
+        n_characters = 0
+        for text in texts:
+            chunk.append(text)
+            n_characters += sum(map(len, text))
+            if len(chunk) == _CHUNK_TEXTS or n_characters > 400 * _CHUNK_TEXTS:
+                yield self.embed(chunk, **options)
+                chunk, n_characters = [], 0
+        if chunk:
+            yield self.embed(chunk, **options)
+
+    def keep_words(self, words: Iterable[str]) -> None:
+        """Compute the token-encoder vectors of ``words`` now, and forget those of all others.
+
+        With the same words kept and others forgotten before each call, ``embed`` gives the same
+        bits, whatever was embedded earlier: the last bit of a word's vector can depend on the
+        words it was computed along with.
+        """
+        self._words.keep(words)
+
+    def forget_words(self) -> None:
+        """Forget the token-encoder vectors of all words but those that ``keep_words`` was given."""
+        self._words.forget()
+
+    def _embed(
+        self,
+        words: list[list[str]],
+        state: State | BilmState,
+        batch_size: int | None,
+        boundaries: bool,
+        progress: Callable[[int], None],
+    ) -> tuple[Tensor, npt.NDArray[np.int64], BilmState | None]:
+        if batch_size is not None and batch_size < 1:
+            raise ConfigError(f"batch_size = {batch_size} is out of range: it must be at least 1.")
+        skip = 0 if boundaries else 1
+        counts = np.array([len(row) + 2 - 2 * skip for row in words], dtype=np.int64)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        flat = torch.empty(int(offsets[-1]), self.n_layers, self.dim)
+        carries = isinstance(state, BilmState) or state == "stateful"
+        carried = self._start(state)
+        if carries:
+            size = batch_size or (1 if not isinstance(state, BilmState) else len(state.forward[0][0]))
+            batches = [
+                np.arange(first, min(first + size, len(words))) for first in range(0, len(words), size)
+            ]
+            if carried is None:
+                carried = self.model.zero_state(size)
+        else:
+            batches = bucket_batches(counts + 2 * skip, _BATCH_TOKENS)
+            if batch_size is not None:
+                batches = [
+                    part[first : first + batch_size]
+                    for part in batches
+                    for first in range(0, len(part), batch_size)
+                ]
+        with tuned_process(), torch.inference_mode():
+            for rows in batches:
+                batch = [words[row] for row in rows]
+                if carries:
+                    assert carried is not None
+                    out = self.encode(batch, _some_rows(carried, len(batch)))
+                    assert out.state is not None
+                    carried = _put_back(carried, out.state)
+                else:
+                    start = None if carried is None else repeated(carried, len(batch))
+                    out = self.encode(batch, start)
+                values = out.ragged(skip)
+                first = 0
+                for row in rows:
+                    flat[offsets[row] : offsets[row + 1]] = values[first : first + counts[row]]
+                    first += int(counts[row])
+                progress(len(rows))
+        return flat, offsets, carried if carries else None
+
+    def _start(self, state: State | BilmState) -> BilmState | None:
+        if isinstance(state, BilmState):
+            return state
+        if state not in _STATES:
+            raise ConfigError(f"state = {state!r} is not a choice.", remedy=nearest(str(state), _STATES))
+        if state != "warm":
+            return None
+        if self.folder.start_state is None:
+            raise ModelError(
+                "This model folder holds no start state, so state='warm' cannot be had.",
+                remedy="Models that elmokit pretrain makes now have one; or say state='zero'.",
+            )
+        return self.folder.start_state
+
+    def _rarity_of(self, words: list[list[str]]) -> Floats:
+        id_of, table = self.folder.vocabulary.id_of, self._rarity
+        flat = [id_of(word) for row in words for word in row]
+        return table[np.array(flat, dtype=np.int64)]
+
+
+class _WordVectors:
+    """Token-encoder vectors, computed once for each word and kept up to a number of words."""
+
+    def __init__(self, folder: BilmFolder, at_most: int) -> None:
+        self._encoder = folder.model.encoder
+        self._features = folder.features
+        self._at_most = max(1, at_most)
+        self._whole = folder.model.config.input == "word"  # the table itself is the cache
+        self._id_of = folder.vocabulary.id_of
+        self._places: dict[str, int] = {}
+        self._table = torch.empty(0, folder.model.config.dim)
+        self._n_kept = 0
+        self.boundaries = (BOS, EOS)
+        self.keep(())
+
+    def look_up(self, words: Sequence[Sequence[str]]) -> tuple[Tensor, list[int]]:
+        """A table of vectors, and the place in it of each word of all texts, one after the other."""
+        if self._whole:
+            ids = (self._id_of(word) for row in words for word in row)
+            table = cast(WordEncoder, self._encoder).weight.detach()
+            return table, [UNK if id < len(SPECIALS) else id for id in ids]
+        places = self._places
+        new = list(dict.fromkeys(word for row in words for word in row if word not in places))
+        if len(places) + len(new) > self._at_most + len(SPECIALS):
+            self.forget()
+            new = list(dict.fromkeys(word for row in words for word in row if word not in places))
+        if new:
+            self._add(new)
+        return self._table, [places[word] for row in words for word in row]
+
+    def keep(self, words: Iterable[str]) -> None:
+        """Forget all words but these, which stay from now on, and the specials; those that stand
+        in a text itself count as ``<unk>``."""
+        if self._whole:
+            return
+        self._places.clear()
+        self._add(list(SPECIALS))
+        self._places.update(dict.fromkeys(SPECIALS, UNK))
+        new = [word for word in dict.fromkeys(words) if word not in self._places]
+        for first in range(0, len(new), _KEPT_AT_A_TIME):
+            self._add(new[first : first + _KEPT_AT_A_TIME])
+        self._n_kept = len(self._places)
+
+    def forget(self) -> None:
+        """Forget all words but those to be kept."""
+        while len(self._places) > self._n_kept:
+            self._places.popitem()
+
+    @torch.inference_mode()
+    def _add(self, words: list[str]) -> None:
+        rows = torch.from_numpy(self._features.rows(words).astype(np.int64))
+        first = len(self._places)
+        needed = first + len(words)
+        if needed > len(self._table):  # grow by half at least, so that growing stays cheap
+            table = torch.empty(max(needed, 3 * first // 2), self._table.shape[1])
+            table[:first] = self._table[:first]
+            self._table = table
+        self._table[first:needed] = self._encoder(rows)
+        self._places.update(zip(words, range(first, needed), strict=True))
+
+
+def _rarity(n_words: int) -> Floats:
+    """How much each word of a vocabulary counts in "sif": a / (a + p), p by Zipf's law from its rank."""
+    ranks = np.maximum(np.arange(n_words) - len(SPECIALS), 0) + 1.0
+    share = 1.0 / ranks
+    if n_words > len(SPECIALS):
+        share /= share[len(SPECIALS) :].sum()
+    share[UNK] = share[-1]
+    return (_SIF / (_SIF + share)).astype(np.float32)
+
+
+def _some_rows(state: BilmState, n_rows: int) -> BilmState:
+    known = len(state.forward[0][0])
+    if n_rows > known:
+        raise ConfigError(
+            f"The state given has {known} rows, the batch has {n_rows}.",
+            remedy="Go on with the batch size that the state came from.",
+        )
+    return state.rows(n_rows)
+
+
+def _put_back(before: BilmState, after: BilmState) -> BilmState:
+    """``after`` in place of the first rows of ``before``."""
+    tensors = after.tensors()
+    return BilmState.from_tensors(
+        {
+            name: torch.cat([tensors[name], old[len(tensors[name]) :]])
+            for name, old in before.tensors().items()
+        }
+    )

@@ -1,0 +1,1 @@
+"""Word vectors to answers: text classification, its measures and its report."""

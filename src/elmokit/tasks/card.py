@@ -1,0 +1,83 @@
+"""The facts of a classifier folder, for a person and for a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from elmokit.tasks.classify import TextClassifier
+
+__all__ = ["describe", "render"]
+
+_WIDTH = 24
+
+
+def describe(classifier: TextClassifier, folder: Path) -> dict[str, Any]:
+    """All facts as plain values."""
+    network, record = classifier.network, classifier.record
+    mix = network.mix.values()
+    files = [file for file in folder.rglob("*") if file.is_file() and "run" not in file.parts]
+    return {
+        "folder": folder.name or folder.resolve().name,
+        "kind": "classifier",
+        "classes": classifier.classes,
+        "multilabel": classifier.multilabel,
+        "settings": network.config.to_dict(),
+        "mix": mix,
+        "mix_history": [
+            {name: entry[name] for name in mix if name in entry}
+            for entry in [record.get("mix_start", {}), *record.get("history", [])]
+        ],
+        "splits": record.get("splits", {}),
+        "encoder": record.get("encoder", {}),
+        "n_parameters": {
+            "mix and head": sum(p.numel() for p in network.parameters()),
+            "encoder": sum(p.numel() for p in classifier.elmo.model.parameters()),
+        },
+        "bytes": sum(file.stat().st_size for file in files),
+        "record": {
+            name: record[name]
+            for name in ("date", "command", "timings", "versions", "notes", "history")
+            if name in record
+        },
+    }
+
+
+def render(facts: dict[str, Any], console: Console) -> None:
+    """Print the facts as a card."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    settings = facts["settings"]
+    shown = ", ".join(facts["classes"][:12]) + (", …" if len(facts["classes"]) > 12 else "")
+    table.add_row("classes", f"{len(facts['classes'])}: {escape(shown)}")
+    how = "fine-tuned" if settings["fit"]["finetune"] else "frozen"
+    encoder = facts["encoder"]
+    wide = f", {encoder['layers']} layers, {encoder['width']} wide" if encoder else ""
+    table.add_row("encoder", f"{escape(str(encoder.get('name', 'encoder')))} ({how}{wide})")
+    table.add_row("head", f"{settings['head']['head']}, {settings['head']['head_dim']} wide")
+    form = f", {settings['mix']['mix_form']}" if settings["mix"]["mix"] != "function" else ""
+    table.add_row("mix", f"[bold]{settings['mix']['mix']}[/]{form}")
+    highest = max(abs(value) for value in facts["mix"].values())
+    for name, value in facts["mix"].items():
+        first = next((entry[name] for entry in facts["mix_history"] if name in entry), value)
+        label = "gamma" if name == "mix_gamma" else f"layer {name.removeprefix('mix_')}"
+        bar = "█" * round(_WIDTH * abs(value) / highest) if name != "mix_gamma" else ""
+        table.add_row("", f"{label}  [cyan]{bar:<{_WIDTH}}[/] {value:.3f} [dim](from {first:.3f})[/]")
+    for split, figures in facts["splits"].items():
+        table.add_row(
+            split,
+            f"accuracy [bold]{figures['accuracy']:.4f}[/], macro F1 {figures['macro']['f1']:.4f}"
+            f" [dim]({figures['n']:,} rows)[/]",
+        )
+    counts = facts["n_parameters"]
+    table.add_row("parameters", ", ".join(f"{name} {count:,}" for name, count in counts.items()))
+    if facts["record"].get("command"):
+        table.add_row("made by", escape(facts["record"]["command"]))
+    table.add_row("on disk", f"{facts['bytes'] / 1e6:,.1f} MB")
+    console.print(f"[bold]{escape(facts['folder'])}[/]: a text classifier\n")
+    console.print(table)

@@ -1,0 +1,451 @@
+"""Text classification: a biLM, a mix of its layers, a head; fitted by the one training loop."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elmokit.bilm.folder import BilmFolder
+from elmokit.embed.elmo import Elmo, Text
+from elmokit.embed.mix import make_mix
+from elmokit.errors import DataError
+from elmokit.tasks.examples import Batch, Examples, KeptLayers, encoded, keep_layers, layers_of, number_texts
+from elmokit.tasks.heads import make_head, shared_over_time
+from elmokit.tasks.settings import ClassifierConfig, FitConfig
+from elmokit.text.batching import bucket_batches
+from elmokit.training.checkpoint import load_tensors
+from elmokit.training.loop import Carry, StepResult, Stopped, train
+from elmokit.training.machine import tuned_process
+from elmokit.training.progress import Reporter
+from elmokit.training.run_folder import fingerprint
+
+__all__ = ["Classification", "FitResult", "Targets", "TextClassifier", "fit_classifier"]
+
+Doubles = npt.NDArray[np.float64]
+_EPOCHS, _MOST_EPOCHS, _STEPS = 5, 60, 600  # passes over many rows, over few, and steps to aim at
+_PREDICT_WORDS = 8192
+_PREDICT_TEXTS = 1024
+
+
+class Network(nn.Module):
+    """Mix and head: from a batch's layers to class scores."""
+
+    def __init__(self, config: ClassifierConfig, n_layers: int, dim: int, n_classes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.mix = make_mix(config.mix, n_layers, dim, config.fit.seed)
+        self.head = make_head(config.head, self.mix.out_dim, n_classes)
+
+    def forward(self, batch: Batch, rng: torch.Generator | None = None, *, is_mixed: bool = False) -> Tensor:
+        """Class scores, (batch, n_classes); ``is_mixed`` if the batch holds the mix already."""
+        x = batch.layers[0] if is_mixed else self.mix(batch.layers)  # (batch, time, dim)
+        x = shared_over_time(x, self.config.head.dropout_head / 2, rng)
+        scores: Tensor = self.head(x, batch.mask, rng)
+        return scores
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What is to be learnt.
+
+    Attributes:
+        classes: their names, sorted.
+        values: class numbers, (n_texts,); for several labels per text, ones and zeros,
+            (n_texts, n_classes).
+        weights: how much each text counts, (n_texts,); None if all do the same.
+    """
+
+    classes: list[str]
+    values: npt.NDArray[Any]
+    weights: npt.NDArray[np.float32] | None = None
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a text may have several labels."""
+        return self.values.ndim == 2
+
+
+class Classification:
+    """Classification as a task for the training loop."""
+
+    def __init__(
+        self,
+        folder: BilmFolder,
+        network: Network,
+        train: tuple[Examples, Targets],
+        valid: tuple[Examples, Targets],
+        kept: tuple[KeptLayers, KeptLayers] | None,
+    ) -> None:
+        self.bilm, self.network = folder.model, network
+        self.config: FitConfig = network.config.fit
+        self.examples, self.targets = train
+        self.valid_examples, self.valid_targets = valid
+        self.kept = kept
+        self.is_mixed = kept is not None and kept[0].is_mixed
+        self._batches = self.examples.batches(self.config.batch_words)
+        self._epoch = 0
+        self._weights = self._row_weights()
+        self._groups = self._thawing_groups()
+        for parameter in self.bilm.parameters():
+            parameter.requires_grad_(False)
+
+    def _row_weights(self) -> Tensor:
+        """Weight of each text: given, times that of its class; 1 on average."""
+        targets = self.targets
+        weights = np.ones(len(self.examples)) if targets.weights is None else targets.weights.astype(float)
+        if self.config.class_weights == "balanced" and not targets.multilabel:
+            counts = np.bincount(targets.values, weights=weights, minlength=len(targets.classes))
+            weights = weights / np.maximum(counts, 1e-12)[targets.values]
+        return torch.from_numpy((weights / weights.mean()).astype(np.float32))
+
+    def _thawing_groups(self) -> list[list[str]]:
+        """Names of the encoder's parameters, in the order in which they thaw: top layer first."""
+        if not self.config.finetune:
+            return []
+        names = [name for name, _ in self.bilm.named_parameters() if not name.startswith("predictor.")]
+        n_layers = self.bilm.config.n_layers
+        groups = [
+            [name for name in names if f"_stack.layers.{depth}." in name]
+            for depth in reversed(range(n_layers))
+        ]
+        return [*groups, [name for name in names if name.startswith("encoder.")]]
+
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """Those of mix and head that learn, and the encoder's when it is fine-tuned."""
+        own = dict(self.network.named_parameters())
+        found = {name: parameter for name, parameter in own.items() if parameter.requires_grad}
+        theirs = dict(self.bilm.named_parameters())
+        return found | {f"bilm.{name}": theirs[name] for group in self._groups for name in group}
+
+    def lr_scales(self) -> Mapping[str, float]:
+        """The encoder's layers learn more slowly, the lower the slower."""
+        ratio = self.config.encoder_lr / max(self.config.lr, 1e-12)
+        return {
+            f"bilm.{name}": ratio * self.config.layer_decay**depth
+            for depth, group in enumerate(self._groups)
+            for name in group
+        }
+
+    def steps_per_epoch(self) -> int:
+        """Batches in a pass over the texts."""
+        return len(self._batches)
+
+    def start_epoch(self, epoch: int) -> Carry:
+        """Shuffle; nothing is carried from step to step."""
+        self._epoch = epoch
+        self._batches = self.examples.batches(
+            self.config.batch_words, np.random.default_rng([self.config.seed, epoch])
+        )
+        return {}
+
+    def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
+        """The loss of one batch."""
+        rows = self._batches[index]
+        self._thaw(index)
+        batch = self._batch(rows, rng)
+        scores = self.network(batch, rng, is_mixed=self.is_mixed)
+        loss = self._loss(scores, rows) + self.network.mix.penalty()
+        return StepResult(loss, int(batch.mask.sum()), {})
+
+    def _thaw(self, index: int) -> None:
+        """Let the layers learn that are due by now."""
+        if not self._groups:
+            return
+        done = self._epoch + index / len(self._batches)
+        n_thawed = len(self._groups) if self.config.thaw == 0 else int(done / self.config.thaw)
+        parameters = dict(self.bilm.named_parameters())
+        for place, group in enumerate(self._groups):
+            for name in group:
+                parameters[name].requires_grad_(place < n_thawed)
+
+    def _batch(self, rows: npt.NDArray[np.int64], rng: torch.Generator | None) -> Batch:
+        if self.kept is not None:
+            batch = self.kept[0].batch(rows)
+        else:
+            with torch.set_grad_enabled(any(p.requires_grad for p in self.bilm.parameters())):
+                dropout = self.config if self.config.finetune else None
+                out = encoded(self.bilm, self.examples, rows, dropout, rng)
+            batch = Batch(out.layers, out.mask)
+        if self.config.dropout_word and rng is not None and not self.config.finetune:
+            keep = 1.0 - self.config.dropout_word
+            mask = torch.empty(*batch.mask.shape, 1).bernoulli_(keep, generator=rng).div_(keep)
+            batch = Batch(tuple(layer * mask for layer in batch.layers), batch.mask)
+        return batch
+
+    def _loss(self, scores: Tensor, rows: npt.NDArray[np.int64]) -> Tensor:
+        wanted = torch.from_numpy(self.targets.values[rows])
+        losses = _losses(scores, wanted, self.config.label_smoothing)
+        return (losses * self._weights[torch.from_numpy(rows)]).mean()
+
+    def evaluate(self) -> dict[str, float]:
+        """Accuracy and loss on the validation rows, and how much each layer counts."""
+        examples, targets = self.valid_examples, self.valid_targets
+        scores = torch.zeros(len(examples), len(targets.classes))
+        with torch.no_grad():
+            for rows, batch in self._valid_batches():
+                scores[torch.from_numpy(rows)] = self.network(batch, is_mixed=self.is_mixed)
+        wanted = torch.from_numpy(targets.values)
+        loss = float(_losses(scores, wanted, 0.0).mean())
+        right = (scores > 0) == (wanted > 0.5) if targets.multilabel else scores.argmax(dim=1) == wanted
+        accuracy = float(right.double().mean())
+        # Accuracy decides, the loss breaks ties.
+        return {
+            "score": 1.0 - accuracy + 1e-6 * loss,
+            "accuracy": accuracy,
+            "valid_loss": loss,
+            **self.network.mix.values(),
+        }
+
+    def _valid_batches(self) -> Iterator[tuple[npt.NDArray[np.int64], Batch]]:
+        if self.kept is not None:
+            for rows in self.valid_examples.batches(_PREDICT_WORDS):
+                yield rows, self.kept[1].batch(rows)
+            return
+        for rows, out in layers_of(self.bilm, self.valid_examples, _PREDICT_WORDS):
+            yield rows, Batch(out.layers, out.mask)
+
+
+def _losses(scores: Tensor, wanted: Tensor, smoothing: float) -> Tensor:
+    """The loss of each text, (batch,)."""
+    if wanted.ndim == 1:
+        return F.cross_entropy(scores, wanted, reduction="none", label_smoothing=smoothing)
+    soft = wanted.float() * (1 - smoothing) + smoothing / 2
+    return F.binary_cross_entropy_with_logits(scores, soft, reduction="none").mean(dim=1)
+
+
+@dataclass
+class TextClassifier:
+    """A fitted classifier: texts in, class probabilities out.
+
+    Attributes:
+        elmo: the encoder.
+        network: mix and head.
+        classes: their names.
+        multilabel: whether a text may have several labels.
+        record: how it was made: settings, history, timings, command.
+    """
+
+    elmo: Elmo
+    network: Network
+    classes: list[str]
+    multilabel: bool = False
+    record: dict[str, Any] = field(default_factory=dict)
+
+    @torch.no_grad()
+    def probabilities(
+        self, texts: Iterable[Text], progress: Callable[[int], None] = lambda amount: None
+    ) -> npt.NDArray[np.float32]:
+        """The probability of each class for each text, (n_texts, n_classes)."""
+        found = list(self.stream(texts, progress))
+        return np.concatenate(found) if found else np.zeros((0, len(self.classes)), dtype=np.float32)
+
+    def stream(
+        self, texts: Iterable[Text], progress: Callable[[int], None] = lambda amount: None
+    ) -> Iterator[npt.NDArray[np.float32]]:
+        """``probabilities`` for any number of texts, some at a time, so that memory stays flat."""
+        chunk: list[Text] = []
+        for text in texts:
+            chunk.append(text)
+            if len(chunk) == _PREDICT_TEXTS:
+                yield self._some(chunk)
+                progress(len(chunk))
+                chunk = []
+        if chunk:
+            yield self._some(chunk)
+            progress(len(chunk))
+
+    def labels(self, probabilities: npt.NDArray[np.floating[Any]]) -> list[str]:
+        """The most probable class of each row; of several labels, all above a half, joined by ``|``."""
+        if not self.multilabel:
+            return [self.classes[place] for place in probabilities.argmax(axis=1)]
+        return [
+            "|".join(name for name, value in zip(self.classes, row, strict=True) if value > 0.5)
+            for row in probabilities
+        ]
+
+    @torch.no_grad()
+    def _some(self, texts: Sequence[Text]) -> npt.NDArray[np.float32]:
+        self.network.eval()
+        limit = self.network.config.fit.max_words
+        words = [row[:limit] for row in self.elmo.words(texts)]
+        lengths = [len(row) + 2 for row in words]
+        result = torch.zeros(len(words), len(self.classes))
+        with tuned_process():
+            for rows in bucket_batches(lengths, _PREDICT_WORDS):
+                out = self.elmo.encode([words[row] for row in rows]).padded()
+                scores = self.network(Batch(out.layers, out.mask))
+                shares = torch.sigmoid(scores) if self.multilabel else torch.softmax(scores, dim=1)
+                result[torch.from_numpy(rows)] = shares
+        return result.numpy()
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """How fitting went.
+
+    Attributes:
+        classifier: what was made, with the weights that were best on validation rows.
+        stopped: "done", "early", "time" or "interrupted".
+        history: figures of each evaluation.
+        seconds: ``numbering``, ``encoding`` and ``training``.
+        notes: what a person should know, such as texts that were cut.
+        mix_start: how much each layer counted before training.
+        was_done: the run had ended before; nothing was done now.
+    """
+
+    classifier: TextClassifier
+    stopped: Stopped
+    history: list[dict[str, float]]
+    seconds: dict[str, float]
+    notes: list[str]
+    mix_start: dict[str, float]
+    was_done: bool = False
+
+
+def fit_classifier(
+    elmo: Elmo,
+    train_rows: tuple[Sequence[Text], Targets],
+    valid_rows: tuple[Sequence[Text], Targets],
+    config: ClassifierConfig,
+    *,
+    run: Path | None = None,
+    layers_folder: Path | None = None,
+    checkpoint_every: float = 60.0,
+    reporter: Reporter | None = None,
+) -> FitResult:
+    """Fit a classifier on top of ``elmo``.
+
+    Args:
+        elmo: the encoder; fine-tuning changes its weights in place.
+        train_rows: texts and what they are.
+        valid_rows: texts and what they are, to choose the best weights by.
+        config: all settings.
+        run: a folder for checkpoints and metrics, to go on from; temporary unless given.
+        layers_folder: where a frozen encoder's layers are kept for further fits with the same encoder
+            and texts; otherwise they are deleted at the end.
+        checkpoint_every: seconds between checkpoints.
+        reporter: who is told; silent unless given.
+    """
+    reporter = reporter or Reporter("silent")
+    if run is None:
+        with tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
+            return _fit(elmo, train_rows, valid_rows, config, Path(folder), layers_folder, 1e9, reporter)
+    return _fit(elmo, train_rows, valid_rows, config, run, layers_folder, checkpoint_every, reporter)
+
+
+def _fit(
+    elmo: Elmo,
+    train_rows: tuple[Sequence[Text], Targets],
+    valid_rows: tuple[Sequence[Text], Targets],
+    config: ClassifierConfig,
+    run: Path,
+    layers_folder: Path | None,
+    checkpoint_every: float,
+    reporter: Reporter,
+) -> FitResult:
+    seconds: dict[str, float] = {}
+    fit = config.fit
+    classes = train_rows[1].classes
+    with (
+        timed(seconds, "numbering"),
+        reporter.counting(
+            "Reading words", total=len(train_rows[0]) + len(valid_rows[0]), unit="texts"
+        ) as advance,
+    ):
+        examples = [
+            number_texts(elmo, texts, fit.max_words, advance) for texts, _ in (train_rows, valid_rows)
+        ]
+    notes = _notes(examples, fit)
+    if not len(examples[0]):
+        raise DataError("There are no rows to train on.", remedy="Give a file with labelled texts.")
+    if not fit.epochs:
+        n_steps = len(examples[0].batches(fit.batch_words))
+        fit = replace(fit, epochs=min(_MOST_EPOCHS, max(_EPOCHS, -(-_STEPS // n_steps))))
+        config = replace(config, fit=fit)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(fit.seed)
+        network = Network(config, elmo.n_layers, elmo.dim, len(classes))
+    mix_start = network.mix.values()
+    kept = None
+    done = (run / "checkpoint.safetensors").exists() and _is_done(run)
+    with timed(seconds, "encoding"), tuned_process():
+        if not done and not fit.finetune and (fit.cache == "yes" or (fit.cache == "auto" and fit.epochs > 1)):
+            kept = _keep(elmo.folder, examples, network, run, layers_folder, reporter)
+    task = Classification(
+        elmo.folder, network, (examples[0], train_rows[1]), (examples[1], valid_rows[1]), kept
+    )
+    with timed(seconds, "training"):
+        result = train(task, fit, run, reporter=reporter, checkpoint_every=checkpoint_every)
+    seconds["training"] = round(result.position.seconds, 2)
+    parameters = task.parameters()
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(result.weights[name])
+    for parameter in elmo.model.parameters():
+        parameter.requires_grad_(True)
+    if kept is not None and layers_folder is None:
+        for part in kept:
+            part.discard()
+    network.eval()
+    fitted = Elmo(elmo.folder) if fit.finetune else elmo  # its cached words are those of the old weights
+    classifier = TextClassifier(fitted, network, classes, train_rows[1].multilabel)
+    history = result.position.history
+    return FitResult(classifier, result.stopped, history, seconds, notes, mix_start, result.was_done)
+
+
+def _keep(
+    folder: BilmFolder,
+    examples: list[Examples],
+    network: Network,
+    run: Path,
+    layers_folder: Path | None,
+    reporter: Reporter,
+) -> tuple[KeptLayers, KeptLayers] | None:
+    fit, never_changes = network.config.fit, network.config.mix.mix == "frozen"
+    mix = network.mix if never_changes and layers_folder is None else None
+    encoder = fingerprint(folder.model.parameters())
+    kept = []
+    with reporter.counting("Computing layers", total=sum(map(len, examples)), unit="texts") as advance:
+        for name, part in zip(("train", "valid"), examples, strict=True):
+            file = run / f"layers-{name}.npy"
+            if layers_folder is not None:
+                layers_folder.mkdir(parents=True, exist_ok=True)
+                file = layers_folder / f"layers-{part.content_hash(encoder)}.npy"
+            found = keep_layers(folder, part, file, mix, _PREDICT_WORDS, advance, must_fit=fit.cache == "yes")
+            if found is None:
+                reporter.say("[yellow]The disk has no room for the layers: each epoch computes them anew.[/]")
+                return None
+            kept.append(found)
+    return kept[0], kept[1]
+
+
+def _is_done(run: Path) -> bool:
+    return load_tensors(run / "checkpoint.safetensors")[1].get("stopped") is not None
+
+
+def _notes(examples: list[Examples], fit: FitConfig) -> list[str]:
+    notes = []
+    if n_cut := sum(part.n_cut for part in examples):
+        notes.append(f"{n_cut:,} texts are longer than {fit.max_words} words and were cut (max_words).")
+    if n_empty := sum(part.n_empty for part in examples):
+        notes.append(f"{n_empty:,} texts hold no word; they are kept and told apart by nothing.")
+    return notes
+
+
+@contextlib.contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Put the time spent inside into ``seconds[name]``."""
+    begun = time.monotonic()
+    yield
+    seconds[name] = round(time.monotonic() - begun, 2)

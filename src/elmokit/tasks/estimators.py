@@ -1,0 +1,252 @@
+"""``ElmoClassifier``: text classification the scikit-learn way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import train_test_split
+
+from elmokit.bilm.folder import load_bilm
+from elmokit.embed.elmo import Elmo
+from elmokit.errors import ConfigError, DataError
+from elmokit.tasks.classify import Targets, TextClassifier, fit_classifier
+from elmokit.tasks.folder import load_classifier, save_classifier
+from elmokit.tasks.settings import ClassifierConfig
+from elmokit.training.progress import Reporter
+
+__all__ = ["ElmoClassifier", "validation_split"]
+
+
+class ElmoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A text classifier on top of a biLM: strings in, labels of any type out.
+
+    >>> clf = ElmoClassifier("news-elmo", mix="trainable").fit(texts, labels)   # doctest: +SKIP
+    >>> clf.predict(["Rates rose again."])                                      # doctest: +SKIP
+
+    Works with ``clone``, ``Pipeline``, ``cross_val_score``, ``GridSearchCV`` and joblib.
+
+    Args:
+        encoder: a model folder that ``elmokit pretrain`` has made.
+        mix: "trainable" (one trained weight per layer), "frozen" or "function".
+        mix_form: "raw", or "softmax" times gamma as in the published ELMo.
+        mix_weights: weights for the layers, as in "0.2,0.3,0.5".
+        head: "pool" or "bilstm".
+        head_dim: its width.
+        finetune: train the encoder, too.
+        epochs: passes over the rows; 0 chooses by their number.
+        lr: highest learning rate of mix and head.
+        encoder_lr: highest learning rate of a fine-tuned encoder's top layer.
+        dropout_head: dropout in the head.
+        dropout_word: share of words blanked.
+        label_smoothing: share of each target given to all classes.
+        class_weight: None, or "balanced".
+        valid_share: share of rows set aside to choose the best weights by.
+        seed: seed of everything random.
+        options: further settings by name (see ``elmokit fit --help``).
+        verbose: show progress.
+
+    Attributes:
+        classes_: the labels, sorted.
+        history_: figures of each epoch.
+        classifier_: the fitted ``TextClassifier``.
+    """
+
+    def __init__(
+        self,
+        encoder: str | Path = "",
+        *,
+        mix: str = "trainable",
+        mix_form: str = "raw",
+        mix_weights: str = "",
+        head: str = "pool",
+        head_dim: int = 128,
+        finetune: bool = False,
+        epochs: int = 0,
+        lr: float = 1e-3,
+        encoder_lr: float = 5e-4,
+        dropout_head: float = 0.3,
+        dropout_word: float = 0.1,
+        label_smoothing: float = 0.05,
+        class_weight: str | None = None,
+        valid_share: float = 0.1,
+        seed: int = 0,
+        options: dict[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.encoder = encoder
+        self.mix = mix
+        self.mix_form = mix_form
+        self.mix_weights = mix_weights
+        self.head = head
+        self.head_dim = head_dim
+        self.finetune = finetune
+        self.epochs = epochs
+        self.lr = lr
+        self.encoder_lr = encoder_lr
+        self.dropout_head = dropout_head
+        self.dropout_word = dropout_word
+        self.label_smoothing = label_smoothing
+        self.class_weight = class_weight
+        self.valid_share = valid_share
+        self.seed = seed
+        self.options = options
+        self.verbose = verbose
+
+    def config(self) -> ClassifierConfig:
+        """All settings, checked."""
+        if self.class_weight not in (None, "balanced"):
+            raise ConfigError(
+                f"class_weight = {self.class_weight!r} is not a choice.", remedy="Choose None or 'balanced'."
+            )
+        direct = ("encoder", "class_weight", "options", "verbose")
+        values = {name: value for name, value in self.get_params(deep=False).items() if name not in direct}
+        values["class_weights"] = self.class_weight or "equal"
+        return ClassifierConfig.from_flat(**{**values, **(self.options or {})})
+
+    def fit(
+        self,
+        X: Sequence[str],  # noqa: N803 (scikit-learn's name)
+        y: Sequence[Any],
+        sample_weight: Sequence[float] | None = None,
+        *,
+        valid: tuple[Sequence[str], Sequence[Any]] | None = None,
+    ) -> ElmoClassifier:
+        """Learn from texts and their labels.
+
+        Args:
+            X: raw texts (or lists of words).
+            y: a label each, of any one type; or for several labels per text, an array of ones
+                and zeros, (n_texts, n_classes).
+            sample_weight: how much each text counts.
+            valid: texts and labels to choose the best weights by; else a share is set aside.
+        """
+        config = self.config()
+        texts, labels = _checked(X), np.asarray(y)
+        if len(texts) != len(labels):
+            raise DataError(f"There are {len(texts)} texts, but {len(labels)} labels.")
+        weights = None
+        if sample_weight is not None:
+            weights = np.asarray(sample_weight, dtype=np.float32)
+            if weights.shape != (len(texts),) or not np.isfinite(weights).all() or (weights < 0).any():
+                raise DataError("sample_weight must hold one finite number of at least 0 for each text.")
+            if not weights.sum() > 0:
+                raise DataError("All sample weights are zero.")
+        self.classes_, values = _numbered(labels)
+        held = np.zeros(len(texts), dtype=bool)
+        if valid is None:
+            held = validation_split(values, config.fit.valid_share, config.fit.seed)
+            valid_texts, valid_values = [texts[i] for i in np.flatnonzero(held)], values[held]
+        else:
+            valid_texts = _checked(valid[0])
+            valid_values = _numbered(np.asarray(valid[1]), self.classes_)[1]
+        names = [str(name) for name in self.classes_.tolist()]
+        train_texts = [texts[i] for i in np.flatnonzero(~held)]
+        result = fit_classifier(
+            Elmo(load_bilm(self.encoder)),
+            (train_texts, Targets(names, values[~held], None if weights is None else weights[~held])),
+            (valid_texts, Targets(names, valid_values)),
+            config,
+            reporter=Reporter("auto" if self.verbose else "silent"),
+        )
+        self.classifier_ = result.classifier
+        self.history_ = result.history
+        return self
+
+    def predict_proba(self, X: Sequence[str]) -> npt.NDArray[np.float32]:  # noqa: N803
+        """The probability of each class, in the order of ``classes_``."""
+        return self._fitted().probabilities(_checked(X))
+
+    def predict(self, X: Sequence[str]) -> npt.NDArray[Any]:  # noqa: N803
+        """The most probable label of each text; ones and zeros if there can be several."""
+        probabilities = self.predict_proba(X)
+        if self._fitted().multilabel:
+            return (probabilities > 0.5).astype(np.int64)
+        found: npt.NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
+        return found
+
+    def save(self, folder: str | Path) -> None:
+        """Write the fitted classifier as a folder. Labels become text."""
+        save_classifier(folder, self._fitted())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> ElmoClassifier:
+        """Open a classifier folder. Its labels are text."""
+        classifier = load_classifier(folder)
+        made = cls(Path(folder) / "encoder")
+        made.classifier_ = classifier
+        made.classes_ = np.array(classifier.classes)
+        if classifier.multilabel:
+            made.classes_ = np.arange(len(classifier.classes))
+        made.history_ = classifier.record.get("history", [])
+        return made
+
+    def _fitted(self) -> TextClassifier:
+        if not hasattr(self, "classifier_"):
+            raise NotFittedError("This ElmoClassifier is not fitted yet; call fit first.")
+        return self.classifier_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def validation_split(values: npt.NDArray[Any], share: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Which rows are set aside: a share of each class, at least one row of those with two or more."""
+    n_rows = len(values)
+    held = np.zeros(n_rows, dtype=bool)
+    if values.ndim == 2:
+        _, aside = train_test_split(np.arange(n_rows), test_size=share, random_state=seed)
+        held[aside] = True
+        return held
+    rng = np.random.default_rng(seed)
+    for label in np.unique(values):
+        rows = np.flatnonzero(values == label)
+        n_held = min(len(rows) - 1, max(1, round(share * len(rows))))
+        held[rng.permutation(rows)[:n_held]] = True
+    return held
+
+
+def _checked(texts: Sequence[Any]) -> list[Any]:
+    if isinstance(texts, str):
+        raise DataError("Give a list of texts, not one string.", remedy="Put it in a list: [text].")
+    found = list(texts)
+    for place, text in enumerate(found):
+        if not isinstance(text, str | list | tuple):
+            raise DataError(
+                f"Text {place} is not a string, but {type(text).__name__}.",
+                remedy="Turn missing values into empty strings first.",
+            )
+    return [str(text) if isinstance(text, str) else text for text in found]
+
+
+def _numbered(labels: npt.NDArray[Any], classes: npt.NDArray[Any] | None = None) -> tuple[Any, Any]:
+    """The distinct labels, and the number of each."""
+    if labels.ndim == 2:
+        if not np.isin(labels, (0, 1)).all():
+            raise DataError("Several labels per text are given as ones and zeros, (n_texts, n_classes).")
+        return np.arange(labels.shape[1]), labels.astype(np.float32)
+    if labels.dtype == object and any(label is None or label != label for label in labels):
+        raise DataError("Some labels are missing.", remedy="Give every text a label, or leave it out.")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise DataError("Some labels are missing (NaN).", remedy="Give every text a label, or leave it out.")
+    found = np.unique(labels) if classes is None else classes
+    if len(found) < 2:
+        raise DataError(
+            f"There is only one class ({found[0]!r})." if len(found) else "There are no labels.",
+            remedy="A classifier needs rows of at least two classes.",
+        )
+    places = np.searchsorted(found, labels)
+    places = np.minimum(places, len(found) - 1)
+    if (found[places] != labels).any():
+        odd = labels[found[places] != labels][0]
+        raise DataError(f"The validation label {odd!r} is not among the training labels.")
+    return found, places.astype(np.int64)

@@ -1,0 +1,228 @@
+"""Texts made ready for training: numbered words, and a frozen encoder's layers kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmokit.bilm.folder import BilmFolder
+from elmokit.bilm.model import Bilm, BilmOutput
+from elmokit.config import DropoutConfig
+from elmokit.embed.elmo import Elmo, Text
+from elmokit.embed.mix import Mix
+from elmokit.errors import RunError
+from elmokit.text.batching import bucket_batches
+from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
+from elmokit.text.vocabulary import Rows
+from elmokit.training.checkpoint import explaining
+
+__all__ = ["Batch", "Examples", "KeptLayers", "encoded", "keep_layers", "layers_of", "number_texts"]
+
+_ROOM = 0.7  # of the free disk may be used for kept layers
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Texts as numbers: text i is ``ids[offsets[i]:offsets[i + 1]]``, ``<s>`` and ``</s>`` included.
+
+    Attributes:
+        ids: places in ``features``.
+        offsets: where each text begins; one more at the end.
+        features: a row for each distinct word.
+        n_cut: texts that were longer than allowed.
+        n_empty: texts without a word.
+    """
+
+    ids: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+    features: Rows
+    n_cut: int
+    n_empty: int
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Words of each text, ``<s>`` and ``</s>`` included."""
+        return np.diff(self.offsets)
+
+    def content_hash(self, salt: str) -> str:
+        """Changes when any word of any text does, or ``salt``."""
+        digest = hashlib.blake2b(salt.encode(), digest_size=16)
+        for part in (self.ids, self.offsets, self.features):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()
+
+    def batches(self, n_words: int, rng: np.random.Generator | None = None) -> list[npt.NDArray[np.int64]]:
+        """Texts of like length together, about ``n_words`` words in a batch."""
+        return bucket_batches(self.lengths, n_words, rng=rng)
+
+    def padded(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Tensor]:
+        """The ids of some texts, (batch, time), and their lengths, (batch,)."""
+        lengths = self.lengths[rows]
+        ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int64)
+        for place, row in enumerate(rows):
+            ids[place, : lengths[place]] = self.ids[self.offsets[row] : self.offsets[row + 1]]
+        return ids, torch.from_numpy(lengths)
+
+
+def number_texts(
+    elmo: Elmo, texts: Sequence[Text], max_words: int, progress: Callable[[int], None] = lambda amount: None
+) -> Examples:
+    """Turn texts into numbers, cut to ``max_words``."""
+    places: dict[str, int] = {word: place for place, word in enumerate(SPECIALS)}
+    control = dict.fromkeys(SPECIALS, UNK)
+    ids: list[int] = []
+    offsets = [0]
+    n_cut = n_empty = 0
+    for text in texts:
+        (words,) = elmo.words([text])
+        n_cut += len(words) > max_words
+        n_empty += not words
+        ids.append(BOS)
+        for word in words[:max_words]:
+            place = control.get(word)
+            ids.append(places.setdefault(word, len(places)) if place is None else place)
+        ids.append(EOS)
+        offsets.append(len(ids))
+        progress(1)
+    features = elmo.folder.features.rows(list(places))
+    return Examples(
+        np.array(ids, dtype=np.int32), np.array(offsets, dtype=np.int64), features, n_cut, n_empty
+    )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some texts' layers: each (batch, time, dim), and where there is a word, (batch, time)."""
+
+    layers: tuple[Tensor, ...]
+    mask: Tensor
+
+
+def encoded(
+    bilm: Bilm,
+    examples: Examples,
+    rows: npt.NDArray[np.int64],
+    dropout: DropoutConfig | None = None,
+    rng: torch.Generator | None = None,
+) -> BilmOutput:
+    """All layers of some texts, each distinct word through the token encoder once."""
+    ids, lengths = examples.padded(rows)
+    distinct, index = np.unique(ids, return_inverse=True)
+    out: BilmOutput = bilm(
+        torch.from_numpy(examples.features[distinct].astype(np.int64)),
+        torch.from_numpy(index.reshape(ids.shape)),
+        lengths,
+        dropout=dropout,
+        rng=rng,
+    )
+    return out
+
+
+class KeptLayers:
+    """A frozen encoder's layers (or their fixed mix) for all texts, in a file of half-precision numbers.
+
+    Args:
+        file: where.
+        examples: whose.
+        values: (n_words, layer, dim), mapped from the file.
+        is_mixed: it is the mix that is kept.
+    """
+
+    def __init__(
+        self, file: Path, examples: Examples, values: npt.NDArray[np.float16], is_mixed: bool
+    ) -> None:
+        self._file, self._examples, self._values = file, examples, values
+        self.is_mixed = is_mixed
+
+    def batch(self, rows: npt.NDArray[np.int64]) -> Batch:
+        """The layers of some texts, in full precision."""
+        lengths, offsets = self._examples.lengths[rows], self._examples.offsets
+        n_time = int(lengths.max())
+        values = torch.zeros(self._values.shape[1], len(rows), n_time, self._values.shape[2])
+        for place, row in enumerate(rows):
+            kept = torch.from_numpy(np.ascontiguousarray(self._values[offsets[row] : offsets[row + 1]]))
+            values[:, place, : lengths[place]] = kept.transpose(0, 1)
+        mask = torch.arange(n_time) < torch.from_numpy(lengths).unsqueeze(1)
+        return Batch(tuple(values), mask)
+
+    def discard(self) -> None:
+        """Delete the file."""
+        del self._values
+        self._file.unlink(missing_ok=True)
+
+
+def keep_layers(
+    folder: BilmFolder,
+    examples: Examples,
+    file: Path,
+    mix: Mix | None,
+    batch_words: int,
+    progress: Callable[[int], None],
+    *,
+    must_fit: bool,
+) -> KeptLayers | None:
+    """Compute all layers once and keep them in ``file``.
+
+    Args:
+        folder: the encoder.
+        examples: the texts.
+        file: where to keep them; used as it is if it is there.
+        mix: a mix that never changes, so that only its result need be kept; else None.
+        batch_words: words in a batch.
+        progress: told how many texts were just done.
+        must_fit: a full disk is an error; otherwise None is returned.
+    """
+    config = folder.model.config
+    shape = (int(examples.offsets[-1]), 1 if mix else config.n_layers + 1, 2 * config.dim)
+    if file.exists():
+        values = np.load(file, mmap_mode="r", allow_pickle=False)
+        if values.shape == shape and values.dtype == np.float16:
+            progress(len(examples))
+            return KeptLayers(file, examples, values, mix is not None)
+    n_bytes = 2 * int(np.prod(shape, dtype=np.int64))
+    with explaining(file):
+        free = shutil.disk_usage(file.parent).free
+    if n_bytes > _ROOM * free:
+        if must_fit:
+            raise RunError(
+                f"Keeping the encoder's layers needs {n_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free.",
+                remedy="Free some space, or compute them anew in every epoch: --cache no.",
+            )
+        return None
+    unfinished = file.with_name(f".{file.name}.new")
+    with explaining(file):
+        values = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.float16, shape=shape)
+    for rows, out in layers_of(folder.model, examples, batch_words):
+        layers = (mix(out.layers),) if mix else out.layers
+        stacked = torch.stack(layers, dim=2).clamp_(-65504, 65504).to(torch.float16)
+        for place, row in enumerate(rows):
+            first, last = examples.offsets[row], examples.offsets[row + 1]
+            values[first:last] = stacked[place, : last - first].numpy()
+        progress(len(rows))
+    with explaining(file):
+        os.replace(unfinished, file)
+    return KeptLayers(file, examples, values, mix is not None)
+
+
+@torch.no_grad()
+def layers_of(
+    bilm: Bilm, examples: Examples, batch_words: int
+) -> Iterator[tuple[npt.NDArray[np.int64], BilmOutput]]:
+    """All layers of all texts, batch by batch; each distinct word through the token encoder once."""
+    parts = torch.from_numpy(examples.features.astype(np.int64)).split(4096)
+    vectors = torch.cat([bilm.encoder(part) for part in parts])
+    for rows in examples.batches(batch_words):
+        ids, lengths = examples.padded(rows)
+        yield rows, bilm.run(vectors, torch.from_numpy(ids), lengths).padded()

@@ -1,0 +1,366 @@
+"""From files of labelled rows to a classifier folder with its report; and measuring one on other rows."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import elmokit
+from elmokit.bilm.folder import is_model_folder
+from elmokit.embed.elmo import Elmo
+from elmokit.errors import DataError
+from elmokit.tasks.classify import FitResult, Targets, TextClassifier, fit_classifier
+from elmokit.tasks.estimators import validation_split
+from elmokit.tasks.folder import load_classifier, save_classifier
+from elmokit.tasks.metrics import confident_mistakes, measure, measure_multilabel
+from elmokit.tasks.report import write_report
+from elmokit.tasks.settings import ClassifierConfig
+from elmokit.text.rows import RowSource
+from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.text.tokenising import without_surrogates
+from elmokit.training.progress import Reporter
+from elmokit.training.run_folder import check_unchanged, fingerprint, open_run
+
+__all__ = ["FittedFolder", "LabelledTexts", "evaluate_files", "fit_files", "read_labelled"]
+
+_BEGUN: set[str] = set()
+_MISTAKES = 20
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """Texts with their labels, and notes on what was left out."""
+
+    texts: list[str]
+    labels: list[list[str]]
+    notes: list[str]
+
+    def content_hash(self) -> str:
+        """Changes when any text or label does."""
+        digest = hashlib.blake2b(digest_size=16)
+        for text, labels in zip(self.texts, self.labels, strict=True):
+            digest.update("\0".join([text, *labels, ""]).encode("utf-8", "replace"))
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class FittedFolder:
+    """What ``fit_files`` leaves behind: the folder, how fitting went, and the figures by split."""
+
+    folder: Path
+    result: FitResult
+    splits: dict[str, dict[str, Any]]
+
+
+def read_labelled(
+    sources: Sequence[str | Path], read: ReadConfig, labels: LabelConfig, reporter: Reporter
+) -> LabelledTexts:
+    """All rows of some files."""
+    source = RowSource(sources, read, labels)
+    texts: list[str] = []
+    found: list[list[str]] = []
+    with reporter.counting("Reading rows", unit="rows") as advance:
+        for row in source:
+            texts.append(row.text)
+            found.append(labels.split(row.label or ""))
+            advance(1)
+    if not texts:
+        raise DataError(f"{source.name} holds no labelled rows.", remedy="Give a file with text and labels.")
+    dropped = f"{source.n_dropped:,} rows without a label were left out." if source.n_dropped else ""
+    return LabelledTexts(texts, found, [dropped] if dropped else [])
+
+
+def fit_files(
+    encoder: str | Path,
+    train: Sequence[str | Path],
+    out: str | Path,
+    config: ClassifierConfig | None = None,
+    *,
+    valid: Sequence[str | Path] = (),
+    test: Sequence[str | Path] = (),
+    read: ReadConfig | None = None,
+    labels: LabelConfig | None = None,
+    checkpoint_every: float = 60.0,
+    reporter: Reporter | None = None,
+    command: str = "",
+) -> FittedFolder:
+    """Fit a classifier on files of labelled rows and write it with its report.
+
+    Called again with the same arguments, it goes on where it was stopped.
+
+    Args:
+        encoder: a model folder that ``pretrain`` has made.
+        train: files, folders or glob patterns of labelled rows.
+        out: the classifier folder to make.
+        config: all settings.
+        valid: rows to choose the best weights by; without them a share of each class is set aside.
+        test: rows to measure on at the very end, for the report.
+        read: how files are read.
+        labels: where labels stand.
+        checkpoint_every: seconds between checkpoints.
+        reporter: who is told; silent unless given.
+        command: the command line, for the card and the report.
+    """
+    config, reporter = config or ClassifierConfig(), reporter or Reporter("silent")
+    read, labels, out = read or ReadConfig(), labels or LabelConfig(), Path(out)
+    elmo = Elmo.load(encoder)
+    fitting = read_labelled(train, read, labels, reporter)
+    multilabel = bool(labels.label_separator)
+    classes = _classes(fitting, train, reporter)
+    values = _values(fitting, classes, multilabel, "train")
+    parts = {"train": fitting}
+    notes = list(fitting.notes)
+    if valid:
+        parts["valid"] = read_labelled(valid, read, labels, reporter)
+    else:
+        held = validation_split(values, config.fit.valid_share, config.fit.seed)
+        parts = {"train": _some(fitting, ~held), "valid": _some(fitting, held)}
+        notes.append(f"{int(held.sum()):,} of {len(held):,} rows were set aside for validation.")
+    tested = read_labelled(test, read, labels, reporter) if test else None
+    run = open_run(out, _BEGUN, is_model_folder(out))
+    check_unchanged(
+        run,
+        {
+            **config.to_dict(),
+            "text": {f"{name}_rows": part.content_hash() for name, part in parts.items()},
+            "encoder": {"weights": fingerprint(elmo.model.parameters())},
+        },
+    )
+    reporter.say(
+        f"Rows: {len(parts['train'].texts):,} to train on, {len(parts['valid'].texts):,} for validation, "
+        f"{len(classes)} classes ({_listed(classes)}).\n"
+        f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({elmo.n_layers} layers, "
+        f"{elmo.dim} wide), {config.mix.mix} mix, {config.head.head} head."
+    )
+    for note in notes:
+        reporter.say(f"[dim]{note}[/]")
+    targets = {
+        name: Targets(classes, _values(part, classes, multilabel, name)) for name, part in parts.items()
+    }
+    result = fit_classifier(
+        elmo,
+        (parts["train"].texts, targets["train"]),
+        (parts["valid"].texts, targets["valid"]),
+        config,
+        run=run,
+        checkpoint_every=checkpoint_every,
+        reporter=reporter,
+    )
+    if result.stopped == "interrupted":
+        return FittedFolder(out, result, {})
+    if result.was_done and is_model_folder(out):
+        record = load_classifier(out).record
+        return FittedFolder(out, result, record.get("splits", {}))
+    for note in result.notes:
+        reporter.say(f"[yellow]{note}[/]")
+    if tested is not None:
+        parts["test"] = tested
+    splits, mistakes, speed = _measured(result.classifier, parts, reporter)
+    timings: dict[str, Any] = {**result.seconds, "documents_per_second": round(speed, 1)}
+    made = {
+        "date": datetime.date.today().isoformat(),
+        "command": without_surrogates(command),
+        "stopped": result.stopped,
+        "history": _with_train_loss(run, result.history),
+        "mix_start": result.mix_start,
+        "timings": timings,
+        "notes": [*notes, *result.notes],
+        "encoder": encoder_facts(elmo, Path(encoder).resolve().name),
+        "versions": versions(),
+        "splits": {
+            name: {key: value for key, value in figures.items() if key in ("n", "accuracy", "macro", "micro")}
+            for name, figures in splits.items()
+        },
+    }
+    classifier = replace(result.classifier, record=made)
+    save_classifier(out, classifier)
+    write_report(out, report_facts(classifier, splits, mistakes, title=out.resolve().name))
+    return FittedFolder(out, result, splits)
+
+
+def evaluate_files(
+    model: str | Path,
+    files: Sequence[str | Path],
+    *,
+    read: ReadConfig | None = None,
+    labels: LabelConfig | None = None,
+    out: Path | None = None,
+    name: str = "test",
+    reporter: Reporter | None = None,
+    command: str = "",
+) -> dict[str, Any]:
+    """Measure a classifier on labelled rows; with ``out``, write a report there."""
+    reporter = reporter or Reporter("silent")
+    classifier = load_classifier(model)
+    read, labels = read or ReadConfig(), labels or LabelConfig()
+    if classifier.multilabel and not labels.label_separator:
+        labels = replace(labels, label_separator="|")
+    rows = read_labelled(files, read, labels, reporter)
+    splits, mistakes, speed = _measured(classifier, {name: rows}, reporter)
+    figures = {**splits[name], "documents_per_second": round(speed, 1), "notes": rows.notes}
+    if out is not None:
+        facts = report_facts(classifier, splits, mistakes, title=Path(model).resolve().name)
+        facts |= {"command": without_surrogates(command), "notes": rows.notes, "versions": versions()}
+        out.mkdir(parents=True, exist_ok=True)
+        write_report(out, facts)
+    return figures
+
+
+def report_facts(
+    classifier: TextClassifier, splits: dict[str, Any], mistakes: dict[str, Any], title: str
+) -> dict[str, Any]:
+    """What ``write_report`` takes."""
+    config, record = classifier.network.config, classifier.record
+    names = ["layer 0 (token encoder)", *(f"layer {depth}" for depth in range(1, classifier.elmo.n_layers))]
+    values = classifier.network.mix.values()
+    history = record.get("history", [])
+    keys = [key for key in values if key != "mix_gamma"]
+    return {
+        "title": title,
+        "classes": classifier.classes,
+        "multilabel": classifier.multilabel,
+        "splits": splits,
+        "mistakes": mistakes,
+        "history": [{k: v for k, v in entry.items() if not k.startswith("mix_")} for entry in history],
+        "mix": {
+            "kind": config.mix.mix,
+            "form": config.mix.mix_form,
+            "names": names,
+            "values": [values[key] for key in keys],
+            "gamma": values.get("mix_gamma"),
+            "history": [
+                [entry[key] for key in keys]
+                for entry in [record.get("mix_start", {}), *history]
+                if all(key in entry for key in keys)
+            ],
+        },
+        "settings": {**config.mix.to_dict(), **config.head.to_dict(), **config.fit.to_dict()},
+        **{
+            key: record[key]
+            for key in ("encoder", "timings", "versions", "command", "notes")
+            if key in record
+        },
+    }
+
+
+def encoder_facts(elmo: Elmo, name: str) -> dict[str, Any]:
+    """An encoder in a few plain facts."""
+    config, training = elmo.model.config, elmo.folder.training
+    held_out = training.get("held_out") or {}
+    return {
+        "name": name,
+        "input": config.input,
+        "layers": elmo.n_layers,
+        "width": elmo.dim,
+        "parameters": sum(parameter.numel() for parameter in elmo.model.parameters()),
+        "held-out perplexity": held_out.get("perplexity"),
+        "pretraining seconds": training.get("seconds"),
+    }
+
+
+def versions() -> dict[str, str]:
+    """What the figures were made with."""
+    return {
+        "elmokit": elmokit.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _measured(
+    classifier: TextClassifier, parts: dict[str, LabelledTexts], reporter: Reporter
+) -> tuple[dict[str, Any], dict[str, Any], float]:
+    """Figures and most confident mistakes of each part, and texts per second."""
+    splits: dict[str, Any] = {}
+    mistakes: dict[str, Any] = {}
+    begun, n_texts = time.monotonic(), sum(len(part.texts) for part in parts.values())
+    with reporter.counting("Measuring", total=n_texts, unit="texts") as advance:
+        shares = {name: classifier.probabilities(part.texts, advance) for name, part in parts.items()}
+    speed = n_texts / max(1e-9, time.monotonic() - begun)
+    for name, part in parts.items():
+        found = shares[name]
+        if classifier.multilabel:
+            wanted = np.array([[c in labels for c in classifier.classes] for labels in part.labels])
+            splits[name] = measure_multilabel(wanted, found, classifier.classes)
+            continue
+        true, guessed = [labels[0] for labels in part.labels], classifier.labels(found)
+        splits[name] = measure(true, guessed, found, classifier.classes)
+        mistakes[name] = confident_mistakes(part.texts, true, guessed, found, classifier.classes, n=_MISTAKES)
+    return splits, mistakes, speed
+
+
+def _with_train_loss(run: Path, history: list[dict[str, float]]) -> list[dict[str, float]]:
+    """The history with each epoch's mean training loss, from the run's metrics."""
+    losses: dict[int, list[float]] = {}
+    step = 0
+    bounds = [int(entry["step"]) for entry in history]
+    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        if record.get("event") == "train":
+            step = next((place for place, last in enumerate(bounds) if record["step"] <= last), len(bounds))
+            losses.setdefault(step, []).append(record["loss"])
+    return [
+        {**entry, "train_loss": float(np.mean(losses[place]))} if place in losses else dict(entry)
+        for place, entry in enumerate(history)
+    ]
+
+
+def _some(rows: LabelledTexts, chosen: Any) -> LabelledTexts:
+    places = np.flatnonzero(chosen)
+    return LabelledTexts([rows.texts[i] for i in places], [rows.labels[i] for i in places], [])
+
+
+def _classes(rows: LabelledTexts, train: Sequence[str | Path], reporter: Reporter) -> list[str]:
+    counts: dict[str, int] = {}
+    for labels in rows.labels:
+        for label in labels:
+            counts[label] = counts.get(label, 0) + 1
+    if len(counts) < 2:
+        only = f"one class only ({next(iter(counts))!r})" if counts else "no labels"
+        raise DataError(
+            f"{train[0]} holds {only}.",
+            remedy="A classifier needs rows of at least two classes; check --label-column.",
+        )
+    if len(counts) > 1000 and len(counts) * 2 > len(rows.labels):
+        raise DataError(
+            f"{train[0]}: {len(counts):,} different labels in {len(rows.labels):,} rows.",
+            remedy="That looks like a column of texts or numbers; check --label-column.",
+        )
+    single = [label for label, count in counts.items() if count == 1]
+    if single:
+        reporter.say(
+            f"[yellow]One row only for {_listed(single)}: such a class is trained on, not validated.[/]"
+        )
+    return sorted(counts)
+
+
+def _values(rows: LabelledTexts, classes: list[str], multilabel: bool, name: str) -> Any:
+    places = {label: place for place, label in enumerate(classes)}
+    unseen = sorted({label for labels in rows.labels for label in labels if label not in places})
+    if unseen:
+        raise DataError(
+            f"The {name} rows have labels that the training rows have not: {_listed(unseen)}.",
+            remedy="Mend them, or give training rows for them.",
+        )
+    if multilabel:
+        wanted = np.zeros((len(rows.labels), len(classes)), dtype=np.float32)
+        for row, labels in enumerate(rows.labels):
+            wanted[row, [places[label] for label in labels]] = 1.0
+        return wanted
+    return np.array([places[labels[0]] for labels in rows.labels], dtype=np.int64)
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(name if len(name) < 40 else f"{name[:39]}…" for name in names[:8])
+    return shown + (f", … and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,87 @@
+"""How a classifier is fitted, as settings (apart from the networks, so that help needs no library)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from elmokit.config import Config, DropoutConfig, RunConfig, option
+from elmokit.embed.settings import MixConfig
+
+__all__ = ["ClassifierConfig", "FitConfig", "HeadConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadConfig(Config):
+    """What stands on top of the mixed vectors."""
+
+    head: Literal["pool", "bilstm"] = option(
+        "pool", "Pooling over the words and a hidden layer (fast), or a 2-layer biLSTM (course write-ups)."
+    )
+    head_dim: int = option(128, "Width of the hidden layer, or of the biLSTM in each direction.", at_least=1)
+    head_layers: int = option(2, "Layers of the biLSTM.", at_least=1, at_most=8)
+    dropout_head: float = option(
+        0.3, "Dropout on what goes into the head and its layers.", at_least=0, at_most=0.95
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig(DropoutConfig, RunConfig):
+    """How a classifier is trained."""
+
+    finetune: bool = option(False, "Train the encoder too, not only what stands on top of it.")
+    epochs: int = option(
+        0, "Passes over the rows (0: five, and more for few rows, to make some 600 steps).", at_least=0
+    )
+    batch_words: int = option(2048, "Words in a step: texts of like length together.", at_least=1)
+    max_words: int = option(400, "Texts are cut to this many words.", at_least=1)
+    lr: float = option(1e-3, "Highest learning rate of mix and head.", at_least=0)
+    encoder_lr: float = option(5e-4, "Highest learning rate of the encoder's top layer.", at_least=0)
+    layer_decay: float = option(
+        0.8, "Each encoder layer learns this much slower than the one above.", at_least=0.01, at_most=1
+    )
+    thaw: float = option(
+        0.1, "Epochs from one encoder layer's thawing to the next, top first (0: all at once).", at_least=0
+    )
+    weight_decay: float = option(0.01, "Weight decay, on densely updated matrices.", at_least=0)
+    warmup: float = option(0.1, "Share of all steps that warm up.", at_least=0, at_most=1)
+    ema: float = option(
+        0.998, "Keep a moving average of the weights with this decay (0: off).", at_least=0, at_most=0.99999
+    )
+    label_smoothing: float = option(
+        0.05, "Share of the target given to all classes.", at_least=0, at_most=0.9
+    )
+    class_weights: Literal["equal", "balanced"] = option(
+        "equal", "Every row counts the same, or every class does."
+    )
+    dropout_word: float = option(0.1, "Share of words blanked.", at_least=0, at_most=0.95)
+    valid_share: float = option(
+        0.1, "Share of rows set aside for validation when no --valid is given.", at_least=0.001, at_most=0.5
+    )
+    cache: Literal["auto", "yes", "no"] = option(
+        "auto", "Keep a frozen encoder's layers on disk between epochs (auto: if it saves time and fits)."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(Config):
+    """Everything that decides what ``fit`` makes of some rows."""
+
+    mix: MixConfig = MixConfig()  # noqa: RUF009 (frozen)
+    head: HeadConfig = HeadConfig()
+    fit: FitConfig = FitConfig()
+
+    @classmethod
+    def from_flat(cls, **values: Any) -> ClassifierConfig:
+        """From settings by name, whichever section they belong to."""
+        sections: dict[str, type[Config]] = {"mix": MixConfig, "head": HeadConfig, "fit": FitConfig}
+        parts: dict[str, dict[str, Any]] = {name: {} for name in sections}
+        for key, value in values.items():
+            homes = [
+                name
+                for name, class_ in sections.items()
+                if key in {field.name for field in dataclasses.fields(class_)}  # type: ignore[arg-type]
+            ]
+            parts[homes[0] if homes else "fit"][key] = value
+        return cls.from_dict(parts)

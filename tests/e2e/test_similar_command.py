@@ -1,0 +1,109 @@
+"""``elmokit similar`` as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages
+
+
+def run(*words: str | Path, stdin: bytes = b"", columns: int = 90) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "elmokit.cli.main", *map(str, words)]
+    plain = {name: value for name, value in os.environ.items() if name not in COLOURS}
+    environment = {**plain, "OMP_NUM_THREADS": "1", "COLUMNS": str(columns)}
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, env=environment)
+
+
+@pytest.fixture(scope="module")
+def store(tiny_model: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("store") / "vectors"
+    done = run("embed", tiny_model, tiny_corpus, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_a_table_for_each_word_with_the_word_in_one_column(tiny_model: Path, tiny_corpus: Path) -> None:
+    done = run("similar", tiny_model, "A small dog ran home.", "--in", tiny_corpus, "-k", "3")
+    assert done.returncode == 0, done.stderr
+    blocks = done.stdout.decode().strip().split("\n\n")
+    heads = [block.splitlines()[0] for block in blocks]
+    assert heads[-1].startswith("home  in  A small dog ran home.")
+    for block in blocks:
+        rows = block.splitlines()[1:]
+        assert len(rows) == 3
+        assert all(len(row) <= 90 for row in rows)
+        scores = [float(row.split()[0]) for row in rows]
+        assert scores == sorted(scores, reverse=True)
+    first = blocks[-1].splitlines()[1]
+    assert first.split()[:2] == ["1.000", "home"]
+    assert "A small dog ran home." in first
+
+
+def test_json_holds_the_same_for_files_a_folder_and_standard_input(
+    tiny_model: Path, tiny_corpus: Path, store: Path
+) -> None:
+    words = ("similar", tiny_model, "The mayor of Paris ran home.", "--word", "mayor", "-k", "4", "--json")
+    answers = []
+    for place, stdin in ((tiny_corpus, b""), (store, b""), ("-", tiny_corpus.read_bytes())):
+        done = run(*words, "--in", place, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        answers.append(json.loads(done.stdout))
+    for answer in answers:
+        assert answer["query"] == ["The", "mayor", "of", "Paris", "ran", "home", "."]
+        (one,) = answer["words"]
+        assert (one["word"], one["position"], len(one["found"])) == ("mayor", 1, 4)
+        assert one["found"][0]["words"] == answer["query"]
+        assert one["found"][0]["score"] == pytest.approx(1.0, abs=1e-5)
+        assert {hit["words"][hit["position"]] for hit in one["found"]} == {
+            hit["word"] for hit in one["found"]
+        }
+    places = [[(hit["index"], hit["position"]) for hit in a["words"][0]["found"]] for a in answers]
+    assert places[0] == places[1] == places[2]
+
+
+def test_other_words_layers_and_odd_scripts(tiny_model: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "odd.txt"
+    odd.write_text(
+        "日本の銀行😀 cafe\u0301\nשלום עולם fox\n\u0915\u093f\u0924\u093e\u092c fox 👩‍👩‍👧\n",
+        encoding="utf-8",
+    )
+    for options in (["--different"], ["--layer", "0"], ["--mix", "0,0,1"], ["--state", "warm"]):
+        done = run("similar", tiny_model, "a fox 😀", "--word", "fox", "--in", odd, *options, columns=50)
+        assert done.returncode == 0, done.stderr
+        rows = done.stdout.decode().strip().splitlines()[1:]
+        assert ("fox" in {row.split()[1] for row in rows}) is ("--different" not in options)
+    only = tmp_path / "only.txt"
+    only.write_text("fox Fox FOX\n", encoding="utf-8")
+    done = run("similar", tiny_model, "a fox", "--word", "fox", "--in", only, "--different")
+    assert done.returncode == 0, done.stderr
+    assert "no other word in the corpus" in done.stdout.decode()
+
+
+def test_bad_input_is_refused_with_a_remedy(
+    tiny_model: Path, tiny_corpus: Path, store: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.txt").write_text("", encoding="utf-8")
+    for words, part in (
+        ((tiny_model, "the fox", "--in", tmp_path / "nowhere.txt"), "nowhere.txt"),
+        ((tiny_model, "the fox", "--in", tmp_path / "empty.txt"), "no word"),
+        ((tmp_path, "the fox", "--in", tiny_corpus), "config.json"),
+        ((tiny_model, "the fox", "--in", tiny_corpus, "--word", "dog"), "no word 'dog'"),
+        ((tiny_model, " ", "--in", tiny_corpus), "no word"),
+        ((tiny_model, "the fox", "--in", tiny_corpus, "--layer", "9"), "no layer 9"),
+        ((tiny_model, "the fox", "--in", tiny_corpus, "--mix", "1"), "1 weights"),
+        ((tiny_model, "the fox", "--in", tiny_corpus, "--state", "cold"), "cold"),
+        ((tiny_model, "the fox", "--in", store, "--layer", "1"), "not the layer 1"),
+        ((tiny_model, "the fox", "--in", store, "--in", tiny_corpus), "cannot be mixed"),
+    ):
+        done = run("similar", *words)
+        said = done.stderr.decode()
+        assert done.returncode == 2, said
+        assert "Traceback" not in said
+        assert part in said
+        assert "try:" in said

@@ -1,0 +1,476 @@
+from __future__ import annotations
+
+import datetime
+import gzip
+import io
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elmokit.errors import ConfigError, DataError
+from elmokit.text.rows import Row, RowSource, unique, usual_label
+from elmokit.text.settings import LabelConfig, ReadConfig
+
+Labels = Literal["required", "optional", "none"]
+LABEL_SETTINGS = ("label_column", "label_separator", "drop_unlabelled")
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def parquet(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def source(*paths: Path, labels: Labels = "required", keep: bool = False, **settings: Any) -> RowSource:
+    where = {name: settings.pop(name) for name in LABEL_SETTINGS if name in settings}
+    config = ReadConfig.from_dict(settings)
+    return RowSource(list(paths), config, LabelConfig.from_dict(where), labels=labels, keep=keep)
+
+
+def read(path: Path, **settings: Any) -> list[tuple[str, str | None]]:
+    return [(row.text, row.label) for row in source(path, **settings)]
+
+
+def lines(path: Path, **settings: Any) -> list[str]:
+    return [row.place.removeprefix(f"{path}, ") for row in source(path, **settings)]
+
+
+def check_refused(path: Path, *parts: str, **settings: Any) -> None:
+    """Reading fails with an error that holds all these parts, and a remedy."""
+    with pytest.raises(DataError) as caught:
+        list(source(path, **settings))
+    assert [part for part in (str(path), *parts) if part not in str(caught.value)] == []
+    assert caught.value.remedy
+
+
+# -- tables: columns --------------------------------------------------------------------------
+
+NEWS = "id,title,body,topic\n1,One,first text,sport\n2,Two,second text,world\n"
+BOTH = [("One first text", "sport"), ("Two second text", "world")]
+
+
+def test_text_and_label_are_found_by_their_usual_names(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "label,n,text\nx,1,one\ny,2, two \n")
+    assert list(source(file)) == [Row(f"{file}, line 2", "one", "x"), Row(f"{file}, line 3", "two", "y")]
+
+
+@pytest.mark.parametrize("name", ["class", "category", "target"])
+def test_other_usual_names_of_labels_are_found(tmp_path: Path, name: str) -> None:
+    assert read(write(tmp_path / "a.csv", f"text,{name}\none,x\n")) == [("one", "x")]
+
+
+def test_label_wins_over_the_other_usual_names(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.csv", "text,class,target,label\none,x,y,z\n")) == [("one", "z")]
+
+
+def test_two_usual_names_are_one_too_many(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "text,class,target\none,x,y\n")
+    check_refused(file, "which holds the label?", "class, target", "--label-column")
+    assert read(file, label_column="target") == [("one", "y")]
+    assert read(file, labels="optional") == [("one", None)]
+
+
+def test_usual_name_among_the_text_columns_is_not_the_label() -> None:
+    assert usual_label(["class", "target"], ["class"]) == "target"
+    assert usual_label(["label", "target"], ["label"]) == "target"
+    assert usual_label(["text"]) is None
+
+
+def test_columns_are_chosen_by_name(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", NEWS)
+    assert read(file, text_columns="title,body", label_column="topic") == BOTH
+
+
+def test_columns_are_chosen_by_number(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", NEWS.partition("\n")[2])
+    assert read(file, text_columns="2,3", label_column="4") == BOTH
+    assert lines(file, text_columns="2,3", label_column="4") == ["line 1", "line 2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "header"),
+    [
+        ("2,3", "4", "yes"),
+        ("title,body", "4", "auto"),
+        ("2,3", "topic", "auto"),
+        ("title,3", "topic", "yes"),
+    ],
+)
+def test_one_name_among_numbers_means_there_is_a_header(
+    tmp_path: Path, text: str, label: str, header: str
+) -> None:
+    file = write(tmp_path / "a.csv", NEWS)
+    assert read(file, text_columns=text, label_column=label, header=header) == BOTH
+
+
+def test_number_of_the_text_column_and_a_usual_label_name_means_there_is_a_header(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.csv", "body,label\none,x\n"), text_columns="1") == [("one", "x")]
+
+
+def test_text_by_name_and_label_by_number(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.csv", "text,kind\none,x\n"), label_column="2") == [("one", "x")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({}, ["4 columns", "title, body", "which hold the text?", "--text-columns"]),
+        ({"text_columns": "body"}, ["4 columns", "topic", "which holds the label?", "--label-column"]),
+        ({"text_columns": "body", "label_column": "topik"}, ["'topik'", "Did you mean 'topic'?"]),
+        ({"text_columns": "bodi", "label_column": "topic"}, ["'bodi'", "Did you mean 'body'?"]),
+        ({"text_columns": "2", "label_column": "5"}, ["no column 5", "from 1 to 4"]),
+        ({"text_columns": "2", "label_column": "topic", "header": "no"}, ["header", "'topic'"]),
+        ({"text_columns": "2", "header": "no"}, ["which holds the label?"]),
+        ({"text_columns": "body,topic", "label_column": "topic"}, ["both as text and as label"]),
+        ({"text_columns": "3,4", "label_column": "4"}, ["both as text and as label"]),
+    ],
+)
+def test_columns_that_cannot_be_found_are_named(
+    tmp_path: Path, settings: dict[str, str], parts: Sequence[str]
+) -> None:
+    check_refused(write(tmp_path / "a.csv", NEWS), *parts, **settings)
+
+
+def test_misspelt_label_column_is_guessed_at(tmp_path: Path) -> None:
+    check_refused(write(tmp_path / "a.csv", "text,lable\none,x\n"), "Did you mean 'lable'?")
+
+
+def test_without_labels_none_are_looked_for(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "text,label\none,x\n")
+    assert read(file, labels="none", label_column="nowhere") == [("one", None)]
+
+
+def test_column_named_for_optional_labels_must_exist(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", NEWS)
+    check_refused(file, "'tpoic'", text_columns="body", label_column="tpoic", labels="optional")
+
+
+def test_table_of_one_column_is_text_even_if_it_begins_with_a_usual_name(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "class\ntwo\n")
+    assert read(file, labels="optional") == [("class", None), ("two", None)]
+
+
+# -- tables: rows -----------------------------------------------------------------------------
+
+
+def test_line_of_a_row_is_where_it_begins(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "a.csv",
+        'text,label\n"one\ntwo\n\nthree",x\n\n,\nfour,"y\n"\n  five,z\n',
+    )
+    assert lines(file) == ["line 2", "line 8", "line 10"]
+    assert read(file) == [("one\ntwo\n\nthree", "x"), ("four", "y"), ("five", "z")]
+
+
+def test_error_in_a_row_names_the_line_where_it_begins(tmp_path: Path) -> None:
+    check_refused(write(tmp_path / "a.csv", 'text,label\n"one\ntwo",x\n"three\nfour",\n'), "line 4: ")
+    check_refused(write(tmp_path / "b.csv", 'text,label\n"one\ntwo",x\n"three\nfour"\n'), "line 4: 1 fields")
+    check_refused(
+        write(tmp_path / "c.csv", 'text,label\none,x\n"two\nthree,y\n'), "begins on line 3", "quote"
+    )
+
+
+def test_all_line_ends_and_a_byte_order_mark_are_understood(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", '\ufeff"text",label\r\none,x\rtwo,y\n"three\r\nlines",z\r\n')
+    assert read(file) == [("one", "x"), ("two", "y"), ("three\nlines", "z")]
+    assert lines(file) == ["line 2", "line 3", "line 4"]
+
+
+def test_tab_separated_files_have_no_quotes(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.tsv", 'label\ttext\n5"\tan "odd one\n')
+    assert read(file) == [('an "odd one', '5"')]
+
+
+@pytest.mark.parametrize("packing", ["gz", "zst"])
+def test_packed_tables_are_read(tmp_path: Path, packing: str) -> None:
+    content = b"text,label\none,x\n"
+    packed = gzip.compress(content) if packing == "gz" else pa.compress(content, codec="zstd", asbytes=True)
+    assert read(write(tmp_path / f"a.csv.{packing}", packed)) == [("one", "x")]
+
+
+def test_other_encodings_are_read(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "text,label\ncafé,été\n".encode("latin-1"))
+    check_refused(file, "line 2", "--encoding")
+    assert read(file, encoding="latin-1") == [("café", "été")]
+
+
+SCRIPTS = ["👩‍👩‍👧 🇫🇷", "שלום עולם", "مرحبا", "e\u0301 a\u030a", "한국어 ไทย", "ﬁ ½ Ⅷ"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_every_script_is_kept_as_it_is(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        parquet(file, text=SCRIPTS, label=SCRIPTS)
+    elif kind == "jsonl":
+        write(file, "".join(json.dumps({"text": text, "label": text}) + "\n" for text in SCRIPTS))
+    else:
+        comma = "\t" if kind == "tsv" else ","
+        rows = [("text", "label"), *zip(SCRIPTS, SCRIPTS, strict=True)]
+        write(file, "".join(comma.join(row) + "\n" for row in rows))
+    assert read(file) == [(text, text) for text in SCRIPTS]
+
+
+def test_blank_text_is_kept_for_the_caller_to_report(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.csv", "text,label\n  ,x\ntwo,y\n")) == [("", "x"), ("two", "y")]
+
+
+def test_all_columns_are_kept_as_they_are_if_asked_for(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "id, text ,label,id\n 1,  one ,x,\n")
+    cells = {"id": " 1", "text": "  one ", "label": "x", "id_2": ""}
+    assert list(source(file, keep=True)) == [Row(f"{file}, line 2", "one", "x", cells)]
+    assert source(file, keep=True).columns() == list(cells)
+
+
+def test_columns_without_a_header_are_called_by_number(tmp_path: Path) -> None:
+    rows = source(write(tmp_path / "a.csv", "one,x\n"), keep=True, text_columns="1", label_column="2")
+    assert [row.cells for row in rows] == [{"1": "one", "2": "x"}]
+    assert rows.columns() == ["1", "2"]
+
+
+def test_repeated_names_are_told_apart() -> None:
+    assert unique(["a", "a", "a_2", "a", "", ""]) == ["a", "a_3", "a_2", "a_4", "", "_2"]
+
+
+def test_columns_of_an_empty_table_are_none_at_all(tmp_path: Path) -> None:
+    assert source(write(tmp_path / "a.csv", "\n")).columns() == []
+
+
+# -- labels -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cell", ["", "  ", "nan", "NaN", "<NA>"])
+def test_blank_label_is_an_error_unless_dropped_or_optional(tmp_path: Path, cell: str) -> None:
+    file = write(tmp_path / "a.csv", f"text,label\none,x\ntwo,{cell}\nthree,y\n")
+    check_refused(file, "line 3: the row has no label", "--drop-unlabelled")
+    assert read(file, drop_unlabelled=True) == [("one", "x"), ("three", "y")]
+    assert read(file, labels="optional") == [("one", "x"), ("two", None), ("three", "y")]
+
+
+@pytest.mark.parametrize("cell", ["None", "NA", "N/A", "null", "0", "no"])
+def test_word_that_may_be_a_class_is_a_label(tmp_path: Path, cell: str) -> None:
+    assert read(write(tmp_path / "a.csv", f"text,label\none, {cell} \n")) == [("one", cell)]
+
+
+def test_dropped_rows_are_counted_anew_in_every_pass(tmp_path: Path) -> None:
+    rows = source(write(tmp_path / "a.csv", "text,label\none,\ntwo,x\nthree,\n"), drop_unlabelled=True)
+    for _ in range(2):
+        assert [row.text for row in rows] == ["two"]
+        assert rows.n_dropped == 2
+
+
+def test_several_labels_stay_one_text_and_are_split_by_the_settings(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "text,label\none,a|b\ntwo,c\n")
+    assert read(file, label_separator="|") == [("one", "a|b"), ("two", "c")]
+    assert LabelConfig(label_separator="|").split(" b|a||b ") == ["b", "a"]
+    assert LabelConfig().split("a|b ") == ["a|b"]
+    check_refused(write(tmp_path / "b.csv", "text,label\none,| |\n"), "no label", label_separator="|")
+
+
+def test_label_settings_are_checked() -> None:
+    with pytest.raises(ConfigError, match="drop_unlabelled"):
+        LabelConfig.from_dict({"drop_unlabelled": "yes"})
+
+
+# -- JSON lines -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cell", "label"),
+    [
+        ('"x"', "x"),
+        ('" x "', "x"),
+        ("3", "3"),
+        ("3.0", "3"),
+        ("-0.5", "-0.5"),
+        ("1e300", "1e+300"),
+        ("true", "true"),
+        ("false", "false"),
+        ("0", "0"),
+        ('"\\ud83d"', "\ufffd"),
+    ],
+)
+def test_json_labels_of_other_types_become_text(tmp_path: Path, cell: str, label: str) -> None:
+    assert read(write(tmp_path / "a.jsonl", f'{{"text": "one", "label": {cell}}}\n')) == [("one", label)]
+
+
+@pytest.mark.parametrize("rest", [', "label": null', ', "label": NaN', ', "label": " "', ""])
+def test_missing_json_label_is_an_error_unless_dropped_or_optional(tmp_path: Path, rest: str) -> None:
+    file = write(tmp_path / "a.jsonl", f'{{"text": "one", "label": "x"}}\n\n{{"text": "two"{rest}}}\n')
+    check_refused(file, "line 3", "--drop-unlabelled")
+    assert read(file, drop_unlabelled=True) == [("one", "x")]
+    assert read(file, labels="optional") == [("one", "x"), ("two", None)]
+
+
+def test_json_text_that_is_missing_is_empty(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", '{"text": NaN, "label": 1}\n{"text": null, "label": 2}\n')
+    assert read(file) == [("", "1"), ("", "2")]
+
+
+def test_list_of_json_labels_needs_a_separator(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", '{"text": "one", "label": ["a", 2, null]}\n')
+    check_refused(file, "line 1", "list", "--label-separator")
+    assert read(file, label_separator="|") == [("one", "a|2")]
+
+
+@pytest.mark.parametrize(
+    ("cell", "part"),
+    [
+        ('{"a": 1}', "an object"),
+        ('[["a"]]', "a list"),
+        ('["a|b"]', "'a|b' holds the separator"),
+        ("[]", "no label"),
+    ],
+)
+def test_odd_json_labels_are_refused(tmp_path: Path, cell: str, part: str) -> None:
+    file = write(tmp_path / "a.jsonl", f'{{"text": "one", "label": {cell}}}\n')
+    check_refused(file, "line 1", part, label_separator="|")
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({}, ["which holds the label?", "text, lable", "Did you mean 'lable'?", "--label-column"]),
+        ({"label_column": "labels"}, ["'labels'", "Did you mean 'lable'?", "--label-column"]),
+        ({"label_column": "2"}, ["'2'", "by name, not by number"]),
+        ({"text_columns": "1", "label_column": "lable"}, ["'1'", "by name, not by number"]),
+        ({"text_columns": "txt", "label_column": "lable"}, ["'txt'", "Did you mean 'text'?"]),
+        ({"label_column": "text"}, ["both as text and as label"]),
+    ],
+)
+def test_json_fields_that_cannot_be_found_are_named(
+    tmp_path: Path, settings: dict[str, str], parts: Sequence[str]
+) -> None:
+    check_refused(write(tmp_path / "a.jsonl", '{"text": "one", "lable": "x"}\n'), *parts, **settings)
+
+
+@pytest.mark.parametrize("name", ["", "topic"])
+def test_label_field_that_no_object_has_is_not_dropping_all(tmp_path: Path, name: str) -> None:
+    file = write(tmp_path / "a.jsonl", '{"text": "one", "": 1}\n')
+    check_refused(file, "--label-column", label_column=name, drop_unlabelled=True)
+
+
+def test_json_objects_are_kept_if_asked_for(tmp_path: Path) -> None:
+    record = {"text": "one", "n": [1, None], "category": True}
+    rows = source(write(tmp_path / "a.jsonl", json.dumps(record)), keep=True)
+    assert [(row.label, row.cells) for row in rows] == [("true", record)]
+    assert rows.columns() is None
+
+
+# -- Parquet ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "labels"),
+    [
+        (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
+        (pa.array([3, -1], pa.int8()), ["3", "-1"]),
+        (pa.array([3.0, 0.5]), ["3", "0.5"]),
+        (pa.array([True, False]), ["true", "false"]),
+        (pa.array([b"x", "é".encode()]), ["x", "é"]),
+        (pa.array([datetime.date(2020, 1, 2)] * 2), ["2020-01-02"] * 2),
+    ],
+)
+def test_parquet_labels_of_all_types_become_text(tmp_path: Path, column: Any, labels: list[str]) -> None:
+    rows = source(parquet(tmp_path / "a.parquet", text=["one", "two"], label=column))
+    assert [row.label for row in rows] == labels
+    assert [row.place for row in rows] == [f"{rows.name}, row 1", f"{rows.name}, row 2"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        ["x", None],
+        pa.array(["x", None]).dictionary_encode(),
+        pa.array([1, None]),
+        [1.0, math.nan],
+        ["x", ""],
+    ],
+)
+def test_missing_parquet_label_is_an_error_unless_dropped_or_optional(tmp_path: Path, column: Any) -> None:
+    file = parquet(tmp_path / "a.parquet", text=["one", "two"], label=column)
+    check_refused(file, "row 2: the row has no label", "--drop-unlabelled")
+    assert [row.text for row in source(file, drop_unlabelled=True)] == ["one"]
+    assert [row.label is None for row in source(file, labels="optional")] == [False, True]
+
+
+def test_parquet_list_of_labels_needs_a_separator(tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", text=["one"], label=[["a", "b"]])
+    check_refused(file, "row 1", "--label-separator")
+    assert read(file, label_separator=";") == [("one", "a;b")]
+
+
+def test_parquet_columns_are_chosen_by_name_or_number(tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", n=[1], title=["T"], body=["one"], topic=["x"])
+    for text, label in (("title,body", "topic"), ("2,3", "4"), ("title,3", "4")):
+        assert read(file, text_columns=text, label_column=label) == [("T one", "x")]
+    check_refused(file, "no column 5", text_columns="2", label_column="5")
+    check_refused(file, "which holds the label?", "n, title, body, topic", text_columns="title")
+    check_refused(file, "'topik'", "Did you mean 'topic'?", text_columns="title", label_column="topik")
+
+
+def test_parquet_cells_are_kept_if_asked_for(tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", label=["x"], n=[1.5], text=[None])
+    rows = source(file, keep=True)
+    assert list(rows) == [Row(f"{file}, row 1", "", "x", {"label": "x", "n": 1.5, "text": None})]
+    assert rows.columns() == ["label", "n", "text"]
+
+
+def test_parquet_columns_of_one_name_are_all_kept(tmp_path: Path) -> None:
+    columns = [pa.array(["one"]), pa.array(["two"]), pa.array(["x"])]
+    pq.write_table(pa.table(columns, names=["text", "text", "label"]), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == [("one", "x")]
+    (row,) = source(tmp_path / "a.parquet", keep=True)
+    assert row.cells == {"text": "one", "text_2": "two", "label": "x"}
+
+
+# -- plain text, several files ----------------------------------------------------------------
+
+
+def test_plain_text_holds_no_labels(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "\n one \n\ntwo\nthree")
+    check_refused(file, "no labels", ".csv")
+    assert read(file, labels="optional") == [("one", None), ("two", None), ("three", None)]
+    rows = source(file, labels="none", keep=True)
+    assert [row.place for row in rows] == [f"{file}, line {number}" for number in (2, 4, 5)]
+    assert [row.cells for row in rows][:2] == [{"text": " one "}, {"text": "two"}]
+    assert rows.columns() == ["text"]
+
+
+def test_paragraphs_begin_on_their_first_line(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "\none\n two \n\n\nthree\n")
+    assert read(file, labels="none", blocks="paragraphs") == [("one two", None), ("three", None)]
+    assert lines(file, labels="none", blocks="paragraphs") == ["line 2", "line 6"]
+
+
+def test_standard_input_is_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
+    rows = RowSource("-", labels="none")
+    assert [row.place for row in rows] == ["standard input, line 1", "standard input, line 2"]
+    assert rows.columns() == ["text"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
+    with pytest.raises(DataError, match="Standard input is plain text"):
+        RowSource("-")
+
+
+def test_files_of_all_kinds_follow_each_other_again_and_again(tmp_path: Path) -> None:
+    rows = source(
+        write(tmp_path / "a.csv", "text,label\none,x\n"),
+        write(tmp_path / "b.jsonl", '{"label": "y", "text": "two"}\n'),
+        parquet(tmp_path / "c.parquet", label=["z"], text=["three"]),
+    )
+    expected = [("one", "x"), ("two", "y"), ("three", "z")]
+    assert [(row.text, row.label) for row in rows] == [(row.text, row.label) for row in rows] == expected
+    assert rows.name == f"{tmp_path / 'a.csv'} and 2 more files"
+    assert [mark[0] for mark in rows.marks()] == ["a.csv", "b.jsonl", "c.parquet"]

@@ -1,0 +1,320 @@
+"""Nearest vectors against brute force, and the searches built on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from elmokit.bilm.folder import BilmFolder
+from elmokit.bilm.model import Bilm
+from elmokit.config import BilmConfig, TextConfig
+from elmokit.embed.elmo import Elmo
+from elmokit.embed.embeddings import POOLINGS
+from elmokit.embed.search import nearest_rows, search
+from elmokit.embed.similar import content_words, similar_words
+from elmokit.embed.store import VectorStore
+from elmokit.embed.store_settings import StoreConfig
+from elmokit.embed.store_writing import embed_files
+from elmokit.errors import ConfigError, DataError, ModelError
+from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.text.vocabulary import Vocabulary
+
+TEXTS = [
+    "The bank raised its rates on Monday.",
+    "A river bank is made of mud, 😀 and stones.",
+    "The central bank cut rates again; the Bank said so.",
+    "Nobody reads the company's letters.",
+    "",
+    "שלום the bank עולם",
+    "The bank raised its rates on Monday.",
+    "She raised three children by the cafe\u0301.",
+]
+
+
+def make_elmo(seed: int = 0) -> Elmo:
+    torch.manual_seed(seed)
+    config = BilmConfig.from_dict(
+        {"dim": 6, "hidden_dim": 6, "max_chars": 10, "char_dim": 3, "filters": ((1, 3), (2, 4))}
+    )
+    vocabulary = Vocabulary([*SPECIALS, "the", ".", "its", "on", *(f"w{i}" for i in range(60)), "bank"])
+    tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
+    model = Bilm(config, len(vocabulary), 0).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return Elmo(BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}, model.zero_state(1)))
+
+
+@pytest.fixture(scope="module")
+def elmo() -> Elmo:
+    return make_elmo()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "texts.csv"
+    path.write_text("text,key\n" + "".join(f'"{t}",k{i}\n' for i, t in enumerate(TEXTS)), encoding="utf-8")
+    return path
+
+
+def brute_force(matrix: npt.NDArray[Any], queries: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """All cosines, one by one."""
+    scores = np.zeros((len(queries), len(matrix)))
+    for q, query in enumerate(queries.astype(np.float64)):
+        for r, row in enumerate(matrix.astype(np.float64)):
+            length = np.linalg.norm(query) * np.linalg.norm(row)
+            scores[q, r] = query @ row / length if length else 0.0
+    return scores
+
+
+# -- nearest rows ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [1, 2, 7, 50, 1000, None])
+@pytest.mark.parametrize("k", [1, 5, 49, 50, 80])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_nearest_rows_are_those_of_brute_force(k: int, block: int | None, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(50, 9)).astype(dtype)
+    queries = rng.normal(size=(4, 9)).astype(np.float32)
+    rows, scores = nearest_rows(matrix, queries, k, block)
+    wanted = brute_force(matrix, queries)
+    assert rows.shape == scores.shape == (4, min(k, 50))
+    assert np.array_equal(rows, np.argsort(-wanted, axis=1, kind="stable")[:, :k])
+    np.testing.assert_allclose(scores, np.take_along_axis(wanted, rows, axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("block", [1, 3, 8, 40, None])
+def test_of_equal_rows_the_first_comes_first(block: int | None) -> None:
+    rng = np.random.default_rng(1)
+    few = rng.normal(size=(3, 300)).astype(np.float32)
+    matrix = few[rng.integers(0, 3, size=40)] * np.float32(2) ** rng.integers(-3, 3, size=(40, 1))
+    for k in (1, 4, 17, 40):
+        rows, _ = nearest_rows(matrix.astype(np.float32), few, k, block)
+        wanted = np.argsort(-brute_force(matrix, few).round(6), axis=1, kind="stable")[:, :k]
+        assert np.array_equal(rows, wanted)
+
+
+def test_zero_vectors_have_the_cosine_zero() -> None:
+    matrix = np.array([[0.0, 0.0], [-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
+    rows, scores = nearest_rows(matrix, np.array([[1.0, 0.0], [0.0, 0.0]]), 4)
+    assert rows.tolist() == [[3, 0, 2, 1], [0, 1, 2, 3]]
+    assert scores.tolist() == [[1.0, 0.0, 0.0, -1.0], [0.0] * 4]
+
+
+def test_no_rows_and_no_queries_give_empty_answers() -> None:
+    rows, scores = nearest_rows(np.empty((0, 3)), np.ones((2, 3)), 5)
+    assert rows.shape == scores.shape == (2, 0)
+    rows, scores = nearest_rows(np.ones((4, 3)), np.empty((0, 3)), 5)
+    assert rows.shape == scores.shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "queries", "k", "block"),
+    [((2, 3), (1, 3), 0, None), ((2, 3), (1, 4), 1, None), ((2, 3), (3,), 1, None), ((2, 3), (1, 3), 1, 0)],
+)
+def test_what_cannot_be_compared_is_refused(
+    matrix: tuple[int, ...], queries: tuple[int, ...], k: int, block: int | None
+) -> None:
+    with pytest.raises(ConfigError):
+        nearest_rows(np.ones(matrix), np.ones(queries), k, block)
+
+
+# -- search ---------------------------------------------------------------------------------------
+
+POOLED: list[dict[str, Any]] = [
+    *({"pool": pool} for pool in POOLINGS),
+    {"pool": "mean", "layer": 1, "dtype": "float16"},
+    {"pool": "max", "mix": "0,1,2", "state": "warm", "format": "safetensors"},
+    {"pool": "mean", "all_layers": True},
+]
+
+
+@pytest.mark.parametrize("settings", POOLED, ids=str)
+def test_search_finds_each_text_itself_first(
+    elmo: Elmo, corpus: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    config = StoreConfig.from_dict({**settings, "id_column": "key"})
+    embed_files(elmo, corpus, tmp_path / "store", config)
+    found = search(tmp_path / "store", [text for text in TEXTS if text], elmo, k=3)
+    for index, hits in zip([0, 1, 2, 3, 5, 0, 7], found, strict=True):
+        assert (hits[0].index, hits[0].id, hits[0].text) == (index, f"k{index}", TEXTS[index])
+        assert hits[0].score == pytest.approx(1.0, abs=1e-3)
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert found[0][1].index == 6  # the copy comes second
+
+
+def test_search_agrees_with_embed_and_takes_an_open_store(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:
+    embed_files(elmo, corpus, tmp_path / "store", StoreConfig(pool="mean"))
+    store = VectorStore.open(tmp_path / "store")
+    queries = ["a bank", "children raised rates 😀"]
+    wanted = brute_force(np.asarray(store.vectors), elmo.embed(queries).sentence("mean"))
+    found = search(store, queries, elmo, k=20)
+    for hits, scores in zip(found, wanted, strict=True):
+        assert len(hits) == len(TEXTS)
+        np.testing.assert_allclose(
+            [hit.score for hit in hits], [scores[hit.index] for hit in hits], atol=1e-5
+        )
+    assert search(store, [], elmo) == []
+
+
+def test_search_refuses_what_it_cannot_answer(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:
+    embed_files(elmo, corpus, tmp_path / "words")
+    embed_files(elmo, corpus, tmp_path / "texts", StoreConfig(pool="mean"))
+    with pytest.raises(ConfigError, match="each word") as caught:
+        search(tmp_path / "words", ["x"], elmo)
+    assert "--pool mean" in caught.value.remedy
+    with pytest.raises(ModelError, match="another model"):
+        search(tmp_path / "texts", ["x"], make_elmo(seed=1))
+    with pytest.raises(DataError, match="Query 1"):
+        search(tmp_path / "texts", ["x", " "], elmo)
+    with pytest.raises(ConfigError, match="one string"):
+        search(tmp_path / "texts", "x", elmo)
+    with pytest.raises(ConfigError, match="k = 0"):
+        search(tmp_path / "texts", ["x"], elmo, k=0)
+    with pytest.raises(DataError, match="no folder"):
+        search(tmp_path / "nowhere", ["x"], elmo)
+
+
+# -- words in context -----------------------------------------------------------------------------
+
+
+def test_similar_words_are_those_of_brute_force(elmo: Elmo) -> None:
+    query = "The bank raised rates."
+    texts = TEXTS[:6]
+    found = similar_words(elmo, query, texts, k=5)
+    assert [one.word for one in found] == ["bank", "raised", "rates"]
+    corpus = elmo.embed(texts)
+    rows = np.concatenate(corpus.mixed())
+    flat = [(text, position) for text, words in enumerate(corpus.tokens) for position in range(len(words))]
+    for one in found:
+        wanted = brute_force(rows, elmo.embed([query]).mixed()[0][one.position][None])[0]
+        order = np.argsort(-wanted, kind="stable")[:5]
+        assert [(hit.index, hit.position) for hit in one.found] == [flat[place] for place in order]
+        np.testing.assert_allclose([hit.score for hit in one.found], wanted[order], atol=1e-5)
+        for hit in one.found:
+            assert hit.words[hit.position] == hit.word
+            assert list(hit.words) == corpus.tokens[hit.index]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"layer": 0}, {"layer": -1}, {"weights": [0, 1, 1]}, {"state": "warm"}]
+)
+def test_a_sentence_in_the_corpus_finds_itself_once(elmo: Elmo, options: dict[str, Any]) -> None:
+    found = similar_words(elmo, TEXTS[0], TEXTS, word="bank", k=30, **options)
+    hits = found[0].found
+    first = [hit for hit in hits if hit.index in (0, 6)]
+    assert hits[0].score == pytest.approx(1.0, abs=1e-5)
+    assert {hit.index for hit in first} == {0}  # the copy is not listed again
+    assert len({(hit.words, hit.position) for hit in hits}) == len(hits) == 30
+
+
+def test_different_leaves_the_word_itself_out_however_it_is_spelt(elmo: Elmo) -> None:
+    (same,) = similar_words(elmo, "the bank", TEXTS, word="BANK", k=50)
+    assert {"bank", "Bank"} <= {hit.word for hit in same.found}
+    (other,) = similar_words(elmo, "the bank", TEXTS, word="bank", k=50, different=True)
+    assert not {"bank", "Bank"} & {hit.word for hit in other.found}
+    kept = [(hit.index, hit.position) for hit in same.found if hit.word.lower() != "bank"]
+    assert [(hit.index, hit.position) for hit in other.found][: len(kept)] == kept
+
+
+def test_frequent_words_and_punctuation_are_left_out_unless_there_is_nothing_else(elmo: Elmo) -> None:
+    words = ["The", "bank", "raised", "its", "rates", "."]
+    assert content_words(elmo, words) == [1, 2, 4]
+    assert content_words(elmo, ["The", "its", "."]) == [0, 1]
+    assert [one.word for one in similar_words(elmo, "? !", TEXTS)] == ["?", "!"]
+    twice = similar_words(elmo, "bank or bank", TEXTS, word="bank", k=1)
+    assert [one.position for one in twice] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"layer": 1}, {"mix": "0.5,0.25,0.25"}, {"all_layers": True}, {"state": "warm", "dtype": "float16"}],
+    ids=str,
+)
+def test_a_folder_of_vectors_gives_the_same_answer(
+    elmo: Elmo, corpus: Path, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elmokit.embed.similar._ROWS_AT_ONCE", 10)
+    config = StoreConfig.from_dict({**settings, "id_column": "key"})
+    embed_files(elmo, corpus, tmp_path / "store", config)
+    store = VectorStore.open(tmp_path / "store")
+    (found,) = similar_words(elmo, "a bank on a river", store, word="bank", k=6)
+    (wanted,) = similar_words(
+        elmo,
+        "a bank on a river",
+        TEXTS,
+        word="bank",
+        k=6,
+        layer=config.layer,
+        weights=config.weights,
+        state=config.state,
+    )
+    np.testing.assert_allclose(
+        [hit.score for hit in found.found], [hit.score for hit in wanted.found], atol=2e-3
+    )
+    assert found.found[0].words == wanted.found[0].words
+    assert found.found[0].id == f"k{found.found[0].index}"
+
+
+def test_a_folder_with_other_vectors_is_refused(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:
+    def opened(name: str, **settings: Any) -> VectorStore:
+        embed_files(elmo, corpus, tmp_path / name, StoreConfig.from_dict(settings))
+        return VectorStore.open(tmp_path / name)
+
+    with pytest.raises(ConfigError, match="each text") as caught:
+        similar_words(elmo, "bank", opened("pooled", pool="mean"))
+    assert "--pool none" in caught.value.remedy
+    layered = opened("layer", layer=2)
+    with pytest.raises(ConfigError, match="holds the layer 2, not the layer 0"):
+        similar_words(elmo, "bank", layered, layer=0)
+    with pytest.raises(ConfigError, match="not the mix"):
+        similar_words(elmo, "bank", layered, weights=[1, 1, 1])
+    similar_words(elmo, "bank", layered, layer=-1)  # another name for the same
+    similar_words(elmo, "bank", opened("all", all_layers=True), layer=1)
+    with pytest.raises(ModelError, match="another model"):
+        similar_words(make_elmo(seed=1), "bank", layered)
+
+
+def test_what_similar_words_cannot_answer_is_refused(elmo: Elmo) -> None:
+    with pytest.raises(ConfigError, match="no word 'bnak'") as caught:
+        similar_words(elmo, "the bank", TEXTS, word="bnak")
+    assert "'bank'" in caught.value.remedy
+    with pytest.raises(DataError, match="query holds no word"):
+        similar_words(elmo, " ", TEXTS)
+    with pytest.raises(DataError, match="corpus holds no word"):
+        similar_words(elmo, "bank", ["", " "])
+    with pytest.raises(DataError, match="corpus holds no word"):
+        similar_words(elmo, "bank", [])
+    with pytest.raises(ConfigError, match="k = 0"):
+        similar_words(elmo, "bank", TEXTS, k=0)
+    with pytest.raises(ConfigError, match="one string"):
+        similar_words(elmo, "bank", "the bank")
+    with pytest.raises(ConfigError, match="no layer 9"):
+        similar_words(elmo, "bank", TEXTS, layer=9)
+    with pytest.raises(ConfigError, match="exclude"):
+        similar_words(elmo, "bank", TEXTS, layer=1, weights=[1, 1, 1])
+
+
+def test_a_long_corpus_streams_and_tells_how_far_it_is(elmo: Elmo) -> None:
+    n_given = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal n_given
+        for number in range(1300):
+            n_given += 1
+            yield f"{TEXTS[number % len(TEXTS)]} {number}"
+
+    told: list[tuple[int, int]] = []
+    (found,) = similar_words(
+        elmo, "the bank raised", texts(), word="bank", k=3, progress=lambda n: told.append((n, n_given))
+    )
+    assert [amount for amount, _ in told] == [512, 512, 276]
+    assert told[0][1] == 512  # the rest had not been asked for yet
+    assert len(found.found) == 3
