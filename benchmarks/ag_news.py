@@ -272,7 +272,9 @@ def fasttext_rival(
     )
     for name, n_grams in (("fastText, words and bigrams", 2), ("fastText, words", 1)):
         begun = time.perf_counter()
-        model = fasttext.train_supervised(str(file), epoch=5, wordNgrams=n_grams, lr=0.25, verbose=0, thread=1)
+        model = fasttext.train_supervised(
+            str(file), epoch=5, wordNgrams=n_grams, lr=0.25, verbose=0, thread=1
+        )
         record: dict[str, Any] = {"wall": round(time.perf_counter() - begun, 1)}
         for split, (split_texts, split_labels) in parts.items():
             begun = time.perf_counter()

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from elmokit.embed.embeddings import Embeddings
     from elmokit.embed.search import search
     from elmokit.embed.settings import MixConfig
+    from elmokit.embed.similar import similar_words
     from elmokit.embed.store import VectorStore
+    from elmokit.embed.store_settings import StoreConfig
+    from elmokit.embed.store_writing import embed_files
     from elmokit.errors import ConfigError, DataError, ElmokitError, MissingExtraError, ModelError, RunError
     from elmokit.tasks.classify import TextClassifier
     from elmokit.tasks.estimators import ElmoClassifier
@@ -62,6 +65,7 @@ _HOMES = {
     "ReadConfig": "elmokit.text.settings",
     "RowSource": "elmokit.text.rows",
     "RunError": "elmokit.errors",
+    "StoreConfig": "elmokit.embed.store_settings",
     "TextClassifier": "elmokit.tasks.classify",
     "TextConfig": "elmokit.config",
     "TextPipeline": "elmokit.text.tokenising",
@@ -69,6 +73,7 @@ _HOMES = {
     "TrainingConfig": "elmokit.config",
     "VectorStore": "elmokit.embed.store",
     "VocabularyConfig": "elmokit.config",
+    "embed_files": "elmokit.embed.store_writing",
     "evaluate_files": "elmokit.tasks.fitting",
     "fit_files": "elmokit.tasks.fitting",
     "load_bilm": "elmokit.bilm.folder",
@@ -79,6 +84,7 @@ _HOMES = {
     "save_bilm": "elmokit.bilm.folder",
     "save_classifier": "elmokit.tasks.folder",
     "search": "elmokit.embed.search",
+    "similar_words": "elmokit.embed.similar",
     "text_perplexity": "elmokit.bilm.measuring",
 }
 
@@ -105,6 +111,7 @@ __all__ = [
     "ReadConfig",
     "RowSource",
     "RunError",
+    "StoreConfig",
     "TextClassifier",
     "TextConfig",
     "TextPipeline",
@@ -112,6 +119,7 @@ __all__ = [
     "TrainingConfig",
     "VectorStore",
     "VocabularyConfig",
+    "embed_files",
     "evaluate_files",
     "fit_files",
     "load_bilm",
@@ -122,6 +130,7 @@ __all__ = [
     "save_bilm",
     "save_classifier",
     "search",
+    "similar_words",
     "text_perplexity",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -10,8 +11,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,6 +21,7 @@ import pytest
 import torch
 
 from elmokit import load_bilm, save_bilm
+from elmokit.cli.main import main
 from elmokit.embed.elmo import Elmo
 from elmokit.embed.store import VectorStore
 
@@ -77,19 +80,44 @@ def start() -> Iterator[Start]:
             process.communicate()
 
 
-def run(*words: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "elmokit.cli.main", *map(str, words)]
-    return subprocess.run(command, input=stdin, capture_output=True, check=False, env=environment())
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    def check_refused(self, *parts: str) -> None:
+        """Code 2, no traceback, an error that holds all of ``parts``, and something to try."""
+        assert self.code == 2, self.err
+        assert self.err.startswith("error:")
+        assert "Traceback" not in self.err
+        assert "try:" in self.err
+        assert [part for part in parts if part not in self.err] == [], self.err
 
 
-def check_refused(done: subprocess.CompletedProcess[bytes], *parts: str) -> None:
-    """Code 2, no traceback, an error that holds all of ``parts``, and something to try."""
-    said = done.stderr.decode()
-    assert done.returncode == 2, said
-    assert said.startswith("error:")
-    assert "Traceback" not in said
-    assert "try:" in said
-    assert [part for part in parts if part not in said] == [], said
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The program inside this process: quicker than one of its own."""
+    for name in COLOURS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "90")
+
+    def begin(*words: str | Path, stdin: str = "") -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["elmokit", *map(str, words)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        said = capsys.readouterr()
+        return Outcome(code, said.out, said.err)
+
+    return begin
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -141,7 +169,7 @@ def test_killed_at_random_moments_and_run_again_it_ends_in_the_same_bytes(
 
 
 def test_killed_while_it_reads_it_starts_anew(
-    start: Start, tiny_model: Path, corpus: Path, tmp_path: Path
+    start: Start, run: Run, tiny_model: Path, corpus: Path, tmp_path: Path
 ) -> None:
     words = ["embed", tiny_model, corpus, "--pool", "mean", "--out", tmp_path / "out"]
     process = start(*words)
@@ -150,14 +178,13 @@ def test_killed_while_it_reads_it_starts_anew(
         time.sleep(0.001)
     process.kill()
     process.communicate()
-    process = start(*words)
-    said, _ = process.communicate()
-    assert process.returncode == 0, said
+    done = run(*words)
+    assert done.code == 0, done.err
     assert VectorStore.open(tmp_path / "out").vectors.shape == (4000, 16)
 
 
 def test_interrupted_it_says_how_to_go_on_and_going_on_with_another_model_is_refused(
-    start: Start, tiny_model: Path, corpus: Path, tmp_path: Path
+    run: Run, start: Start, tiny_model: Path, corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     process = start("embed", tiny_model, corpus, "--out", out)
@@ -173,24 +200,24 @@ def test_interrupted_it_says_how_to_go_on_and_going_on_with_another_model_is_ref
     with torch.no_grad():
         next(iter(saved.model.parameters())).add_(1e-3)
     save_bilm(tmp_path / "other", replace(saved))
-    check_refused(
-        run("embed", tmp_path / "other", corpus, "--out", out), "another model", "Nothing was touched"
-    )
-    check_refused(
-        run("embed", tiny_model, corpus, "--pool", "max", "--out", out), "pool was 'none', is 'max'"
-    )
-    check_refused(run("similar", tiny_model, "the fox", "--in", out), "not finished")
+    other = run("embed", tmp_path / "other", corpus, "--out", out)
+    other.check_refused("another model", "Nothing was touched")
+    other = run("embed", tiny_model, corpus, "--pool", "max", "--out", out)
+    other.check_refused("pool was 'none', is 'max'")
+    run("similar", tiny_model, "the fox", "--in", out).check_refused("not finished")
     assert contents(out) == before
 
     done = run("embed", tiny_model, corpus, "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert b"Going on from text" in done.stdout
+    assert done.code == 0, done.err
+    assert "Going on from text" in done.out
     done = run("embed", tiny_model, corpus, "--out", out)
-    assert done.returncode == 0
-    assert b"Already done." in done.stdout
+    assert done.code == 0
+    assert "Already done." in done.out
 
 
-def test_everything_at_once_from_a_table_told_to_a_program(tiny_model: Path, tmp_path: Path) -> None:
+def test_everything_at_once_from_a_table_told_to_a_program(
+    run: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     table = tmp_path / "rows.csv"
     table.write_text(
         "key,title,body\nr1,The fox,ran home 😀\nr2,,\nr3,שלום,cafe\u0301 in Paris\n", encoding="utf-8"
@@ -201,8 +228,8 @@ def test_everything_at_once_from_a_table_told_to_a_program(tiny_model: Path, tmp
         *("--id-column", "key", "--pool", "sif", "--mix", "0.2,0.3,0.5", "--state", "warm"),
         *("--dtype", "float16", "--format", "safetensors", "--export", "parquet", "--export", "npz"),
     )
-    assert done.returncode == 0, done.stderr
-    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.code == 0, done.err
+    events = [json.loads(line) for line in done.out.splitlines()]
     assert [event["event"] for event in events] == ["plan", "progress", "end"]
     assert events[0]["n_bytes"] == (out / "vectors.safetensors").stat().st_size
     assert (events[-1]["n_texts"], events[-1]["n_empty"], events[-1]["stopped"]) == (3, 1, "done")
@@ -219,30 +246,32 @@ def test_everything_at_once_from_a_table_told_to_a_program(tiny_model: Path, tmp
         assert str(tmp_path).encode() not in file.read_bytes(), file.name
 
 
-def test_standard_input_can_be_embedded_and_gone_on_with(tiny_model: Path, tmp_path: Path) -> None:
+def test_standard_input_can_be_embedded_and_gone_on_with(run: Run, tiny_model: Path, tmp_path: Path) -> None:
     words = ("embed", tiny_model, "-", "--out", tmp_path / "out")
-    done = run(*words, stdin="The fox ran.\nUn café.\n".encode())
-    assert done.returncode == 0, done.stderr
+    done = run(*words, stdin="The fox ran.\nUn café.\n")
+    assert done.code == 0, done.err
     assert list(VectorStore.open(tmp_path / "out").texts) == ["The fox ran.", "Un café."]
-    assert b"Already done." in run(*words, stdin="The fox ran.\nUn café.\n".encode()).stdout
-    check_refused(run(*words, stdin=b"Something else.\n"), "standard input changed")
+    assert "Already done." in run(*words, stdin="The fox ran.\nUn café.\n").out
+    run(*words, stdin="Something else.\n").check_refused("standard input changed")
 
 
 def test_a_disk_that_fills_up_is_named_before_anything_is_computed(
-    tiny_model: Path, corpus: Path, tmp_path: Path
+    run: Run, tiny_model: Path, corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-c", _LIMITED, str(2_000_000), "embed", str(tiny_model), str(corpus)]
-    done = subprocess.run([*command, "--out", str(out)], capture_output=True, check=False, env=environment())
-    check_refused(done, "the disk is full")
+    done = subprocess.run(
+        [*command, "--out", str(out)], capture_output=True, text=True, check=False, env=environment()
+    )
+    Outcome(done.returncode, done.stdout, done.stderr).check_refused("the disk is full")
     assert n_done(out) == 0
-    done = run("embed", tiny_model, corpus, "--out", out)
-    assert done.returncode == 0, done.stderr
+    again = run("embed", tiny_model, corpus, "--out", out)
+    assert again.code == 0, again.err
     assert len(VectorStore.open(out)) == 4000
 
 
 def test_bad_input_is_refused_with_a_remedy_and_leaves_nothing(
-    tiny_model: Path, tiny_corpus: Path, tmp_path: Path
+    run: Run, tiny_model: Path, tiny_corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     (tmp_path / "image.txt").write_bytes(bytes(range(256)) * 20)
@@ -261,19 +290,19 @@ def test_bad_input_is_refused_with_a_remedy_and_leaves_nothing(
         ((*good, "--mix", "much"), ["mix"]),
         ((*good, "--layer", "1", "--all-layers"), ["exclude each other"]),
         ((*good, "--pool", "average"), ["pool"]),
-        ((*good, "--dtype", "float64"), ["float32"]),
+        ((*good, "--dtype", "float64"), ["float64"]),
         ((*good, "--format", "csv"), ["format"]),
         ((*good, "--state", "cold"), ["state"]),
         ((*good, "--export", "excel"), ["excel"]),
         ((*good, "--id-column", "key"), ["plain text"]),
     ):
-        check_refused(run("embed", *words, "--out", out), *parts)
+        run("embed", *words, "--out", out).check_refused(*parts)
         assert not out.exists(), words
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "note.txt").write_text("mine", encoding="utf-8")
-    check_refused(run("embed", *good, "--out", tmp_path / "mine"), "mine", "nothing in it was touched")
-    check_refused(run("embed", *good, "--out", tiny_corpus), "is a file")
-    check_refused(run("embed", *good, "--out", "/dev/null/vectors"), "/dev/null/vectors")
+    run("embed", *good, "--out", tmp_path / "mine").check_refused("mine", "nothing in it was touched")
+    run("embed", *good, "--out", tiny_corpus).check_refused("is a file")
+    run("embed", *good, "--out", "/dev/null/vectors").check_refused("/dev/null/vectors")
 
 
 @pytest.mark.parametrize("verb", ["embed", "similar"])

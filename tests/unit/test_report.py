@@ -14,7 +14,8 @@ import pytest
 from elmokit.errors import RunError
 from elmokit.tasks import pictures
 from elmokit.tasks.metrics import confident_mistakes, measure, measure_multilabel
-from elmokit.tasks.report import Table, plain_facts, write_report
+from elmokit.tasks.report import plain_facts, write_report
+from elmokit.tasks.report_markdown import Table
 
 CLASSES = ["World", "Sports", "Business", "Sci/Tech"]
 HOSTILE = [

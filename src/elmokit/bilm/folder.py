@@ -175,7 +175,7 @@ def load_bilm(folder: str | Path) -> BilmFolder:
     if (folder / _START).exists():
         start, _ = load_tensors(folder / _START)
         check_tensors(folder / _START, model.zero_state(1).tensors(), start)
-        start_state = BilmState.from_tensors(start)
+        start_state = BilmState.from_tensors({name: tensor.float() for name, tensor in start.items()})
     return BilmFolder(model, text, vocabulary, tokenizer, training, start_state)
 
 

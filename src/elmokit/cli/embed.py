@@ -76,8 +76,8 @@ def command(
         )
     for file in result.exports:
         reporter.say(f"Exported: [bold]{escape(str(file))}[/]")
-    quoted = escape(shlex.quote(str(out)))
     if config.pool == "none":
-        reporter.say(f'Look for words: elmokit similar {escape(str(model))} "a sentence" --in {quoted}')
+        given, made = (escape(shlex.quote(str(path))) for path in (model, out))
+        reporter.say(f'Look for words: elmokit similar {given} "a sentence" --in {made}')
     else:
         reporter.say(f'Look for texts: elmokit.search("{escape(str(out))}", ["a sentence"], elmo)')

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
+from rich.markup import escape
 
 from elmokit.cli.options import with_settings
 from elmokit.errors import ConfigError
@@ -43,7 +44,12 @@ def command(
     [bold]elmokit predict my-classifier new.csv --out labelled.csv[/]
     """
     read = ReadConfig.from_dict(settings["read"])
-    ending = (format or (out.suffix[1:] if out else "") or _ending(files)).lower()
+    suffix = out.suffix[1:].lower() if out else ""
+    if suffix in ("gz", "zst") or (format is None and suffix in ("tsv", "parquet")):
+        raise ConfigError(
+            f"Predictions are not written as .{suffix} files: {out}.", remedy="End --out in .csv or .jsonl."
+        )
+    ending = (format or suffix or _ending(files)).lower()
     if ending in ("ndjson", "json"):
         ending = "jsonl"
     if format is not None and ending not in ("csv", "jsonl"):
@@ -59,7 +65,7 @@ def command(
     classifier = load_classifier(model)
     source = RowSource(files, read, labels="none", keep=True)
     reporter = Reporter("auto" if out is not None else "silent")
-    separator = "|" if classifier.multilabel else ""
+    separator = classifier.separator if classifier.multilabel else ""
     n_rows = 0
     with (
         PredictionWriter(
@@ -79,7 +85,10 @@ def command(
             n_rows += len(chunk)
             advance(len(chunk))
     if out is not None:
-        reporter.say(f"{n_rows:,} rows labelled in {out}.")
+        if classifier.n_cut:
+            limit = classifier.network.config.fit.max_words
+            reporter.say(f"[yellow]Of {classifier.n_cut:,} texts only the first {limit} words were read.[/]")
+        reporter.say(f"{n_rows:,} rows labelled in {escape(str(out))}.")
 
 
 def _ending(files: list[str]) -> str:

@@ -169,13 +169,13 @@ def _show(words: list[str], found: list[SimilarWords], console: Console) -> None
             console.print("  [dim]no other word in the corpus[/]")
             continue
         widest = min(20, max(cell_len(hit.word) for hit in one.found))
-        room = max(20, console.width - widest - 14)
+        side = max(10, (console.width - 2 * widest - 14) // 2)
         table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=True)
         table.add_column(justify="right", no_wrap=True)
         table.add_column(max_width=widest, no_wrap=True, overflow="ellipsis", style="bold")
         table.add_column(no_wrap=True, overflow="crop")
         for hit in one.found:
-            table.add_row(_score(hit.score), hit.word, _snippet(hit, room))
+            table.add_row(_score(hit.score), hit.word, _snippet(hit, side))
         console.print(table)
 
 
@@ -190,9 +190,8 @@ def _around(words: Sequence[str], position: int) -> tuple[str, str]:
     return "".join(spaced[:position]) + space, "".join(spaced[position + 1 :])
 
 
-def _snippet(hit: Occurrence, room: int) -> Text:
-    """The text around a word, the word always in one column."""
-    side = (room - min(cell_len(hit.word), room // 3)) // 2
+def _snippet(hit: Occurrence, side: int) -> Text:
+    """The text around a word, so much on each side that all words begin in one column."""
     before, after = _around(hit.words, hit.position)
     before, after = _fitting(before, side, from_end=True), _fitting(after, side)
     padding = " " * (side - cell_len(before))
@@ -211,8 +210,8 @@ def _fitting(text: str, room: int, from_end: bool = False) -> str:
 def _spaced(words: Sequence[str]) -> list[str]:
     """Words with the space before each, roughly as they were written.
 
-    >>> "".join(_spaced(["He", "did", "n't", "say", '"', "no", '"', "(", "yet", ")", "."]))
-    'He didn\'t say "no" (yet).'
+    >>> print("".join(_spaced(["He", "did", "n't", "say", '"', "no", '"', "(", "yet", ")", "."])))
+    He didn't say "no" (yet).
     """
     found: list[str] = []
     n_quotes, last = 0, ""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder, load_bilm
 from elmokit.bilm.model import BilmState, BothWays
+from elmokit.bilm.quantised import quantise
 from elmokit.bilm.start_state import repeated
 from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.embed.embeddings import Embeddings, Floats
@@ -55,9 +56,17 @@ class Elmo:
         self._rarity = _rarity(len(folder.vocabulary))
 
     @classmethod
-    def load(cls, folder: str | Path) -> Elmo:
-        """Open a model folder that ``elmokit pretrain`` has made."""
-        return cls(load_bilm(folder))
+    def load(cls, folder: str | Path, *, quantize: bool = False) -> Elmo:
+        """Open a model folder that ``elmokit pretrain`` has made.
+
+        Args:
+            folder: where it is.
+            quantize: run the LSTM layers in int8: faster on a CPU, very slightly different vectors.
+        """
+        loaded = load_bilm(folder)
+        if quantize:
+            quantise(loaded.model)
+        return cls(loaded)
 
     @property
     def n_layers(self) -> int:
@@ -134,8 +143,9 @@ class Elmo:
             shown = ", ".join(str(index) for index in empty[:5]) + (", …" if len(empty) > 5 else "")
             which = f"Text {shown} holds" if len(empty) == 1 else f"Texts {shown} hold"
             notes.append(f"{which} no word: there are no vectors, and sentence vectors are zero.")
+        rarity = self._rarity_of(words, offsets if boundaries else offsets[:0])
         result: Any = flat if to == "torch" else flat.numpy()
-        return Embeddings(words, result, offsets, self._rarity_of(words), notes, carried)
+        return Embeddings(words, result, offsets, rarity, notes, carried)
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the model sees them."""
@@ -176,11 +186,16 @@ class Elmo:
         """``embed`` for a stream of texts, some hundred at a time, so that memory stays flat."""
         chunk: list[Text] = []
         n_characters = 0
+        rows = _rows_carried(options.get("state", "zero"), options.get("batch_size")) or 1
         for text in texts:
             chunk.append(text)
-            n_characters += sum(map(len, text))
-            if len(chunk) == _CHUNK_TEXTS or n_characters > 400 * _CHUNK_TEXTS:
-                yield self.embed(chunk, **options)
+            n_characters += _n_characters(text)
+            is_full = len(chunk) >= _CHUNK_TEXTS or n_characters > 400 * _CHUNK_TEXTS
+            if is_full and len(chunk) % rows == 0:  # each row goes on with its own texts
+                found = self.embed(chunk, **options)
+                if found.state is not None:
+                    options["state"] = found.state
+                yield found
                 chunk, n_characters = [], 0
         if chunk:
             yield self.embed(chunk, **options)
@@ -212,10 +227,9 @@ class Elmo:
         counts = np.array([len(row) + 2 - 2 * skip for row in words], dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         flat = torch.empty(int(offsets[-1]), self.n_layers, self.dim)
-        carries = isinstance(state, BilmState) or state == "stateful"
         carried = self._start(state)
-        if carries:
-            size = batch_size or (1 if not isinstance(state, BilmState) else len(state.forward[0][0]))
+        size = _rows_carried(state, batch_size)
+        if size:
             batches = [
                 np.arange(first, min(first + size, len(words))) for first in range(0, len(words), size)
             ]
@@ -232,7 +246,7 @@ class Elmo:
         with tuned_process(), torch.inference_mode():
             for rows in batches:
                 batch = [words[row] for row in rows]
-                if carries:
+                if size:
                     assert carried is not None
                     out = self.encode(batch, _some_rows(carried, len(batch)))
                     assert out.state is not None
@@ -246,10 +260,18 @@ class Elmo:
                     flat[offsets[row] : offsets[row + 1]] = values[first : first + counts[row]]
                     first += int(counts[row])
                 progress(len(rows))
-        return flat, offsets, carried if carries else None
+        return flat, offsets, _plain(carried) if size and carried is not None else None
 
     def _start(self, state: State | BilmState) -> BilmState | None:
         if isinstance(state, BilmState):
+            own, given = self.model.zero_state(1).tensors(), state.tensors()
+            if {name: x.shape[1:] for name, x in own.items()} != {
+                name: x.shape[1:] for name, x in given.items()
+            }:
+                raise ConfigError(
+                    "The state given does not fit this model: another number of layers, or other widths.",
+                    remedy="Go on from a state that this model gave.",
+                )
             return state
         if state not in _STATES:
             raise ConfigError(f"state = {state!r} is not a choice.", remedy=nearest(str(state), _STATES))
@@ -262,10 +284,13 @@ class Elmo:
             )
         return self.folder.start_state
 
-    def _rarity_of(self, words: list[list[str]]) -> Floats:
-        id_of, table = self.folder.vocabulary.id_of, self._rarity
-        flat = [id_of(word) for row in words for word in row]
-        return table[np.array(flat, dtype=np.int64)]
+    def _rarity_of(self, words: list[list[str]], framed: npt.NDArray[np.int64]) -> Floats:
+        """``framed``: the offsets of texts between ``<s>`` and ``</s>``, if they are."""
+        id_of = self.folder.vocabulary.id_of
+        ids = np.array([id_of(word) for row in words for word in row], dtype=np.int64)
+        ids[ids < len(SPECIALS)] = UNK  # those that stand in a text itself
+        ids[framed[:-1]], ids[framed[1:] - 1] = BOS, EOS
+        return self._rarity[ids]
 
 
 class _WordVectors:
@@ -321,8 +346,9 @@ class _WordVectors:
         rows = torch.from_numpy(self._features.rows(words).astype(np.int64))
         first = len(self._places)
         needed = first + len(words)
-        if needed > len(self._table):  # grow by half at least, so that growing stays cheap
-            table = torch.empty(max(needed, 3 * first // 2), self._table.shape[1])
+        if needed > len(self._table):  # grow by half, so that growing stays cheap, but not past the limit
+            room = min(3 * first // 2, self._at_most + len(SPECIALS))
+            table = torch.empty(max(needed, room), self._table.shape[1])
             table[:first] = self._table[:first]
             self._table = table
         self._table[first:needed] = self._encoder(rows)
@@ -337,6 +363,24 @@ def _rarity(n_words: int) -> Floats:
         share /= share[len(SPECIALS) :].sum()
     share[UNK] = share[-1]
     return (_SIF / (_SIF + share)).astype(np.float32)
+
+
+def _n_characters(text: Text) -> int:
+    if isinstance(text, str):
+        return len(text)
+    return sum(len(word) for word in text if isinstance(word, str)) if isinstance(text, Sequence) else 0
+
+
+def _rows_carried(state: State | BilmState, batch_size: int | None) -> int:
+    """Texts side by side whose state is carried on; 0 if none is."""
+    if isinstance(state, BilmState):
+        return batch_size or len(state.forward[0][0])
+    return batch_size or 1 if state == "stateful" else 0
+
+
+def _plain(state: BilmState) -> BilmState:
+    """A copy that training can use, which it cannot do with tensors of inference mode."""
+    return BilmState.from_tensors({name: tensor.detach().clone() for name, tensor in state.tensors().items()})
 
 
 def _some_rows(state: BilmState, n_rows: int) -> BilmState:

@@ -95,7 +95,7 @@ class ScalarMix(Mix):
         """The weights (after softmax, if that is the form) and gamma."""
         shares = self.weights if self.gamma is None else torch.softmax(self.weights, dim=0)
         found = {f"mix_{depth}": float(value) for depth, value in enumerate(shares.detach())}
-        return found if self.gamma is None else {**found, "mix_gamma": float(self.gamma)}
+        return found if self.gamma is None else {**found, "mix_gamma": self.gamma.item()}
 
     def penalty(self) -> Tensor:
         """Squared distance of the weights from equal ones."""

@@ -20,7 +20,9 @@ def describe(classifier: TextClassifier, folder: Path) -> dict[str, Any]:
     """All facts as plain values."""
     network, record = classifier.network, classifier.record
     mix = network.mix.values()
-    files = [file for file in folder.rglob("*") if file.is_file() and "run" not in file.parts]
+    files = [
+        file for file in folder.rglob("*") if file.is_file() and file.relative_to(folder).parts[0] != "run"
+    ]
     return {
         "folder": folder.name or folder.resolve().name,
         "kind": "classifier",
@@ -62,7 +64,7 @@ def render(facts: dict[str, Any], console: Console) -> None:
     table.add_row("head", f"{settings['head']['head']}, {settings['head']['head_dim']} wide")
     form = f", {settings['mix']['mix_form']}" if settings["mix"]["mix"] != "function" else ""
     table.add_row("mix", f"[bold]{settings['mix']['mix']}[/]{form}")
-    highest = max(abs(value) for value in facts["mix"].values())
+    highest = max(abs(value) for name, value in facts["mix"].items() if name != "mix_gamma") or 1.0
     for name, value in facts["mix"].items():
         first = next((entry[name] for entry in facts["mix_history"] if name in entry), value)
         label = "gamma" if name == "mix_gamma" else f"layer {name.removeprefix('mix_')}"

@@ -107,6 +107,8 @@ class Classification:
         if self.config.class_weights == "balanced" and not targets.multilabel:
             counts = np.bincount(targets.values, weights=weights, minlength=len(targets.classes))
             weights = weights / np.maximum(counts, 1e-12)[targets.values]
+        if not weights.sum() > 0:
+            raise DataError("All rows to train on have a weight of zero.", remedy="Give some more weight.")
         return torch.from_numpy((weights / weights.mean()).astype(np.float32))
 
     def _thawing_groups(self) -> list[list[str]]:
@@ -174,8 +176,7 @@ class Classification:
             batch = self.kept[0].batch(rows)
         else:
             with torch.set_grad_enabled(any(p.requires_grad for p in self.bilm.parameters())):
-                dropout = self.config if self.config.finetune else None
-                out = encoded(self.bilm, self.examples, rows, dropout, rng)
+                out = encoded(self.bilm, self.examples, rows, self.config, rng if self._groups else None)
             batch = Batch(out.layers, out.mask)
         if self.config.dropout_word and rng is not None and not self.config.finetune:
             keep = 1.0 - self.config.dropout_word
@@ -234,6 +235,7 @@ class TextClassifier:
         classes: their names.
         multilabel: whether a text may have several labels.
         record: how it was made: settings, history, timings, command.
+        n_cut: texts so far that were longer than ``max_words``, of which only the start was read.
     """
 
     elmo: Elmo
@@ -241,6 +243,12 @@ class TextClassifier:
     classes: list[str]
     multilabel: bool = False
     record: dict[str, Any] = field(default_factory=dict)
+    n_cut: int = field(default=0, init=False)
+
+    @property
+    def separator(self) -> str:
+        """What stands between several labels of a text."""
+        return str(self.record.get("label_separator") or "|")
 
     @torch.no_grad()
     def probabilities(
@@ -266,11 +274,11 @@ class TextClassifier:
             progress(len(chunk))
 
     def labels(self, probabilities: npt.NDArray[np.floating[Any]]) -> list[str]:
-        """The most probable class of each row; of several labels, all above a half, joined by ``|``."""
+        """The most probable class of each row; of several labels, all above a half, joined."""
         if not self.multilabel:
             return [self.classes[place] for place in probabilities.argmax(axis=1)]
         return [
-            "|".join(name for name, value in zip(self.classes, row, strict=True) if value > 0.5)
+            self.separator.join(name for name, value in zip(self.classes, row, strict=True) if value > 0.5)
             for row in probabilities
         ]
 
@@ -278,7 +286,9 @@ class TextClassifier:
     def _some(self, texts: Sequence[Text]) -> npt.NDArray[np.float32]:
         self.network.eval()
         limit = self.network.config.fit.max_words
-        words = [row[:limit] for row in self.elmo.words(texts)]
+        whole = self.elmo.words(texts)
+        self.n_cut += sum(len(row) > limit for row in whole)
+        words = [row[:limit] for row in whole]
         lengths = [len(row) + 2 for row in words]
         result = torch.zeros(len(words), len(self.classes))
         with tuned_process():
@@ -369,6 +379,13 @@ def _fit(
     notes = _notes(examples, fit)
     if not len(examples[0]):
         raise DataError("There are no rows to train on.", remedy="Give a file with labelled texts.")
+    if not len(examples[1]):
+        raise DataError(
+            "There are no rows for validation.",
+            remedy="Give validation rows, or two rows or more of a class, so that one can be set aside.",
+        )
+    if examples[0].n_empty == len(examples[0]):
+        raise DataError("None of the texts to train on holds a word.", remedy="Look at the texts first.")
     if not fit.epochs:
         n_steps = len(examples[0].batches(fit.batch_words))
         fit = replace(fit, epochs=min(_MOST_EPOCHS, max(_EPOCHS, -(-_STEPS // n_steps))))
@@ -394,9 +411,11 @@ def _fit(
             parameter.copy_(result.weights[name])
     for parameter in elmo.model.parameters():
         parameter.requires_grad_(True)
-    if kept is not None and layers_folder is None:
-        for part in kept:
+    if layers_folder is None:
+        for part in kept or ():
             part.discard()
+        for file in run.glob("*layers-*.npy*"):  # of a run that was killed
+            file.unlink(missing_ok=True)
     network.eval()
     fitted = Elmo(elmo.folder) if fit.finetune else elmo  # its cached words are those of the old weights
     classifier = TextClassifier(fitted, network, classes, train_rows[1].multilabel)
@@ -437,9 +456,11 @@ def _is_done(run: Path) -> bool:
 def _notes(examples: list[Examples], fit: FitConfig) -> list[str]:
     notes = []
     if n_cut := sum(part.n_cut for part in examples):
-        notes.append(f"{n_cut:,} texts are longer than {fit.max_words} words and were cut (max_words).")
+        some = "1 text is" if n_cut == 1 else f"{n_cut:,} texts are"
+        notes.append(f"{some} longer than {fit.max_words} words: only the start was read (max_words).")
     if n_empty := sum(part.n_empty for part in examples):
-        notes.append(f"{n_empty:,} texts hold no word; they are kept and told apart by nothing.")
+        some = "1 text holds" if n_empty == 1 else f"{n_empty:,} texts hold"
+        notes.append(f"{some} no word: kept, but told apart by nothing.")
     return notes
 
 

@@ -22,6 +22,9 @@ from elmokit.training.progress import Reporter
 
 __all__ = ["ElmoClassifier", "validation_split"]
 
+Texts = Sequence[Any] | npt.NDArray[Any]
+Labels = Sequence[Any] | npt.NDArray[Any]
+
 
 class ElmoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A text classifier on top of a biLM: strings in, labels of any type out.
@@ -111,11 +114,11 @@ class ElmoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        X: Sequence[str],  # noqa: N803 (scikit-learn's name)
-        y: Sequence[Any],
+        X: Texts,  # noqa: N803 (scikit-learn's name)
+        y: Labels,
         sample_weight: Sequence[float] | None = None,
         *,
-        valid: tuple[Sequence[str], Sequence[Any]] | None = None,
+        valid: tuple[Texts, Labels] | None = None,
     ) -> ElmoClassifier:
         """Learn from texts and their labels.
 
@@ -127,7 +130,7 @@ class ElmoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             valid: texts and labels to choose the best weights by; else a share is set aside.
         """
         config = self.config()
-        texts, labels = _checked(X), np.asarray(y)
+        texts, labels = _checked(X), _array(y)
         if len(texts) != len(labels):
             raise DataError(f"There are {len(texts)} texts, but {len(labels)} labels.")
         weights = None
@@ -144,7 +147,7 @@ class ElmoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             valid_texts, valid_values = [texts[i] for i in np.flatnonzero(held)], values[held]
         else:
             valid_texts = _checked(valid[0])
-            valid_values = _numbered(np.asarray(valid[1]), self.classes_)[1]
+            valid_values = _numbered(_array(valid[1]), self.classes_)[1]
         names = [str(name) for name in self.classes_.tolist()]
         train_texts = [texts[i] for i in np.flatnonzero(~held)]
         result = fit_classifier(
@@ -158,11 +161,11 @@ class ElmoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.history_ = result.history
         return self
 
-    def predict_proba(self, X: Sequence[str]) -> npt.NDArray[np.float32]:  # noqa: N803
+    def predict_proba(self, X: Texts) -> npt.NDArray[np.float32]:  # noqa: N803
         """The probability of each class, in the order of ``classes_``."""
         return self._fitted().probabilities(_checked(X))
 
-    def predict(self, X: Sequence[str]) -> npt.NDArray[Any]:  # noqa: N803
+    def predict(self, X: Texts) -> npt.NDArray[Any]:  # noqa: N803
         """The most probable label of each text; ones and zeros if there can be several."""
         probabilities = self.predict_proba(X)
         if self._fitted().multilabel:
@@ -203,6 +206,8 @@ def validation_split(values: npt.NDArray[Any], share: float, seed: int) -> npt.N
     """Which rows are set aside: a share of each class, at least one row of those with two or more."""
     n_rows = len(values)
     held = np.zeros(n_rows, dtype=bool)
+    if n_rows < 2:
+        return held
     if values.ndim == 2:
         _, aside = train_test_split(np.arange(n_rows), test_size=share, random_state=seed)
         held[aside] = True
@@ -215,7 +220,7 @@ def validation_split(values: npt.NDArray[Any], share: float, seed: int) -> npt.N
     return held
 
 
-def _checked(texts: Sequence[Any]) -> list[Any]:
+def _checked(texts: Texts) -> list[Any]:
     if isinstance(texts, str):
         raise DataError("Give a list of texts, not one string.", remedy="Put it in a list: [text].")
     found = list(texts)
@@ -228,25 +233,44 @@ def _checked(texts: Sequence[Any]) -> list[Any]:
     return [str(text) if isinstance(text, str) else text for text in found]
 
 
+def _array(labels: Labels) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(labels)
+    except ValueError as error:  # lists of several lengths
+        raise DataError(
+            "The labels are neither one for each text nor a table.",
+            remedy="For several labels per text, give ones and zeros, (n_texts, n_classes).",
+        ) from error
+
+
 def _numbered(labels: npt.NDArray[Any], classes: npt.NDArray[Any] | None = None) -> tuple[Any, Any]:
     """The distinct labels, and the number of each."""
     if labels.ndim == 2:
         if not np.isin(labels, (0, 1)).all():
             raise DataError("Several labels per text are given as ones and zeros, (n_texts, n_classes).")
+        if classes is not None and len(classes) != labels.shape[1]:
+            raise DataError(
+                f"There are {len(classes)} classes, but {labels.shape[1]} in the validation labels."
+            )
         return np.arange(labels.shape[1]), labels.astype(np.float32)
     if labels.dtype == object and any(label is None or label != label for label in labels):
         raise DataError("Some labels are missing.", remedy="Give every text a label, or leave it out.")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise DataError("Some labels are missing (NaN).", remedy="Give every text a label, or leave it out.")
-    found = np.unique(labels) if classes is None else classes
+    try:
+        found = np.unique(labels) if classes is None else classes
+    except TypeError as error:
+        raise DataError(
+            f"The labels are of types that cannot be sorted: {error}.", remedy="Make them all text."
+        ) from error
     if len(found) < 2:
         raise DataError(
-            f"There is only one class ({found[0]!r})." if len(found) else "There are no labels.",
+            f"There is only one class ({found.tolist()[0]!r})." if len(found) else "There are no labels.",
             remedy="A classifier needs rows of at least two classes.",
         )
     places = np.searchsorted(found, labels)
     places = np.minimum(places, len(found) - 1)
     if (found[places] != labels).any():
-        odd = labels[found[places] != labels][0]
+        odd = labels[found[places] != labels].tolist()[0]
         raise DataError(f"The validation label {odd!r} is not among the training labels.")
     return found, places.astype(np.int64)

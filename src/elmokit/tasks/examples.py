@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -152,7 +153,7 @@ class KeptLayers:
         n_time = int(lengths.max())
         values = torch.zeros(self._values.shape[1], len(rows), n_time, self._values.shape[2])
         for place, row in enumerate(rows):
-            kept = torch.from_numpy(np.ascontiguousarray(self._values[offsets[row] : offsets[row + 1]]))
+            kept = torch.from_numpy(np.array(self._values[offsets[row] : offsets[row + 1]]))
             values[:, place, : lengths[place]] = kept.transpose(0, 1)
         mask = torch.arange(n_time) < torch.from_numpy(lengths).unsqueeze(1)
         return Batch(tuple(values), mask)
@@ -186,9 +187,11 @@ def keep_layers(
     """
     config = folder.model.config
     shape = (int(examples.offsets[-1]), 1 if mix else config.n_layers + 1, 2 * config.dim)
+    values: npt.NDArray[np.float16] | None = None
     if file.exists():
-        values = np.load(file, mmap_mode="r", allow_pickle=False)
-        if values.shape == shape and values.dtype == np.float16:
+        with contextlib.suppress(OSError, EOFError, ValueError):  # a damaged file is made anew
+            values = np.load(file, mmap_mode="r", allow_pickle=False)
+        if values is not None and values.shape == shape and values.dtype == np.float16:
             progress(len(examples))
             return KeptLayers(file, examples, values, mix is not None)
     n_bytes = 2 * int(np.prod(shape, dtype=np.int64))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import platform
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,11 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.markup import escape
 
 import elmokit
-from elmokit.bilm.folder import is_model_folder
+from elmokit.bilm.folder import is_model_folder, kind_of
 from elmokit.embed.elmo import Elmo
-from elmokit.errors import DataError
+from elmokit.embed.mix import make_mix
+from elmokit.errors import DataError, RunError
 from elmokit.tasks.classify import FitResult, Targets, TextClassifier, fit_classifier
 from elmokit.tasks.estimators import validation_split
 from elmokit.tasks.folder import load_classifier, save_classifier
@@ -28,6 +31,7 @@ from elmokit.tasks.settings import ClassifierConfig
 from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenising import without_surrogates
+from elmokit.training.checkpoint import explaining
 from elmokit.training.progress import Reporter
 from elmokit.training.run_folder import check_unchanged, fingerprint, open_run
 
@@ -76,6 +80,11 @@ def read_labelled(
             advance(1)
     if not texts:
         raise DataError(f"{source.name} holds no labelled rows.", remedy="Give a file with text and labels.")
+    if not any(map(str.strip, texts)):
+        raise DataError(
+            f"{source.name}: all {len(texts):,} texts are empty.",
+            remedy="Look at the file, and name the columns that hold the text: --text-columns.",
+        )
     dropped = f"{source.n_dropped:,} rows without a label were left out." if source.n_dropped else ""
     return LabelledTexts(texts, found, [dropped] if dropped else [])
 
@@ -126,7 +135,21 @@ def fit_files(
         held = validation_split(values, config.fit.valid_share, config.fit.seed)
         parts = {"train": _some(fitting, ~held), "valid": _some(fitting, held)}
         notes.append(f"{int(held.sum()):,} of {len(held):,} rows were set aside for validation.")
+        if not held.any():
+            raise DataError(
+                f"{train[0]} has one row of each class: none can be set aside for validation.",
+                remedy="Give more rows, or rows for validation with --valid.",
+            )
+    targets = {
+        name: Targets(classes, _values(part, classes, multilabel, name)) for name, part in parts.items()
+    }
     tested = read_labelled(test, read, labels, reporter) if test else None
+    make_mix(config.mix, elmo.n_layers, elmo.dim)  # so that wrong weights are refused before a run is begun
+    if kind_of(out) not in (None, "classifier") or (is_model_folder(out) and not (out / "run").is_dir()):
+        raise RunError(
+            f"{out} already holds a finished model, and not the run of this one.",
+            remedy="Choose another --out.",
+        )
     run = open_run(out, _BEGUN, is_model_folder(out))
     check_unchanged(
         run,
@@ -138,15 +161,12 @@ def fit_files(
     )
     reporter.say(
         f"Rows: {len(parts['train'].texts):,} to train on, {len(parts['valid'].texts):,} for validation, "
-        f"{len(classes)} classes ({_listed(classes)}).\n"
+        f"{len(classes)} classes ({escape(_listed(classes))}).\n"
         f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({elmo.n_layers} layers, "
         f"{elmo.dim} wide), {config.mix.mix} mix, {config.head.head} head."
     )
     for note in notes:
         reporter.say(f"[dim]{note}[/]")
-    targets = {
-        name: Targets(classes, _values(part, classes, multilabel, name)) for name, part in parts.items()
-    }
     result = fit_classifier(
         elmo,
         (parts["train"].texts, targets["train"]),
@@ -171,6 +191,7 @@ def fit_files(
         "date": datetime.date.today().isoformat(),
         "command": without_surrogates(command),
         "stopped": result.stopped,
+        "label_separator": labels.label_separator,
         "history": _with_train_loss(run, result.history),
         "mix_start": result.mix_start,
         "timings": timings,
@@ -201,17 +222,20 @@ def evaluate_files(
 ) -> dict[str, Any]:
     """Measure a classifier on labelled rows; with ``out``, write a report there."""
     reporter = reporter or Reporter("silent")
+    if out is not None and out.exists() and not out.is_dir():
+        raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
     classifier = load_classifier(model)
     read, labels = read or ReadConfig(), labels or LabelConfig()
     if classifier.multilabel and not labels.label_separator:
-        labels = replace(labels, label_separator="|")
+        labels = replace(labels, label_separator=classifier.separator)
     rows = read_labelled(files, read, labels, reporter)
     splits, mistakes, speed = _measured(classifier, {name: rows}, reporter)
     figures = {**splits[name], "documents_per_second": round(speed, 1), "notes": rows.notes}
     if out is not None:
         facts = report_facts(classifier, splits, mistakes, title=Path(model).resolve().name)
         facts |= {"command": without_surrogates(command), "notes": rows.notes, "versions": versions()}
-        out.mkdir(parents=True, exist_ok=True)
+        with explaining(out):
+            out.mkdir(parents=True, exist_ok=True)
         write_report(out, facts)
     return figures
 
@@ -291,8 +315,14 @@ def _measured(
     for name, part in parts.items():
         found = shares[name]
         if classifier.multilabel:
-            wanted = np.array([[c in labels for c in classifier.classes] for labels in part.labels])
-            splits[name] = measure_multilabel(wanted, found, classifier.classes)
+            unseen = Counter(
+                sorted(c for labels in part.labels for c in labels if c not in classifier.classes)
+            )
+            classes = [*classifier.classes, *unseen]
+            wanted = np.array([[c in labels for c in classes] for labels in part.labels])
+            found = np.pad(found, ((0, 0), (0, len(unseen))))  # never predicted
+            figures = measure_multilabel(wanted, found, classes)
+            splits[name] = {**figures, "accuracy": figures["subset_accuracy"], "unseen": dict(unseen)}
             continue
         true, guessed = [labels[0] for labels in part.labels], classifier.labels(found)
         splits[name] = measure(true, guessed, found, classifier.classes)
@@ -340,7 +370,8 @@ def _classes(rows: LabelledTexts, train: Sequence[str | Path], reporter: Reporte
     single = [label for label, count in counts.items() if count == 1]
     if single:
         reporter.say(
-            f"[yellow]One row only for {_listed(single)}: such a class is trained on, not validated.[/]"
+            f"[yellow]One row only for {escape(_listed(single))}: "
+            "such a class is trained on, not validated.[/]"
         )
     return sorted(counts)
 

@@ -94,6 +94,8 @@ def check_unchanged(run: Path, settings: dict[str, Any]) -> None:
             changes[place] = "the text itself is different"
         elif change.startswith("weights"):
             changes[place] = "the model it started from is different"
+        elif (name := change.partition(" ")[0]).endswith("_rows"):
+            changes[place] = f"the {name.removesuffix('_rows')} rows are different"
     if changes:
         raise RunError(
             f"{run.parent} was started with other settings or text: {'; '.join(changes)}.",

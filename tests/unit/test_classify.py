@@ -1,0 +1,545 @@
+"""Fitting a classifier: what learns and what stays, what is kept, what each row counts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor
+
+from elmokit.bilm.folder import BilmFolder
+from elmokit.bilm.model import Bilm
+from elmokit.config import BilmConfig, TextConfig
+from elmokit.embed.elmo import Elmo
+from elmokit.errors import ConfigError, DataError, RunError
+from elmokit.tasks import classify, examples
+from elmokit.tasks.classify import Classification, FitResult, Network, Targets, fit_classifier
+from elmokit.tasks.examples import Examples, KeptLayers, keep_layers, number_texts
+from elmokit.tasks.settings import ClassifierConfig
+from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.text.vocabulary import Vocabulary
+from elmokit.training.checkpoint import load_tensors
+
+CLASSES = ["money", "sport", "weather"]
+TOPICS = {"money": ("bank", "profit"), "sport": ("goal", "coach"), "weather": ("rain", "storm")}
+OTHERS = ("the", "a", "we", "saw")
+WORDS = (*OTHERS, *(word for words in TOPICS.values() for word in words))
+EASY = {
+    "epochs": 4,
+    "lr": 0.03,
+    "batch_words": 128,
+    "head_dim": 16,
+    "dropout_head": 0.0,
+    "dropout_word": 0.0,
+    "ema": 0.0,
+}
+PLAIN = {**EASY, "dropout_input": 0.0, "dropout_layer": 0.0, "label_smoothing": 0.0}
+
+
+def make_elmo(**settings: Any) -> Elmo:
+    """An encoder with random weights."""
+    torch.manual_seed(0)
+    shape = {"input": "word", "dim": 12, "hidden_dim": 12, "objective": "full"}
+    vocabulary = Vocabulary([*SPECIALS, *WORDS])
+    model = Bilm(BilmConfig.from_dict({**shape, **settings}), len(vocabulary)).eval()
+    tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
+    return Elmo(BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}))
+
+
+def texts_of(labels: Iterable[str], seed: int = 0) -> list[str]:
+    """A text for each label, told apart by words of its topic."""
+    rng = random.Random(seed)
+    found = []
+    for label in labels:
+        words = [*rng.choices(OTHERS, k=rng.randint(1, 4)), *rng.choices(TOPICS[label], k=2)]
+        found.append(" ".join(rng.sample(words, len(words))))
+    return found
+
+
+def rows(n: int, seed: int = 0) -> tuple[list[str], Targets]:
+    values = np.arange(n) % 3
+    return texts_of([CLASSES[value] for value in values], seed), Targets(CLASSES, values)
+
+
+def fit(elmo: Elmo, config: ClassifierConfig, n: int = 60, **more: Any) -> FitResult:
+    return fit_classifier(elmo, rows(n), rows(30, 1), config, **more)
+
+
+def settings(**values: Any) -> ClassifierConfig:
+    return ClassifierConfig.from_flat(**{**EASY, **values})
+
+
+def copies(elmo: Elmo) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in elmo.model.named_parameters()}
+
+
+def moved(before: dict[str, Tensor], elmo: Elmo) -> set[str]:
+    """Names of the encoder's parameters that are not the same bits as before."""
+    after = copies(elmo)
+    return {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+
+
+def task_of(config: ClassifierConfig, texts: list[str], targets: Targets) -> Classification:
+    elmo = make_elmo()
+    numbered = number_texts(elmo, texts, config.fit.max_words)
+    torch.manual_seed(0)
+    network = Network(config, elmo.n_layers, elmo.dim, len(targets.classes))
+    return Classification(elmo.folder, network, (numbered, targets), (numbered, targets), None)
+
+
+def step_losses(task: Classification, epoch: int = 0) -> list[float]:
+    task.start_epoch(epoch)
+    rng = torch.Generator().manual_seed(0)
+    return [float(task.step(index, {}, rng).loss.detach()) for index in range(task.steps_per_epoch())]
+
+
+# -- what learns and what stays ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"mix_form": "softmax"}, {"mix": "function", "epochs": 3}, {"head": "bilstm", "head_dim": 8}],
+    ids=["raw", "softmax", "function", "bilstm"],
+)
+@pytest.mark.parametrize("cache", ["yes", "no"])
+def test_a_frozen_encoder_keeps_its_bits_while_mix_and_head_learn(more: dict[str, Any], cache: str) -> None:
+    elmo = make_elmo()
+    before = copies(elmo)
+    result = fit(elmo, settings(**more, cache=cache), n=90)
+    assert moved(before, elmo) == set()
+    assert result.history[-1]["accuracy"] >= 0.95
+    assert any(result.mix_start[name] != result.history[-1][name] for name in result.mix_start)
+    assert all(p.requires_grad for p in elmo.model.parameters())
+
+
+def test_every_weight_of_mix_and_head_learns() -> None:
+    config = settings(mix_form="softmax", epochs=1)
+    torch.manual_seed(config.fit.seed)
+    fresh = dict(Network(config, 3, 24, 3).named_parameters())
+    network = fit(make_elmo(), config).classifier.network
+    assert [name for name, p in network.named_parameters() if torch.equal(p, fresh[name])] == []
+
+
+@pytest.mark.parametrize("cache", ["yes", "no"])
+@pytest.mark.parametrize("weights", ["", "0.5,0.2,0.3"])
+def test_frozen_mix_weights_never_move(weights: str, cache: str) -> None:
+    result = fit(make_elmo(), settings(mix="frozen", mix_weights=weights, cache=cache, epochs=2))
+    start = result.mix_start
+    assert all(entry[name] == start[name] for entry in result.history for name in start)
+    assert result.classifier.network.mix.values() == start
+    if weights:
+        assert list(start.values()) == pytest.approx([0.5, 0.2, 0.3])
+    assert len(set(start.values())) == 3
+
+
+def test_trainable_mix_weights_start_where_they_are_told_to() -> None:
+    result = fit(make_elmo(), settings(mix_weights="0.7,0.2,0.1", epochs=1))
+    assert list(result.mix_start.values()) == pytest.approx([0.7, 0.2, 0.1])
+    assert result.history[-1]["mix_0"] != result.mix_start["mix_0"]
+
+
+def test_mix_weights_of_the_wrong_number_are_refused() -> None:
+    with pytest.raises(ConfigError, match="2 numbers, but the encoder has 3"):
+        fit(make_elmo(), settings(mix_weights="0.5,0.5"))
+
+
+@pytest.mark.parametrize("input", ["word", "char"])
+def test_fine_tuning_changes_the_whole_encoder_but_not_the_word_predictor(input: str) -> None:
+    elmo = make_elmo(input=input, max_chars=8, char_dim=4, filters=((1, 4), (2, 4)))
+    before = copies(elmo)
+    result = fit(elmo, settings(finetune=True, thaw=0.0, epochs=1))
+    assert moved(before, elmo) == {name for name in before if not name.startswith("predictor.")}
+    assert result.classifier.elmo.model is elmo.model
+    assert result.classifier.elmo is not elmo  # which may still hold vectors of the old weights
+
+
+def test_a_fine_tuned_classifier_predicts_with_the_new_weights_of_its_encoder() -> None:
+    elmo = make_elmo()
+    elmo.embed(["bank rain goal"])  # now it holds vectors of these words
+    found = fit(elmo, settings(finetune=True, encoder_lr=0.05)).classifier
+    fresh = classify.TextClassifier(Elmo(elmo.folder), found.network, found.classes)
+    texts = rows(12, 5)[0]
+    assert np.array_equal(found.probabilities(texts), fresh.probabilities(texts))
+
+
+@pytest.mark.parametrize("n_layers", [1, 3])
+def test_layers_thaw_from_the_top_each_in_its_time(n_layers: int, tmp_path: Path) -> None:
+    for n_epochs in range(1, n_layers + 3):
+        elmo, run = make_elmo(n_layers=n_layers), tmp_path / str(n_epochs)
+        run.mkdir()
+        before = copies(elmo)
+        fit(elmo, settings(finetune=True, thaw=1.0, epochs=n_epochs, schedule="constant"), n=30, run=run)
+        after, _ = load_tensors(run / "checkpoint.safetensors")  # the last weights, not the best
+        names = [name for name in before if not name.startswith("predictor.")]
+        found = {name for name in names if not torch.equal(before[name], after[f"weights.bilm.{name}"])}
+        lowest = n_layers - (n_epochs - 1)  # in the first epoch only mix and head learn
+        stacks = {name for name in names for depth in range(lowest, n_layers) if f".{depth}." in name}
+        assert found == (set(names) if lowest < 0 else stacks)
+
+
+def test_without_thawing_all_layers_learn_from_the_first_step() -> None:
+    elmo = make_elmo()
+    before = copies(elmo)
+    fit(elmo, settings(finetune=True, thaw=0.0, epochs=1, max_steps=1))
+    assert len(moved(before, elmo)) == len(before) - len([n for n in before if n.startswith("predictor.")])
+
+
+def test_learning_rates_fall_from_layer_to_layer() -> None:
+    config = settings(finetune=True, lr=1e-2, encoder_lr=5e-3, layer_decay=0.5)
+    task = task_of(config, *rows(6))
+    scales = task.lr_scales()
+    assert scales["bilm.forward_stack.layers.1.input_weight"] == pytest.approx(0.5)
+    assert scales["bilm.backward_stack.layers.0.bias"] == pytest.approx(0.25)
+    assert scales["bilm.encoder.weight"] == pytest.approx(0.125)
+    theirs = {f"bilm.{n}" for n, _ in task.bilm.named_parameters() if not n.startswith("predictor.")}
+    assert set(scales) == theirs
+    assert set(task.parameters()) == theirs | {name for name, _ in task.network.named_parameters()}
+
+
+def test_lower_layers_move_less() -> None:
+    elmo = make_elmo()
+    before = copies(elmo)
+    fit(
+        elmo,
+        settings(
+            finetune=True, thaw=0.0, epochs=1, max_steps=1, encoder_lr=0.01, layer_decay=0.1, warmup=0.0
+        ),
+    )
+    after = copies(elmo)
+    names = ("forward_stack.layers.1.input_weight", "forward_stack.layers.0.input_weight", "encoder.weight")
+    top, below, lowest = (float((after[name] - before[name]).abs().max()) for name in names)
+    # Adam's first step is the learning rate itself; decay adds little.
+    assert top == pytest.approx(1e-2, rel=0.05)
+    assert below == pytest.approx(1e-3, rel=0.05)
+    assert lowest == pytest.approx(1e-4, rel=0.05)
+
+
+def test_a_frozen_encoder_has_no_dropout_and_a_fine_tuned_one_has() -> None:
+    texts, targets = rows(12)
+    for values, differs in ((PLAIN, False), ({**PLAIN, "finetune": True, "dropout_input": 0.5}, True)):
+        task = task_of(ClassifierConfig.from_flat(**values), texts, targets)
+        task.start_epoch(0)
+        one, two = (
+            float(task.step(0, {}, torch.Generator().manual_seed(seed)).loss.detach()) for seed in (0, 1)
+        )
+        assert (one != two) is differs
+
+
+# -- kept layers ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [{}, {"mix": "frozen"}, {"head": "bilstm", "head_dim": 8}])
+def test_kept_layers_give_what_layers_computed_anew_do(more: dict[str, Any]) -> None:
+    with_dropout = {"dropout_head": 0.2, "dropout_word": 0.1, **more}
+    kept, anew = (fit(make_elmo(), settings(**with_dropout, cache=cache)) for cache in ("yes", "no"))
+    assert [entry["accuracy"] for entry in kept.history] == [entry["accuracy"] for entry in anew.history]
+    losses = [[entry["valid_loss"] for entry in result.history] for result in (kept, anew)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2)  # kept in half precision
+    texts = rows(20, 7)[0]
+    both = [result.classifier.probabilities(texts) for result in (kept, anew)]
+    np.testing.assert_allclose(both[0], both[1], atol=2e-2)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows with each pass of an encoder over texts to be kept."""
+    passes: list[int] = []
+    plain = examples.layers_of
+
+    def layers_of(bilm: Bilm, numbered: Examples, batch_words: int) -> Any:
+        passes.append(len(numbered))
+        return plain(bilm, numbered, batch_words)
+
+    monkeypatch.setattr(examples, "layers_of", layers_of)
+    monkeypatch.setattr(classify, "layers_of", layers_of)
+    return passes
+
+
+def test_layers_in_a_folder_serve_the_next_fit_which_computes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes, shared = counted(monkeypatch), tmp_path / "shared" / "layers"
+    first = fit(make_elmo(), settings(seed=1), layers_folder=shared)
+    assert passes == [60, 30]
+    files = {file: file.stat().st_mtime_ns for file in shared.iterdir()}
+    assert len(files) == 2
+    again = fit(make_elmo(), settings(seed=1), layers_folder=shared)
+    fit(make_elmo(), settings(mix="frozen", head="bilstm", head_dim=4, epochs=2), layers_folder=shared)
+    assert passes == [60, 30]
+    assert {file: file.stat().st_mtime_ns for file in shared.iterdir()} == files
+    assert again.history == first.history
+    # Other texts or another encoder are other layers.
+    fit(make_elmo(), settings(epochs=2), n=45, layers_folder=shared)
+    assert passes == [60, 30, 45]
+    fit(make_elmo(n_layers=1), settings(epochs=2), layers_folder=shared)
+    assert passes == [60, 30, 45, 60, 30]
+
+
+def test_a_damaged_layer_file_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = counted(monkeypatch)
+    wanted = fit(make_elmo(), settings(), layers_folder=tmp_path).history
+    files = sorted(tmp_path.iterdir(), key=lambda file: file.stat().st_size)
+    files[0].write_bytes(b"")
+    files[1].write_bytes(files[1].read_bytes()[:-100])
+    assert fit(make_elmo(), settings(), layers_folder=tmp_path).history == wanted
+    assert passes == [60, 30, 60, 30]
+
+
+@pytest.mark.parametrize("mix", ["trainable", "frozen"])
+def test_kept_layers_are_gone_after_the_fit_unless_a_folder_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mix: str
+) -> None:
+    sizes: list[tuple[int, ...]] = []
+
+    def keep(*args: Any, **options: Any) -> KeptLayers | None:
+        kept = keep_layers(*args, **options)
+        sizes.extend(np.load(file, mmap_mode="r").shape for file in args[2].parent.glob("layers-train.npy"))
+        return kept
+
+    monkeypatch.setattr(classify, "keep_layers", keep)
+    fit(make_elmo(), settings(mix=mix, epochs=2), run=tmp_path)
+    assert {shape[1:] for shape in sizes} == {(1 if mix == "frozen" else 3, 24)}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        *("best.safetensors", "checkpoint.safetensors", "metrics.jsonl")
+    }
+
+
+def test_auto_keeps_layers_only_if_they_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Path] = []
+    monkeypatch.setattr(classify, "keep_layers", lambda *args, **options: kept.append(args[2]))
+    fit(make_elmo(), settings(epochs=1, cache="auto"))
+    fit(make_elmo(), settings(epochs=2, cache="no"))
+    fit(make_elmo(), settings(epochs=1, cache="yes", finetune=True))
+    assert kept == []
+    fit(make_elmo(), settings(epochs=2, cache="auto"))
+    assert [file.name for file in kept] == ["layers-train.npy"]
+
+
+def test_layers_that_do_not_fit_on_the_disk_are_computed_anew_or_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = fit(make_elmo(), settings(cache="no")).history
+
+    class Usage:
+        free = 1000
+
+    monkeypatch.setattr("shutil.disk_usage", lambda path: Usage)
+    assert fit(make_elmo(), settings(cache="auto")).history == wanted
+    with pytest.raises(RunError, match="free") as caught:
+        fit(make_elmo(), settings(cache="yes"))
+    assert "--cache no" in caught.value.remedy
+
+
+# -- what each row counts ---------------------------------------------------------------------
+
+
+def single_batch(**values: Any) -> ClassifierConfig:
+    return ClassifierConfig.from_flat(**{**PLAIN, "batch_words": 10_000, **values})
+
+
+def scores_of(task: Classification) -> Tensor:
+    with torch.no_grad():
+        task.start_epoch(0)
+        scores: Tensor = task.network(task._batch(np.arange(len(task.examples)), None))
+        return scores.double()
+
+
+def softmax_losses(scores: Tensor) -> npt.NDArray[np.float64]:
+    """Minus the logarithm of each class's probability."""
+    x = scores.numpy()
+    shifted = x - x.max(axis=1, keepdims=True)
+    found: npt.NDArray[np.float64] = np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted
+    return found
+
+
+def test_the_loss_with_label_smoothing_is_what_a_hand_makes_it() -> None:
+    texts, targets = rows(9)
+    for smoothing in (0.0, 0.2):
+        task = task_of(single_batch(label_smoothing=smoothing), texts, targets)
+        losses = softmax_losses(scores_of(task))
+        wanted = np.eye(3)[targets.values] * (1 - smoothing) + smoothing / 3
+        assert step_losses(task) == [pytest.approx((wanted * losses).sum(axis=1).mean(), rel=1e-5)]
+
+
+def test_the_loss_of_several_labels_with_smoothing_is_what_a_hand_makes_it() -> None:
+    texts, _ = rows(4)
+    values = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]], dtype=np.float32)
+    task = task_of(single_batch(label_smoothing=0.2), texts, Targets(CLASSES, values))
+    chances = 1 / (1 + np.exp(-scores_of(task).numpy()))
+    wanted = values * 0.8 + 0.1
+    by_hand = -(wanted * np.log(chances) + (1 - wanted) * np.log(1 - chances)).mean()
+    assert step_losses(task) == [pytest.approx(by_hand, rel=1e-5)]
+
+
+def test_balanced_classes_count_the_same_however_many_rows_they_have() -> None:
+    labels = ["money"] * 6 + ["sport"] * 3 + ["weather"]
+    targets = Targets(CLASSES, np.array([CLASSES.index(label) for label in labels]))
+    task = task_of(single_batch(class_weights="balanced"), texts_of(labels), targets)
+    losses = softmax_losses(scores_of(task))[np.arange(10), targets.values]
+    by_class = [losses[targets.values == place].mean() for place in range(3)]
+    assert step_losses(task) == [pytest.approx(np.mean(by_class), rel=1e-5)]
+    equal = task_of(single_batch(), texts_of(labels), targets)
+    assert step_losses(equal) == [pytest.approx(losses.mean(), rel=1e-5)]
+
+
+@pytest.mark.parametrize("class_weights", ["equal", "balanced"])
+def test_a_row_of_weight_zero_counts_like_one_left_out_and_of_weight_two_like_two(class_weights: str) -> None:
+    texts, targets = rows(9)
+    config = single_batch(class_weights=class_weights)
+    weights = np.array([1, 0, 1, 2, 1, 1, 0, 2, 1], dtype=np.float32)
+    weighted = task_of(config, texts, Targets(CLASSES, targets.values, weights))
+    places = np.repeat(np.arange(9), weights.astype(int))
+    repeated = task_of(config, [texts[i] for i in places], Targets(CLASSES, targets.values[places]))
+    assert step_losses(weighted) == [pytest.approx(step_losses(repeated)[0], rel=1e-5)]
+
+
+def test_what_rows_of_weight_zero_are_called_changes_nothing() -> None:
+    texts, targets = rows(60)
+    weights = np.repeat([1, 0], 30).astype(np.float32)
+    histories = []
+    for shift in (1, 2):
+        values = np.where(weights > 0, targets.values, (targets.values + shift) % 3)
+        train = (texts, Targets(CLASSES, values, weights))
+        histories.append(fit_classifier(make_elmo(), train, rows(30, 1), settings(epochs=2)).history)
+    assert histories[0] == histories[1]
+
+
+def test_weights_that_are_all_zero_are_refused() -> None:
+    texts, targets = rows(6)
+    with pytest.raises(DataError, match="zero"):
+        task_of(settings(), texts, Targets(CLASSES, targets.values, np.zeros(6, dtype=np.float32)))
+
+
+# -- several labels per text ------------------------------------------------------------------
+
+
+def test_several_labels_per_text_are_learnt() -> None:
+    rng = random.Random(0)
+    labels = [[name for name in CLASSES if rng.random() < 0.5] for _ in range(150)]
+    texts = [
+        " ".join(rng.choice(TOPICS[name] if name in row else OTHERS) for name in CLASSES) for row in labels
+    ]
+    values = np.array([[name in row for name in CLASSES] for row in labels], dtype=np.float32)
+    elmo, config = make_elmo(), settings(epochs=7, mix="function", batch_words=64)
+    valid = (texts[120:], Targets(CLASSES, values[120:]))
+    result = fit_classifier(elmo, (texts[:120], Targets(CLASSES, values[:120])), valid, config)
+    assert result.history[-1]["accuracy"] >= 0.95
+    assert result.classifier.multilabel
+    probabilities = result.classifier.probabilities(["bank we rain", "we saw a", "bank goal storm"])
+    assert result.classifier.labels(probabilities) == ["money|weather", "", "money|sport|weather"]
+    assert ((probabilities > 0) & (probabilities < 1)).all()
+
+
+# -- the same every time ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [{}, {"finetune": True}, {"head": "bilstm", "cache": "no"}])
+def test_the_same_seed_gives_the_same_bits_and_another_other_ones(more: dict[str, Any]) -> None:
+    config = {"dropout_head": 0.3, "dropout_word": 0.1, "epochs": 2, "head_dim": 8, **more}
+    texts = rows(20, 3)[0]
+    torch.manual_seed(4)
+    first = fit(make_elmo(), settings(**config))
+    torch.manual_seed(5)  # what the generator of all has drawn before does not count
+    again = fit(make_elmo(), settings(**config))
+    other = fit(make_elmo(), settings(**config, seed=1))
+    assert first.history == again.history
+    wanted = first.classifier.probabilities(texts)
+    assert np.array_equal(again.classifier.probabilities(texts), wanted)
+    assert not np.array_equal(other.classifier.probabilities(texts), wanted)
+
+
+def test_fitting_leaves_the_generator_of_all_as_it_was() -> None:
+    torch.manual_seed(3)
+    elmo = make_elmo()
+    before = torch.get_rng_state()
+    fit(elmo, settings(epochs=1))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_order_and_company_of_texts_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    for head in ("pool", "bilstm"):
+        classifier = fit(make_elmo(), settings(head=head, head_dim=8, epochs=1)).classifier
+        texts = [*rows(30, 2)[0], "", "bank " * 60, "rain"]
+        wanted = classifier.probabilities(texts)
+        np.testing.assert_allclose(wanted.sum(axis=1), 1, atol=1e-5)
+        turned = classifier.probabilities(texts[::-1])[::-1]
+        np.testing.assert_allclose(turned, wanted, atol=1e-5)
+        alone = np.concatenate([classifier.probabilities([text]) for text in texts])
+        np.testing.assert_allclose(alone, wanted, atol=1e-5)
+        monkeypatch.setattr(classify, "_PREDICT_WORDS", 40)
+        monkeypatch.setattr(classify, "_PREDICT_TEXTS", 7)
+        np.testing.assert_allclose(classifier.probabilities(texts), wanted, atol=1e-5)
+        parts = list(classifier.stream(iter(texts)))
+        assert [len(part) for part in parts] == [7, 7, 7, 7, 5]
+        monkeypatch.undo()
+
+
+def test_prediction_gives_what_validation_saw() -> None:
+    result = fit(make_elmo(), settings())
+    texts, targets = rows(30, 1)
+    found = result.classifier.probabilities(texts)
+    best = max(entry["accuracy"] for entry in result.history)
+    assert (found.argmax(axis=1) == targets.values).mean() == pytest.approx(best)
+    assert result.classifier.labels(found)[:3] == [CLASSES[place] for place in found[:3].argmax(axis=1)]
+
+
+def test_no_texts_give_no_probabilities() -> None:
+    classifier = fit(make_elmo(), settings(epochs=1)).classifier
+    assert classifier.probabilities([]).shape == (0, 3)
+    assert classifier.labels(classifier.probabilities([])) == []
+
+
+# -- texts of every kind ----------------------------------------------------------------------
+
+
+def test_long_texts_are_cut_and_empty_ones_kept_and_both_are_told() -> None:
+    texts, targets = rows(30)
+    train = (["rain " * 5_000, "", *texts[2:]], targets)
+    result = fit_classifier(make_elmo(), train, rows(9, 1), settings(epochs=1, max_words=20))
+    assert result.notes == [
+        "1 text is longer than 20 words: only the start was read (max_words).",
+        "1 text holds no word: kept, but told apart by nothing.",
+    ]
+    classifier = result.classifier
+    long, cut = "bank goal " * 10 + "rain storm " * 5_000, "bank goal " * 10
+    both = classifier.probabilities([long, cut])
+    np.testing.assert_allclose(both[0], both[1], atol=1e-6)
+    assert classifier.n_cut == 1
+
+
+def test_a_text_may_be_a_list_of_words() -> None:
+    classifier = fit(make_elmo(), settings(epochs=1)).classifier
+    both = classifier.probabilities(["we saw rain", ["we", "saw", "rain"]])
+    np.testing.assert_allclose(both[0], both[1], atol=1e-6)
+
+
+def test_marks_of_the_program_inside_a_text_are_unknown_words() -> None:
+    numbered = number_texts(make_elmo(), [["<s>", "rain", "</s>", "<unk>", "xyzzy"]], 10)
+    assert numbered.lengths.tolist() == [7]
+    assert len(set(numbered.ids[[1, 3, 4]].tolist())) == 1
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "message"),
+    [
+        (rows(0), rows(3), "no rows to train on"),
+        (rows(3), rows(0), "no rows for validation"),
+        ((["", " "], Targets(CLASSES, np.array([0, 1]))), rows(3), "holds a word"),
+    ],
+    ids=["no training rows", "no validation rows", "no words"],
+)
+def test_rows_that_teach_nothing_are_refused(train: Any, valid: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        fit_classifier(make_elmo(), train, valid, settings())
+
+
+def test_epochs_are_chosen_by_the_number_of_rows() -> None:
+    few = fit(make_elmo(), settings(epochs=0, max_steps=3), n=6)
+    assert few.classifier.network.config.fit.epochs == classify._MOST_EPOCHS
+    config = settings(epochs=0, max_steps=3, batch_words=8)
+    assert fit(make_elmo(), config, n=150).classifier.network.config.fit.epochs == classify._EPOCHS

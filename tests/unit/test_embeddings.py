@@ -1,0 +1,551 @@
+"""What ``Elmo.embed`` takes and gives: odd texts, bad arguments, the word cache, views and poolings."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from elmokit.bilm.folder import BilmFolder
+from elmokit.bilm.model import Bilm, BilmState
+from elmokit.config import BilmConfig, TextConfig
+from elmokit.embed import elmo as elmo_module
+from elmokit.embed.elmo import Elmo
+from elmokit.embed.embeddings import POOLINGS, Embeddings, Floats, Pooling, pooled
+from elmokit.errors import ConfigError, DataError, ElmokitError
+from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.text.vocabulary import Vocabulary, learn_bpe
+
+WORDS = ["the", "of", "cat", "dogs", "naïve", "rare"]
+TEXTS = ["the cat of dogs", "", "rare", "naïve cat , unseen", "  "]
+INPUTS = ["char", "word", "subword"]
+inputs = pytest.mark.parametrize("kind", INPUTS)
+
+
+@functools.cache
+def folder_of(kind: str, n_layers: int = 2, dim: int = 4) -> BilmFolder:
+    config = BilmConfig.from_dict(
+        {
+            "input": kind,
+            "dim": dim,
+            "hidden_dim": dim,
+            "n_layers": n_layers,
+            "max_chars": 10,
+            "char_dim": 3,
+            "filters": ((1, 2), (3, 4)),
+        }
+    )
+    text = TextConfig(lowercase=True)
+    pipeline = TextPipeline(text)
+    vocabulary = Vocabulary([*SPECIALS, *WORDS])
+    tokenizer = pipeline.word_tokenizer(vocabulary.words)
+    if kind == "subword":
+        counts = np.arange(len(vocabulary), 0, -1, dtype=np.int64)
+        tokenizer = pipeline.tokenizer(learn_bpe(vocabulary.words, counts, 40))
+    torch.manual_seed(0)
+    model = Bilm(config, len(vocabulary), tokenizer.get_vocab_size() if kind == "subword" else 0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "stack" in name:
+                parameter.normal_(0.0, 0.7)
+    return BilmFolder(model.eval(), text, vocabulary, tokenizer, {}, model.zero_state(1))
+
+
+def elmo_of(kind: str = "char", **options: Any) -> Elmo:
+    return Elmo(folder_of(kind), **options)
+
+
+# -- texts ----------------------------------------------------------------------------------------
+
+
+@inputs
+def test_texts_without_a_word_have_no_vectors_and_a_note_names_them(kind: str) -> None:
+    out = elmo_of(kind).embed(["", "the", " \t\n\u00a0", "cat"])
+    assert [len(row) for row in out.layers] == [0, 1, 0, 1]
+    assert out.tokens == [[], ["the"], [], ["cat"]]
+    assert len(out.notes) == 1
+    assert out.notes[0].startswith("Texts 0, 2 hold no word")
+    assert elmo_of(kind).embed(["the", ""]).notes[0].startswith("Text 1 holds no word")
+    assert elmo_of(kind).embed([""] * 7).notes[0].startswith("Texts 0, 1, 2, 3, 4, … hold no word")
+    assert elmo_of(kind).embed(["the"]).notes == []
+
+
+@inputs
+@pytest.mark.parametrize("texts", [[], [""], ["", "  "], [[]]])
+def test_no_word_at_all_is_no_error(kind: str, texts: list[Any]) -> None:
+    elmo = elmo_of(kind)
+    for state in ("zero", "warm", "stateful"):
+        out = elmo.embed(texts, state=state)
+        assert out.flat.shape == (0, elmo.n_layers, elmo.dim)
+        assert len(out) == len(texts) == len(out.layer(1)) == len(out.mixed())
+        for pooling in POOLINGS:
+            assert out.sentence(pooling).shape == (len(texts), elmo.dim)
+            assert not out.sentence(pooling).any()
+
+
+@inputs
+def test_boundaries_of_an_empty_text_can_be_had(kind: str) -> None:
+    out = elmo_of(kind).embed([""], boundaries=True)
+    assert out.tokens == [["<s>", "</s>"]]
+    assert out.notes == []
+    assert np.isfinite(out[0]).all()
+    assert np.abs(out[0]).max() > 0
+
+
+@inputs
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("👨‍👩‍👧 😀", ["👨‍👩‍👧", "😀"]),
+        ("שלום עולם", ["שלום", "עולם"]),
+        ("e\u0301te\u0301 \u0301", ["été", "\u0301"]),
+        ("a\ud800b", ["a", "\ufffd", "b"]),
+        ("日本", ["日", "本"]),
+        ("<unk> <url>", ["<unk>", "<url>"]),
+        ("THE Cat", ["the", "cat"]),
+    ],
+)
+def test_unusual_text_has_a_finite_vector_for_each_word(kind: str, text: str, words: list[str]) -> None:
+    out = elmo_of(kind).embed([text])
+    assert out.tokens == [words]
+    assert out[0].shape == (len(words), 3, 8)
+    assert np.isfinite(out.flat).all()
+
+
+@inputs
+def test_words_given_as_a_list_are_cleaned_but_neither_split_nor_dropped(kind: str) -> None:
+    given = ["New York", "", " ", "\x00", "don't", "<s>", "THE", "e\u0301", "a\ud800"]
+    out = elmo_of(kind).embed([given, tuple(given[:2])])
+    assert out.tokens[0] == ["new york", "", " ", "\x00", "don't", "<s>", "the", "é", "a\ufffd"]
+    assert len(out[0]) == len(given)
+    assert len(out[1]) == 2
+    assert np.isfinite(out.flat).all()
+
+
+def test_a_list_of_words_equals_the_text_they_come_from() -> None:
+    elmo = elmo_of()
+    text = "The cat didn't see U.S. dogs."
+    np.testing.assert_array_equal(elmo.embed([text]).flat, elmo.embed([elmo.words([text])[0]]).flat)
+
+
+# -- bad arguments --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "error", "said"),
+    [
+        ("the cat", {}, ConfigError, "a list of texts"),
+        (["the", None], {}, DataError, "Text 1 is neither"),
+        ([float("nan")], {}, DataError, "Text 0 is neither.*float"),
+        ([["the", None]], {}, DataError, "Text 0 is neither"),
+        ([["the", ["cat"]]], {}, DataError, "Text 0 is neither"),
+        ([b"the"], {}, DataError, "Text 0 is neither.*bytes"),
+        (["the"], {"state": "x"}, ConfigError, "state = 'x'"),
+        (["the"], {"state": "statefull"}, ConfigError, "stateful"),
+        (["the"], {"state": None}, ConfigError, "state = None"),
+        (["the"], {"batch_size": 0}, ConfigError, "batch_size = 0"),
+        (["the"], {"batch_size": -3}, ConfigError, "batch_size = -3"),
+        (["the"], {"batch_size": 0, "state": "stateful"}, ConfigError, "batch_size = 0"),
+        (["the"], {"to": "x"}, ConfigError, "to = 'x'"),
+        (["the"], {"to": "Numpy"}, ConfigError, "to = 'Numpy'"),
+    ],
+)
+def test_a_bad_argument_is_refused_with_words_that_help(
+    texts: Any, options: dict[str, Any], error: type[ElmokitError], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        elmo_of().embed(texts, **options)
+
+
+def test_what_is_no_text_in_a_stream_is_refused_too() -> None:
+    texts: Any = iter(["the", None])
+    with pytest.raises(DataError, match="Text 1 is neither"):
+        list(elmo_of().chunks(texts))
+
+
+def test_a_batch_of_more_rows_than_the_state_given_is_refused() -> None:
+    elmo = elmo_of()
+    state = elmo.embed(["the", "cat"], state="stateful", batch_size=2).state
+    assert state is not None
+    with pytest.raises(ConfigError, match="2 rows, the batch has 3"):
+        elmo.embed(["the"] * 3, state=state, batch_size=3)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 4), (2, 5)])
+def test_a_state_of_another_model_is_refused(shape: tuple[int, int]) -> None:
+    n_layers, dim = shape
+    foreign = folder_of("char", n_layers, dim).model.zero_state(1)
+    with pytest.raises(ConfigError, match="does not fit this model"):
+        elmo_of().embed(["the"], state=foreign)
+
+
+# -- what comes back ------------------------------------------------------------------------------
+
+
+@inputs
+def test_results_are_float32_numpy_arrays_or_torch_tensors(kind: str) -> None:
+    elmo = elmo_of(kind)
+    ours, theirs = elmo.embed(TEXTS), elmo.embed(TEXTS, to="torch")
+    for found in (ours.flat, ours[0], ours.layer(0)[0], ours.mixed()[0], ours.sentence(), ours.rarity):
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == np.float32
+    for tensor in (theirs.flat, theirs[0], theirs.layer(0)[0], theirs.mixed()[0], theirs.sentence()):
+        assert isinstance(tensor, Tensor)
+        assert tensor.dtype == torch.float32
+    assert ours.offsets.dtype == np.int64
+
+
+def states_of(state: BilmState | None) -> list[Tensor]:
+    assert state is not None
+    return list(state.tensors().values())
+
+
+@inputs
+def test_results_carry_no_autograd_state_and_can_be_trained_on(kind: str) -> None:
+    elmo = elmo_of(kind)
+    for texts in (TEXTS, ["the cat"]):
+        out = elmo.embed(texts, to="torch", state="stateful")
+        views = [out.flat, *out.layers, *out.layer(1), *out.mixed(), out.sentence(), out.sentence("max")]
+        for tensor in [*views, *states_of(out.state)]:
+            assert not tensor.requires_grad
+            assert tensor.grad_fn is None
+            assert not tensor.is_inference()
+        head = nn.Linear(elmo.dim, 2)
+        head(out.flat).sum().backward()
+        head(out.sentence("last")).sum().backward()
+        assert head.weight.grad is not None
+        out.flat.add_(1.0)
+
+
+def test_a_results_state_can_be_where_training_goes_on() -> None:
+    elmo = elmo_of()
+    state = elmo.embed(["the cat", "dogs"], state="stateful", batch_size=2).state
+    model = Bilm(elmo.model.config, elmo.model.n_words)
+    features = torch.from_numpy(elmo.folder.features.rows(["<s>", "cat", "</s>"]).astype(np.int64))
+    model(features, torch.tensor([[0, 1, 2]] * 2), None, state).stacked().sum().backward()
+    assert model.forward_stack.layers[0].recurrent_weight.grad is not None
+
+
+def test_a_state_with_a_graph_behind_it_is_cut_off_from_it() -> None:
+    elmo = elmo_of()
+    given = BilmState.from_tensors(
+        {name: x.requires_grad_() for name, x in elmo.model.zero_state(2).tensors().items()}
+    )
+    for texts in (["the"], []):
+        out = elmo.embed(texts, state=given, to="torch")
+        assert not any(tensor.requires_grad for tensor in [out.flat, *states_of(out.state)])
+
+
+@inputs
+def test_embedding_changes_no_bit_of_the_model(kind: str) -> None:
+    folder = folder_of(kind)
+    weights = {name: x.detach().clone() for name, x in folder.model.named_parameters()}
+    start = [tensor.clone() for tensor in states_of(folder.start_state)]
+    elmo = Elmo(folder, cached_words=2)
+    for state in ("zero", "warm", "stateful"):
+        out = elmo.embed(TEXTS, to="torch", state=state)
+        out.flat.fill_(7.0)
+    assert all(torch.equal(weights[name], x) for name, x in folder.model.named_parameters())
+    assert all(map(torch.equal, start, states_of(folder.start_state)))
+    assert not any(x.is_inference() or x.grad is not None for x in folder.model.parameters())
+
+
+def test_changing_a_result_changes_no_later_one() -> None:
+    elmo = elmo_of()
+    first = elmo.embed(TEXTS)
+    kept = first.flat.copy()
+    first.flat[:] = 7.0
+    np.testing.assert_array_equal(elmo.embed(TEXTS).flat, kept)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"state": "stateful", "batch_size": 2}])
+def test_progress_is_told_of_every_text_once(options: dict[str, Any]) -> None:
+    told: list[int] = []
+    elmo_of().embed(TEXTS, progress=told.append, **options)
+    assert sum(told) == len(TEXTS)
+    assert max(told) <= options.get("batch_size", len(TEXTS))
+
+
+# -- the word cache -------------------------------------------------------------------------------
+
+
+class Counted:
+    """An Elmo whose token encoder is watched: how many words it was given each time."""
+
+    def __init__(self, kind: str, cached_words: int) -> None:
+        folder = folder_of(kind)
+        self.calls: list[int] = []
+        self.elmo = Elmo(folder, cached_words=cached_words)
+        self._hook = folder.model.encoder.register_forward_hook(
+            lambda module, given, result: self.calls.append(len(given[0]))
+        )
+
+    def __enter__(self) -> Counted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
+
+    @property
+    def n_places(self) -> int:
+        return len(self.elmo._words._places)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.elmo._words._table)
+
+
+@pytest.mark.parametrize("kind", ["char", "subword"])
+def test_each_word_is_encoded_once_while_it_is_in_the_cache(kind: str) -> None:
+    with Counted(kind, 50) as counted:
+        counted.elmo.embed(["the cat the cat", "cat of the"])
+        assert counted.calls == [3]
+        counted.elmo.embed(["of the cat", "of"])
+        counted.elmo.embed(["cat"], state="stateful")
+        assert counted.calls == [3]
+        counted.elmo.embed(["the new dogs", ["<s>", "</s>", "<pad>", "<unk>"]])
+        assert counted.calls == [3, 2]
+
+
+def test_a_table_of_words_is_its_own_cache() -> None:
+    with Counted("word", 1) as counted:
+        counted.elmo.embed([f"the w{number}" for number in range(20)])
+        assert counted.calls == []
+        assert counted.n_places == 0
+
+
+@pytest.mark.parametrize("cached_words", [1, 3, 10, 37])
+@pytest.mark.parametrize("per_text", [1, 4])
+def test_the_cache_stays_bounded(cached_words: int, per_text: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elmo_module, "_BATCH_TOKENS", 3 * (per_text + 2))
+    words = [f"w{number}" for number in range(40 * per_text)]
+    texts = [words[first : first + per_text] for first in range(0, len(words), per_text)]
+    with Counted("char", cached_words) as counted:
+        bound = cached_words + len(SPECIALS) + 3 * per_text
+        for first in range(0, len(texts), 3):
+            counted.elmo.embed(texts[first : first + 3])
+            assert counted.n_places <= bound
+            assert counted.n_rows <= bound
+        counted.elmo.embed(texts)
+        assert counted.n_places <= bound
+        assert counted.n_rows <= bound
+        assert sum(counted.calls) <= 2 * len(words)
+
+
+def test_the_cache_grows_to_its_limit_one_word_at_a_time_and_no_further() -> None:
+    with Counted("char", 30) as counted:
+        for number in range(31):
+            counted.elmo.embed([[f"w{number}"]])
+            assert counted.n_rows <= 30 + len(SPECIALS)
+        assert counted.calls == [1] * 31
+        assert counted.n_places == len(SPECIALS) + 1
+
+
+def test_kept_words_stay_and_others_are_forgotten() -> None:
+    with Counted("char", 5) as counted:
+        counted.elmo.keep_words(["the", "cat", "the", "<s>"])
+        assert counted.calls == [len(SPECIALS), 2]
+        counted.calls.clear()
+        counted.elmo.embed(["the cat of dogs"])
+        assert counted.calls == [2]
+        counted.elmo.forget_words()
+        counted.elmo.embed(["the cat", "dogs"])
+        assert counted.calls == [2, 1]
+        counted.elmo.keep_words([])
+        counted.calls.clear()
+        counted.elmo.embed(["the"])
+        assert counted.calls == [1]
+
+
+def test_the_same_words_kept_give_the_same_bits_whatever_came_earlier() -> None:
+    plain, busy = elmo_of(), elmo_of(cached_words=3)
+    busy.embed(["many other words", "the cat"])
+    for elmo in (plain, busy):
+        elmo.keep_words(["the", "cat"])
+    np.testing.assert_array_equal(plain.embed(TEXTS).flat, busy.embed(TEXTS).flat)
+
+
+# -- views ----------------------------------------------------------------------------------------
+
+TOKENS = [["a", "b", "c"], [], ["d"], ["e", "f"], []]
+COUNTS = [3, 0, 1, 2, 0]
+OFFSETS = np.array([0, 3, 3, 4, 6, 6])
+
+
+def made(n_layers: int = 3, dim: int = 4) -> Embeddings[Floats]:
+    rng = np.random.default_rng(1)
+    flat = rng.normal(size=(6, n_layers, dim)).astype(np.float32)
+    rarity = rng.uniform(0.1, 1.0, 6).astype(np.float32)
+    return Embeddings(TOKENS, flat, OFFSETS, rarity)
+
+
+def as_torch(out: Embeddings[Floats]) -> Embeddings[Tensor]:
+    return Embeddings(out.tokens, torch.from_numpy(out.flat), out.offsets, out.rarity)
+
+
+def test_a_text_is_its_part_of_all_words() -> None:
+    out = made()
+    assert len(out) == 5
+    assert (out.n_layers, out.dim) == (3, 4)
+    assert [len(row) for row in out.layers] == COUNTS
+    assert [len(row) for row in out] == COUNTS  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(out[0], out.flat[:3])
+    np.testing.assert_array_equal(out[2], out.flat[3:4])
+    np.testing.assert_array_equal(out[-2], out.flat[4:])
+    np.testing.assert_array_equal(out[-5], out[0])
+    assert torch.equal(as_torch(out)[3], torch.from_numpy(out[3]))
+
+
+@pytest.mark.parametrize("index", [5, 6, -6, 100])
+def test_a_text_that_is_not_there_is_an_index_error(index: int) -> None:
+    with pytest.raises(IndexError):
+        made()[index]
+    with pytest.raises(IndexError):
+        elmo_of().embed([])[0]
+
+
+@pytest.mark.parametrize("layer", range(-3, 3))
+def test_a_layer_of_each_text(layer: int) -> None:
+    out = made()
+    for found in (out.layer(layer), [row.numpy() for row in as_torch(out).layer(layer)]):
+        assert [len(row) for row in found] == COUNTS
+        for row, whole in zip(found, out.layers, strict=True):
+            np.testing.assert_array_equal(row, whole[:, layer])
+
+
+@pytest.mark.parametrize("layer", [3, -4, 99])
+def test_a_layer_that_is_not_there_is_refused(layer: int) -> None:
+    with pytest.raises(ConfigError, match=rf"no layer {layer}: layers are 0 .* to 2"):
+        made().layer(layer)
+    with pytest.raises(ConfigError, match=f"no layer {layer}"):
+        made().sentence(layer=layer)
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 3, 6])
+@pytest.mark.parametrize("gamma", [1.0, -0.5])
+def test_mixed_is_the_weighted_sum_of_the_layers(n_layers: int, gamma: float) -> None:
+    out = made(n_layers)
+    weights = [0.3 * depth - 0.4 for depth in range(n_layers)]
+    for given in (weights, None, np.array(weights)):
+        factors = [1 / n_layers] * n_layers if given is None else weights
+        found = out.mixed(given, gamma=gamma)  # type: ignore[arg-type]
+        also = as_torch(out).mixed(given, gamma=gamma)  # type: ignore[arg-type]
+        for row, tensor, whole in zip(found, also, out.layers, strict=True):
+            wanted = np.zeros((len(whole), 4))
+            for depth, factor in enumerate(factors):
+                wanted += gamma * factor * whole[:, depth]
+            np.testing.assert_allclose(row, wanted, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(tensor.numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("weights", [[], [1.0], [1.0, 2.0, 3.0, 4.0]])
+def test_another_number_of_weights_than_layers_is_refused(weights: list[float]) -> None:
+    with pytest.raises(ConfigError, match=f"{len(weights)} weights were given for 3 layers"):
+        made().mixed(weights)
+    with pytest.raises(ConfigError, match="for 3 layers"):
+        made().sentence(weights=weights)
+
+
+# -- poolings -------------------------------------------------------------------------------------
+
+
+def plain_pooling(words: Any, rarity: Any, pooling: str) -> list[float]:
+    """One text's words to one vector, number by number."""
+    dim = words.shape[1]
+    if len(words) == 0:
+        return [0.0] * dim
+    if pooling == "max":
+        return [max(float(word[place]) for word in words) for place in range(dim)]
+    if pooling == "last":
+        return [float(words[-1][place] if place < dim // 2 else words[0][place]) for place in range(dim)]
+    shares = [float(share) for share in rarity] if pooling == "sif" else [1.0] * len(words)
+    return [
+        sum(share * float(word[place]) for share, word in zip(shares, words, strict=True)) / sum(shares)
+        for place in range(dim)
+    ]
+
+
+@pytest.mark.parametrize(
+    "choice", [{}, {"layer": 0}, {"layer": -1}, {"layer": 1}, {"weights": [0.5, -1.0, 2.0]}], ids=str
+)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_sentence_vectors_equal_plain_loops_over_each_text(pooling: Pooling, choice: dict[str, Any]) -> None:
+    out = made()
+    factors = np.zeros(3)
+    if "layer" in choice:
+        factors[choice["layer"]] = 1.0
+    else:
+        factors[:] = choice.get("weights", [1 / 3] * 3)
+    wanted = [
+        plain_pooling((out[text] * factors[:, None]).sum(axis=1), out.rarity[first:last], pooling)
+        for text, (first, last) in enumerate(itertools.pairwise(OFFSETS))
+    ]
+    found = out.sentence(pooling, **choice)
+    assert found.shape == (5, 4)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(as_torch(out).sentence(pooling, **choice).numpy(), found)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("counts", [[0, 0, 3], [3, 0, 0], [0, 1, 0, 1, 0], [1], [0], []], ids=str)
+def test_empty_texts_anywhere_get_zeros_and_take_nothing_from_others(
+    pooling: Pooling, counts: list[int]
+) -> None:
+    rng = np.random.default_rng(2)
+    words = -rng.uniform(1.0, 2.0, (sum(counts), 6)).astype(np.float32)
+    rarity = rng.uniform(0.1, 1.0, sum(counts)).astype(np.float32)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    found = pooled(words, offsets, pooling, rarity)
+    assert found.shape == (len(counts), 6)
+    for text, (first, last) in enumerate(itertools.pairwise(offsets)):
+        wanted = plain_pooling(words[first:last], rarity[first:last], pooling)
+        np.testing.assert_allclose(found[text], wanted, rtol=1e-5)
+
+
+@inputs
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_sentence_vector_does_not_depend_on_companions(kind: str, pooling: Pooling) -> None:
+    elmo = elmo_of(kind)
+    together = elmo.embed(TEXTS).sentence(pooling)
+    for row, text in zip(together, TEXTS, strict=True):
+        alone = elmo.embed([text], batch_size=1).sentence(pooling)[0]
+        np.testing.assert_allclose(row, alone, rtol=1e-5, atol=1e-6)
+        assert bool(row.any()) == bool(text.strip())
+
+
+def test_a_pooling_that_is_not_there_is_refused() -> None:
+    pooling: Any = "man"
+    with pytest.raises(ConfigError, match="no pooling 'man'") as caught:
+        made().sentence(pooling)
+    assert "mean" in caught.value.remedy
+
+
+def test_rare_words_count_more_and_unknown_and_control_words_as_the_rarest() -> None:
+    ranked = [*WORDS, "unseen", "<unk>", "<s>", "</s>", "<pad>"]
+    rarity = elmo_of().embed([ranked]).rarity
+    p = [1 / rank for rank in range(1, len(WORDS) + 1)]
+    wanted = [1e-3 / (1e-3 + share / sum(p)) for share in p]
+    np.testing.assert_allclose(rarity[: len(WORDS)], wanted, rtol=1e-5)
+    assert (np.diff(rarity[: len(WORDS)]) > 0).all()
+    assert (rarity[len(WORDS) :] == rarity[len(WORDS) - 1]).all()
+
+
+def test_boundaries_count_as_frequent_and_control_words_between_them_do_not() -> None:
+    elmo = elmo_of()
+    out = elmo.embed([["<s>", "cat"], [], ["</s>"]], boundaries=True)
+    often, cat, rarest = elmo.embed([["the", "cat", "unseen"]]).rarity
+    wanted = [often, rarest, cat, often, often, often, often, rarest, often]
+    np.testing.assert_array_equal(out.rarity, wanted)
+    assert len(out.rarity) == len(out.flat)
+
+
+def test_a_model_that_was_training_is_put_into_evaluation_mode() -> None:
+    folder = folder_of("char")
+    folder.model.train()
+    assert not Elmo(folder).model.training

@@ -1,0 +1,424 @@
+"""``ElmoClassifier`` among scikit-learn's tools: what they ask of an estimator, and what it keeps."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks
+from sklearn.utils.validation import check_is_fitted
+
+from elmokit.bilm.folder import BilmFolder, save_bilm
+from elmokit.bilm.model import Bilm
+from elmokit.config import BilmConfig, TextConfig
+from elmokit.errors import ConfigError, DataError, ModelError
+from elmokit.tasks.estimators import ElmoClassifier, validation_split
+from elmokit.tasks.settings import ClassifierConfig
+from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.text.vocabulary import Vocabulary
+
+TOPICS = (("bank", "profit"), ("goal", "coach"), ("rain", "storm"), ("cook", "bread"), ("film", "actor"))
+OTHERS = ("the", "a", "we", "saw")
+EASY: dict[str, Any] = {
+    "epochs": 5,
+    "lr": 0.03,
+    "head_dim": 16,
+    "dropout_head": 0.0,
+    "dropout_word": 0.0,
+    "options": {"batch_words": 128, "ema": 0.0},
+}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder with random weights."""
+    torch.manual_seed(0)
+    vocabulary = Vocabulary([*SPECIALS, *OTHERS, *(word for words in TOPICS for word in words)])
+    config = BilmConfig(input="word", dim=12, hidden_dim=12, objective="full")
+    tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
+    model = Bilm(config, len(vocabulary)).eval()
+    folder = tmp_path_factory.mktemp("encoder") / "random"
+    save_bilm(folder, BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}))
+    return folder
+
+
+def rows(labels: list[Any], n: int, seed: int = 0) -> tuple[list[str], list[Any]]:
+    """Texts told apart by words of their topic, the labels taking turns."""
+    rng = random.Random(seed)
+    texts, found = [], []
+    for number in range(n):
+        place = number % len(labels)
+        words = [*rng.choices(OTHERS, k=rng.randint(1, 4)), *rng.choices(TOPICS[place], k=2)]
+        texts.append(" ".join(rng.sample(words, len(words))))
+        found.append(labels[place])
+    return texts, found
+
+
+@pytest.fixture(scope="module")
+def fitted(encoder: Path) -> ElmoClassifier:
+    return ElmoClassifier(encoder, **EASY).fit(*rows(["money", "sport", "weather"], 90))
+
+
+NEW, NEW_LABELS = rows(["money", "sport", "weather"], 30, seed=1)
+
+
+# -- what scikit-learn asks for ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "check_do_not_raise_errors_in_init_or_set_params",
+        "check_estimator_cloneable",
+        "check_estimator_repr",
+        "check_estimator_tags_renamed",
+        "check_estimators_unfitted",
+        "check_get_params_invariance",
+        "check_mixin_order",
+        "check_no_attributes_set_in_init",
+        "check_parameters_default_constructible",
+        "check_set_params",
+        "check_valid_tag_types",
+    ],
+)
+def test_checks_of_scikit_learn_that_need_no_numbers_pass(check: str) -> None:
+    if not hasattr(estimator_checks, check):
+        pytest.skip("this scikit-learn has no such check")
+    getattr(estimator_checks, check)("ElmoClassifier", ElmoClassifier())
+
+
+def test_defaults_are_those_of_the_settings() -> None:
+    assert ElmoClassifier().config() == ClassifierConfig()
+
+
+def test_parameters_are_got_set_and_cloned() -> None:
+    made = ElmoClassifier("folder", mix="frozen", options={"max_words": 30})
+    copy = clone(made)
+    assert copy is not made
+    assert copy.get_params() == made.get_params()
+    assert copy.set_params(head="bilstm", seed=3) is copy
+    assert (copy.head, copy.seed, made.head, made.seed) == ("bilstm", 3, "pool", 0)
+    assert is_classifier(made)
+    with pytest.raises(ValueError, match="heads"):
+        made.set_params(heads="bilstm")
+
+
+def test_fitting_changes_no_parameter_and_returns_itself(encoder: Path) -> None:
+    made = ElmoClassifier(encoder, **{**EASY, "epochs": 1})
+    before = {name: repr(value) for name, value in made.get_params().items()}
+    assert made.fit(*rows(["a", "b"], 20)) is made
+    assert {name: repr(value) for name, value in made.get_params().items()} == before
+    learnt = {name for name in vars(made) if name not in before}
+    assert learnt == {"classes_", "history_", "classifier_"}
+    check_is_fitted(made)
+
+
+def test_an_unfitted_estimator_says_so() -> None:
+    made = ElmoClassifier()
+    with pytest.raises(NotFittedError):
+        made.predict(["text"])
+    with pytest.raises(NotFittedError):
+        made.predict_proba(["text"])
+    with pytest.raises(NotFittedError):
+        made.save("folder")
+    with pytest.raises(NotFittedError):
+        check_is_fitted(made)
+
+
+def test_pandas_is_not_needed(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)  # importing it fails now
+    made = ElmoClassifier(encoder, **{**EASY, "epochs": 1}).fit(*rows(["a", "b"], 20))
+    assert len(made.predict(NEW)) == len(NEW)
+
+
+def test_pipeline_cross_validation_and_grid_search_work(encoder: Path) -> None:
+    texts, labels = rows(["money", "sport"], 60)
+    loud = [text.upper() for text in texts]
+    lower = FunctionTransformer(lambda some: [text.lower() for text in some])
+    classifier = ElmoClassifier(encoder, **{**EASY, "mix": "function"})
+    pipeline = Pipeline([("lower", lower), ("elmo", classifier)])
+    scores = cross_val_score(pipeline, loud, labels, cv=2)
+    assert scores.shape == (2,)
+    assert scores.mean() >= 0.95
+    search = GridSearchCV(pipeline, {"elmo__lr": [1e-7, 0.03]}, cv=2, error_score="raise").fit(loud, labels)
+    assert search.best_params_ == {"elmo__lr": 0.03}
+    assert search.score(loud, labels) >= 0.95
+    assert list(search.classes_) == ["money", "sport"]
+
+
+def test_a_fitted_estimator_goes_through_joblib(fitted: ElmoClassifier, tmp_path: Path) -> None:
+    joblib.dump(fitted, tmp_path / "fitted.joblib")
+    found = joblib.load(tmp_path / "fitted.joblib")
+    assert np.array_equal(found.predict_proba(NEW), fitted.predict_proba(NEW))
+    assert found.get_params() == fitted.get_params()
+    assert found.history_ == fitted.history_
+
+
+# -- labels -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["pos", "neg"],
+        [7, -1, 3],
+        [True, False],
+        list(np.array([10, 30, 20, 40], dtype=np.int16)),
+        ["e", "d", "c", "b", "a"],
+        [np.str_("zwei"), np.str_("eins")],
+        [2.0, 1.0],
+    ],
+    ids=["two strings", "integers", "booleans", "numpy integers", "five strings", "numpy strings", "floats"],
+)
+def test_labels_of_any_type_come_back_as_they_were(encoder: Path, labels: list[Any]) -> None:
+    settings = {**EASY, "mix": "function", "epochs": 7}
+    made = ElmoClassifier(encoder, **settings).fit(*rows(labels, 25 * len(labels)))
+    assert made.classes_.tolist() == sorted(np.array(labels).tolist())
+    texts, wanted = rows(labels, 10 * len(labels), seed=1)
+    found = made.predict(texts)
+    assert found.dtype == np.asarray(labels).dtype
+    assert made.score(texts, wanted) >= 0.95
+    probabilities = made.predict_proba(texts)
+    assert probabilities.shape == (len(texts), len(labels))
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    assert np.array_equal(made.classes_[probabilities.argmax(axis=1)], found)
+
+
+def test_arrays_do_as_well_as_lists(encoder: Path, fitted: ElmoClassifier) -> None:
+    texts, labels = rows(["money", "sport", "weather"], 90)
+    for kind in ("U", object):
+        made = ElmoClassifier(encoder, **EASY).fit(np.array(texts, dtype=kind), np.array(labels, dtype=kind))
+        assert np.array_equal(made.predict_proba(np.array(NEW, dtype=kind)), fitted.predict_proba(NEW))
+
+
+def test_history_and_score_are_there(fitted: ElmoClassifier) -> None:
+    assert [entry["epoch"] for entry in fitted.history_] == [1, 2, 3, 4, 5]
+    assert {"accuracy", "valid_loss", "mix_0", "mix_1", "mix_2", "step"} <= set(fitted.history_[0])
+    assert fitted.score(NEW, NEW_LABELS) >= 0.95
+    assert fitted.predict([]).shape == (0,)
+
+
+def test_several_labels_per_text_are_ones_and_zeros(encoder: Path) -> None:
+    rng = random.Random(0)
+    wanted = np.array([[rng.random() < 0.5 for _ in range(3)] for _ in range(150)]).astype(int)
+    texts = [
+        " ".join(rng.choice(TOPICS[place] if has else OTHERS) for place, has in enumerate(row))
+        for row in wanted
+    ]
+    settings = {**EASY, "mix": "function", "epochs": 8, "options": {"batch_words": 64, "ema": 0.0}}
+    made = ElmoClassifier(encoder, **settings).fit(texts[:120], wanted[:120])
+    found = made.predict(texts[120:])
+    assert found.shape == (30, 3)
+    assert set(np.unique(found)) == {0, 1}
+    assert made.score(texts[120:], wanted[120:]) >= 0.9  # all labels of a text right
+    assert made.classes_.tolist() == [0, 1, 2]
+
+
+# -- the same every time ----------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_probabilities_and_another_other_ones(
+    encoder: Path, fitted: ElmoClassifier
+) -> None:
+    again = clone(fitted).fit(*rows(["money", "sport", "weather"], 90))
+    assert np.array_equal(again.predict_proba(NEW), fitted.predict_proba(NEW))
+    other = clone(fitted).set_params(seed=1).fit(*rows(["money", "sport", "weather"], 90))
+    assert not np.array_equal(other.predict_proba(NEW), fitted.predict_proba(NEW))
+
+
+def test_fitting_again_starts_anew(encoder: Path, fitted: ElmoClassifier) -> None:
+    made = clone(fitted).fit(*rows(["x", "y"], 20))
+    made.fit(*rows(["money", "sport", "weather"], 90))
+    assert np.array_equal(made.predict_proba(NEW), fitted.predict_proba(NEW))
+
+
+def test_fine_tuning_leaves_the_encoder_folder_as_it_was(encoder: Path) -> None:
+    before = {file.name: file.read_bytes() for file in encoder.iterdir()}
+    ElmoClassifier(encoder, **{**EASY, "finetune": True, "epochs": 1}).fit(*rows(["a", "b"], 20))
+    assert {file.name: file.read_bytes() for file in encoder.iterdir()} == before
+
+
+# -- saving -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"mix": "frozen"},
+        {"mix": "function", "head": "bilstm", "head_dim": 4},
+        {"mix_form": "softmax", "finetune": True},
+    ],
+    ids=["plain", "frozen mix", "function and bilstm", "fine-tuned"],
+)
+def test_a_saved_estimator_gives_the_same_probabilities(
+    encoder: Path, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    made = ElmoClassifier(encoder, **{**EASY, "epochs": 2, **more}).fit(*rows(["a", "b", "c"], 45))
+    made.save(tmp_path / "saved")
+    found = ElmoClassifier.load(tmp_path / "saved")
+    assert np.array_equal(found.predict_proba(NEW), made.predict_proba(NEW))
+    assert found.predict(NEW).tolist() == made.predict(NEW).tolist()
+    assert found.classes_.tolist() == ["a", "b", "c"]
+    check_is_fitted(found)
+    mix, theirs = made.classifier_.network.mix, found.classifier_.network.mix
+    assert theirs.values() == mix.values()
+    assert [p.requires_grad for p in theirs.parameters()] == [p.requires_grad for p in mix.parameters()]
+    # Once more, over itself.
+    found.save(tmp_path / "saved")
+    again = ElmoClassifier.load(tmp_path / "saved")
+    assert np.array_equal(again.predict_proba(NEW), made.predict_proba(NEW))
+
+
+def test_labels_of_a_loaded_estimator_are_text(encoder: Path, tmp_path: Path) -> None:
+    made = ElmoClassifier(encoder, **EASY).fit(*rows([10, 9], 40))
+    made.save(tmp_path / "saved")
+    found = ElmoClassifier.load(tmp_path / "saved")
+    assert found.classes_.tolist() == ["9", "10"]
+    assert found.predict(NEW).tolist() == [str(label) for label in made.predict(NEW).tolist()]
+
+
+def test_a_loaded_estimator_of_several_labels_gives_ones_and_zeros(encoder: Path, tmp_path: Path) -> None:
+    texts, _ = rows(["a", "b"], 20)
+    made = ElmoClassifier(encoder, **{**EASY, "epochs": 1}).fit(texts, np.tile([[1, 0], [1, 1]], (10, 1)))
+    made.save(tmp_path / "saved")
+    found = ElmoClassifier.load(tmp_path / "saved")
+    assert found.predict(texts).tolist() == made.predict(texts).tolist()
+    assert found.classes_.tolist() == [0, 1]
+
+
+def test_loading_what_is_no_classifier_is_refused(encoder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="a language model, not a classifier"):
+        ElmoClassifier.load(encoder)
+    with pytest.raises(ModelError, match="no model folder"):
+        ElmoClassifier.load(tmp_path / "none")
+
+
+# -- the validation split ---------------------------------------------------------------------
+
+
+def test_validation_rows_are_a_share_of_each_class_and_one_at_least() -> None:
+    values = np.repeat([0, 1, 2, 3], [100, 10, 2, 1])
+    held = validation_split(values, 0.2, 0)
+    assert [int(held[values == label].sum()) for label in range(4)] == [20, 2, 1, 0]
+    assert np.array_equal(validation_split(values, 0.2, 0), held)
+    assert not np.array_equal(validation_split(values, 0.2, 1), held)
+    tiny = validation_split(values, 0.001, 0)
+    assert [int(tiny[values == label].sum()) for label in range(4)] == [1, 1, 1, 0]
+    half = validation_split(np.zeros(2, dtype=int), 0.5, 0)
+    assert half.sum() == 1
+
+
+def test_validation_rows_of_several_labels_are_a_share_of_all() -> None:
+    assert validation_split(np.ones((50, 3)), 0.1, 0).sum() == 5
+    assert validation_split(np.ones((1, 3)), 0.1, 0).sum() == 0
+
+
+def test_validation_rows_can_be_given(encoder: Path) -> None:
+    texts, labels = rows(["a", "b"], 40)
+    good, bad = (
+        ElmoClassifier(encoder, **EASY).fit(texts, labels, valid=(texts[:4], wanted))
+        for wanted in (labels[:4], labels[1:5])
+    )
+    assert good.history_[-1]["accuracy"] == 1.0
+    assert bad.history_[-1]["accuracy"] == 0.0
+
+
+# -- bad input --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "message"),
+    [
+        (["a", "b"], ["x", "x"], "only one class"),
+        ([], [], "no labels"),
+        (["a", "b"], ["x"], "2 texts, but 1 labels"),
+        ("a text", ["x"], "list of texts"),
+        (["a", None, "b"], ["x", "y", "x"], "Text 1 is not a string, but NoneType"),
+        (["a", float("nan")], ["x", "y"], "Text 1 is not a string, but float"),
+        (["a", "b"], ["x", None], "labels are missing"),
+        (["a", "b", "c"], np.array(["x", float("nan"), "y"], dtype=object), "labels are missing"),
+        (["a", "b", "c"], [1.0, float("nan"), 2.0], "labels are missing"),
+        (["a", "b", "c"], np.array(["x", 3, "y"], dtype=object), "cannot be sorted"),
+        (["a", "b"], [[1, 2], [0, 1]], "ones and zeros"),
+        (["a", "b"], [["x"], ["x", "y"]], "neither one for each text nor a table"),
+        (["a", "b"], ["x", "y"], "no rows for validation"),
+        (["", " ", ""], ["x", "y", "x"], "holds a word"),
+    ],
+)
+def test_bad_rows_are_refused(encoder: Path, texts: Any, labels: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        ElmoClassifier(encoder, **EASY).fit(texts, labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "valid", "message"),
+    [
+        (["a", "b"] * 5, (["text"], ["c"]), "'c' is not among"),
+        ([2, 4] * 5, (["text"], [3]), "3.* is not among"),
+        (["a", "b"] * 5, ([], []), "no rows for validation"),
+        ([[0, 1], [1, 0]] * 5, (["text"], [[0, 1, 1]]), "2 classes, but 3"),
+    ],
+)
+def test_bad_validation_rows_are_refused(encoder: Path, labels: Any, valid: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        ElmoClassifier(encoder, **EASY).fit(rows(["a", "b"], 10)[0], labels, valid=valid)
+
+
+@pytest.mark.parametrize("weights", [[1.0] * 9, [-1.0] * 10, [float("nan")] * 10, [0.0] * 10, [[1.0]] * 10])
+def test_bad_sample_weights_are_refused(encoder: Path, weights: Any) -> None:
+    with pytest.raises(DataError, match="weight"):
+        ElmoClassifier(encoder, **EASY).fit(*rows(["a", "b"], 10), sample_weight=weights)
+
+
+def test_sample_weights_decide_between_labels_that_contradict_each_other(encoder: Path) -> None:
+    texts, labels = rows(["a", "b"], 40)
+    other = ["b" if label == "a" else "a" for label in labels]
+    weights = [1.0] * 40 + [0.0] * 40
+    made = ElmoClassifier(encoder, **EASY)
+    made.fit([*texts, *texts], [*labels, *other], sample_weight=weights, valid=(texts, labels))
+    assert made.score(texts, labels) >= 0.95
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mix": "mean"}, "mix"),
+        ({"head": "lstm"}, "head"),
+        ({"class_weight": "even"}, "class_weight"),
+        ({"lr": "fast"}, "lr"),
+        ({"options": {"max_word": 3}}, "max_word"),
+        ({"mix_weights": "1,2"}, "mix_weights"),
+        ({"mix_weights": "1,two,3"}, "mix_weights"),
+        ({"valid_share": 0.9}, "valid_share"),
+    ],
+)
+def test_wrong_settings_are_refused_when_fitting(
+    encoder: Path, settings: dict[str, Any], message: str
+) -> None:
+    made = ElmoClassifier(encoder, **settings)  # scikit-learn wants no checks here
+    with pytest.raises(ConfigError, match=message):
+        made.fit(*rows(["a", "b"], 20))
+
+
+def test_options_win_over_parameters_of_the_same_name() -> None:
+    assert ElmoClassifier(lr=0.1, options={"lr": 0.2, "max_words": 7}).config().fit.lr == 0.2
+    assert ElmoClassifier(class_weight="balanced").config().fit.class_weights == "balanced"
+
+
+def test_a_class_with_one_row_is_learnt_too(encoder: Path) -> None:
+    texts, labels = rows(["a", "b"], 40)
+    made = ElmoClassifier(encoder, **EASY).fit([*texts, "rain storm rain"], [*labels, "c"])
+    assert made.classes_.tolist() == ["a", "b", "c"]
+    assert made.predict_proba(["rain storm rain"]).shape == (1, 3)

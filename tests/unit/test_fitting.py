@@ -1,0 +1,468 @@
+"""From files of labelled rows to a classifier folder, and back from it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from elmokit.bilm.folder import BilmFolder, is_model_folder, save_bilm
+from elmokit.bilm.model import Bilm
+from elmokit.config import BilmConfig, TextConfig
+from elmokit.errors import ConfigError, DataError, ModelError, RunError
+from elmokit.tasks import card, fitting
+from elmokit.tasks.fitting import FittedFolder, LabelledTexts, evaluate_files, fit_files, read_labelled
+from elmokit.tasks.folder import load_classifier, save_classifier
+from elmokit.tasks.settings import ClassifierConfig
+from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.text.vocabulary import Vocabulary
+from elmokit.training.checkpoint import load_tensors, save_tensors
+from elmokit.training.progress import Reporter
+
+TOPICS = {"money": ("bank", "profit"), "sport": ("goal", "coach"), "weather": ("rain", "storm")}
+OTHERS = ("the", "a", "we", "saw")
+EASY = {
+    "epochs": 5,
+    "lr": 0.03,
+    "batch_words": 128,
+    "head_dim": 16,
+    "dropout_head": 0.0,
+    "dropout_word": 0.0,
+    "ema": 0.0,
+}
+QUICK = {**EASY, "epochs": 2, "max_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder with random weights."""
+    torch.manual_seed(0)
+    vocabulary = Vocabulary([*SPECIALS, *OTHERS, *(word for words in TOPICS.values() for word in words)])
+    config = BilmConfig(input="word", dim=12, hidden_dim=12, objective="full")
+    tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
+    model = Bilm(config, len(vocabulary)).eval()
+    folder = tmp_path_factory.mktemp("encoder") / "random"
+    save_bilm(folder, BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}))
+    return folder
+
+
+def rows(n: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Texts told apart by words of their topic, and the topics."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(n):
+        topic = list(TOPICS)[number % len(TOPICS)]
+        words = [*rng.choices(OTHERS, k=rng.randint(1, 4)), *rng.choices(TOPICS[topic], k=2)]
+        found.append((" ".join(rng.sample(words, len(words))), topic))
+    return found
+
+
+def several(n: int, seed: int = 0, separator: str = "|") -> list[tuple[str, str]]:
+    """Texts with one to three topics each."""
+    rng = random.Random(seed)
+    found = []
+    for _ in range(n):
+        topics = rng.sample(list(TOPICS), rng.randint(1, 3))
+        words = (rng.choice(TOPICS[topic] if topic in topics else OTHERS) for topic in TOPICS)
+        found.append((" ".join(words), separator.join(topics)))
+    return found
+
+
+def table(path: Path, rows: Iterable[tuple[str, str]]) -> Path:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return path
+
+
+def settings(**values: Any) -> ClassifierConfig:
+    return ClassifierConfig.from_flat(**{**EASY, **values})
+
+
+class Said(Reporter):
+    """A reporter that keeps what it was told, as a person would see it."""
+
+    def __init__(self) -> None:
+        super().__init__("plain")
+        self.screen = io.StringIO()
+        self._console = Console(file=self.screen, highlight=False, width=200)
+
+    @property
+    def text(self) -> str:
+        return self.screen.getvalue()
+
+
+Fit = Callable[..., FittedFolder]
+
+
+@pytest.fixture
+def fit(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fit:
+    """Fits the rows given; without a report, which takes a while."""
+    monkeypatch.setattr(fitting, "write_report", lambda folder, facts: None)
+
+    def run(train: Iterable[tuple[str, str]], out: str = "made", **options: Any) -> FittedFolder:
+        config = options.pop("config", settings(**QUICK))
+        return fit_files(encoder, [table(tmp_path / "train.csv", train)], tmp_path / out, config, **options)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def made(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> FittedFolder:
+    """A classifier with everything in its folder. Copy it before changing anything."""
+    folder = tmp_path_factory.mktemp("made")
+    train, test = table(folder / "train.csv", rows(90)), table(folder / "test.csv", rows(30, 1))
+    return fit_files(encoder, [train], folder / "topics", settings(), test=[test], command="elmokit fit ...")
+
+
+@pytest.fixture
+def copy(made: FittedFolder, tmp_path: Path) -> Path:
+    """A copy of it, free to be damaged."""
+    return Path(shutil.copytree(made.folder, tmp_path / "copy"))
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
+def test_rows_are_read_with_their_labels_and_a_note_on_what_was_left_out(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.csv", [("one", "x|y"), ("two", ""), ("three", "y"), ("", "x")])
+    config = LabelConfig(label_separator="|", drop_unlabelled=True)
+    found = read_labelled([file], ReadConfig(), config, Reporter("silent"))
+    assert found.texts == ["one", "three", ""]
+    assert found.labels == [["x", "y"], ["y"], ["x"]]
+    assert found.notes == ["1 rows without a label were left out."]
+
+
+def test_the_content_hash_changes_with_any_text_or_label() -> None:
+    rows = [
+        LabelledTexts(["a", "b"], [["x"], ["y"]], []),
+        LabelledTexts(["a", "c"], [["x"], ["y"]], []),
+        LabelledTexts(["a", "b"], [["x"], ["x"]], []),
+        LabelledTexts(["b", "a"], [["x"], ["y"]], []),
+        LabelledTexts(["a", "b"], [["x", "y"], ["y"]], []),
+    ]
+    assert len({part.content_hash() for part in rows}) == len(rows)
+    assert rows[0].content_hash() == LabelledTexts(["a", "b"], [["x"], ["y"]], ["note"]).content_hash()
+
+
+# -- what a fit leaves behind -----------------------------------------------------------------
+
+
+def test_a_fit_leaves_a_whole_folder_with_record_card_and_report(made: FittedFolder) -> None:
+    assert {file.name for file in made.folder.iterdir()} >= {
+        *("config.json", "model.safetensors", "README.md", "encoder", "run"),
+        *("report.html", "report.md", "report.json"),
+    }
+    assert {name: figures["n"] for name, figures in made.splits.items()} == {
+        "train": 81,
+        "valid": 9,
+        "test": 30,
+    }
+    assert made.splits["test"]["accuracy"] >= 0.95
+    record = load_classifier(made.folder).record
+    assert record["notes"] == ["9 of 90 rows were set aside for validation."]
+    assert record["splits"]["test"]["accuracy"] == made.splits["test"]["accuracy"]
+    assert [entry["epoch"] for entry in record["history"]] == [1, 2, 3, 4, 5]
+    losses = [entry["train_loss"] for entry in record["history"]]
+    assert losses == sorted(losses, reverse=True)
+    assert list(record["mix_start"].values()) == pytest.approx([1 / 3] * 3)
+    assert record["command"] == "elmokit fit ..."
+    card = (made.folder / "README.md").read_text(encoding="utf-8")
+    assert "accuracy (test, 30 rows)" in card
+    assert "3: money, sport, weather" in card
+
+
+def test_no_file_names_the_place_it_was_made_in(made: FittedFolder) -> None:
+    for file in made.folder.rglob("*"):
+        if file.is_file():
+            assert str(made.folder.parent).encode() not in file.read_bytes(), file
+
+
+def test_run_again_it_is_done_and_no_file_changes(fit: Fit, tmp_path: Path) -> None:
+    first = fit(rows(30))
+    before = {file: file.read_bytes() for file in (tmp_path / "made").rglob("*") if file.is_file()}
+    again = fit(rows(30))
+    assert again.result.was_done
+    assert not first.result.was_done
+    assert {name: figures["accuracy"] for name, figures in again.splits.items()} == {
+        name: figures["accuracy"] for name, figures in first.splits.items()
+    }
+    assert {file: file.read_bytes() for file in (tmp_path / "made").rglob("*") if file.is_file()} == before
+
+
+def test_cut_off_after_training_it_is_finished_without_training_again(
+    fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = fit(rows(30), "whole")
+
+    def killed(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "save_classifier", killed)
+        with pytest.raises(KeyboardInterrupt):
+            fit(rows(30))
+    run = tmp_path / "made" / "run"
+    for name in ("layers-train.npy", ".layers-valid.npy.new"):  # as if killed while it still needed them
+        (run / name).write_bytes(b"0" * 100)
+    assert not is_model_folder(tmp_path / "made")
+    again = fit(rows(30))
+    assert again.result.was_done
+    assert again.splits["valid"] == wanted.splits["valid"]
+    both = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "made")]
+    assert both[0] == both[1]
+    assert not [file for file in run.iterdir() if "layers" in file.name]
+
+
+def test_rows_for_validation_and_test_can_be_given(fit: Fit, tmp_path: Path) -> None:
+    valid, test = table(tmp_path / "v.csv", rows(9, 1)), table(tmp_path / "t.csv", rows(6, 2))
+    found = fit(rows(30), valid=[valid], test=[test])
+    assert {name: figures["n"] for name, figures in found.splits.items()} == {
+        "train": 30,
+        "valid": 9,
+        "test": 6,
+    }
+
+
+def test_a_class_with_one_row_is_trained_on_and_told(fit: Fit, tmp_path: Path) -> None:
+    said = Said()
+    fit([*rows(30), ("we saw bread", "food")], reporter=said)
+    assert "One row only for food" in said.text
+    assert load_classifier(tmp_path / "made").classes == ["food", "money", "sport", "weather"]
+
+
+def test_labels_that_look_like_markup_are_shown_as_they_are(fit: Fit, tmp_path: Path) -> None:
+    hostile = {"money": "[/b]", "sport": "[red]sport[/red]", "weather": "a|b\nc"}
+    said = Said()
+    fit([*((text, hostile[label]) for text, label in rows(30)), ("we", "[bold")], reporter=said)
+    assert "4 classes ([/b], [bold, [red]sport[/red], a|b" in said.text
+    assert "One row only for [bold:" in said.text
+    console = Console(file=io.StringIO(), width=200)
+    card.render(card.describe(load_classifier(tmp_path / "made"), tmp_path / "made"), console)
+    assert isinstance(console.file, io.StringIO)
+    assert "[red]sport[/red]" in console.file.getvalue()
+
+
+# -- what is refused, before anything is begun ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ([("a", "x"), ("b", "x")], "one class only ('x')"),
+        ([("a", "x"), ("b", "y")], "one row of each class"),
+        ([("", "x"), (" ", "y")] * 3, "all 6 texts are empty"),
+        ([(f"text {number}", f"{number}") for number in range(1001)], "1,001 different labels in 1,001 rows"),
+        ([], "no labelled rows"),
+    ],
+    ids=["one class", "one row each", "no text", "far too many classes", "no rows"],
+)
+def test_rows_that_teach_nothing_are_refused_by_the_name_of_their_file(
+    fit: Fit, tmp_path: Path, train: list[tuple[str, str]], message: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        fit(train)
+    assert message in caught.value.message
+    assert str(tmp_path / "train.csv") in caught.value.message
+    assert caught.value.remedy
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_single_row_of_several_labels_is_refused(fit: Fit, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="validation"):
+        fit([("a text", "x|y")], labels=LabelConfig(label_separator="|"))
+
+
+def test_what_was_refused_leaves_the_way_free_for_the_right_command(fit: Fit, tmp_path: Path) -> None:
+    strange = table(tmp_path / "v.csv", [*rows(6, 1), ("a b", "food")])
+    with pytest.raises(DataError, match=r"valid rows have labels that the training rows have not: food"):
+        fit(rows(30), valid=[strange])
+    with pytest.raises(ConfigError, match="2 numbers, but the encoder has 3 layers"):
+        fit(rows(30), config=settings(**QUICK, mix_weights="1,2"))
+    assert not (tmp_path / "made").exists()
+    assert fit(rows(30)).result.stopped == "done"
+
+
+def test_a_run_goes_on_only_with_its_own_settings_rows_and_encoder(
+    fit: Fit, tmp_path: Path, encoder: Path
+) -> None:
+    fit(rows(30))
+    for change, message in (
+        ({"config": settings(**{**QUICK, "lr": 0.1})}, "lr was 0.03, is 0.1"),
+        ({"train": rows(33)}, "the train rows are different; the valid rows are different"),
+    ):
+        with pytest.raises(RunError) as caught:
+            fit(**{"train": rows(30), **change})
+        assert f"{tmp_path / 'made'} was started with other settings or text: {message}." in str(caught.value)
+    other = shutil.copytree(encoder, tmp_path / "other")
+    tensors, meta = load_tensors(other / "model.safetensors")
+    save_tensors(other / "model.safetensors", {n: t * 1.5 for n, t in tensors.items()}, meta)
+    with pytest.raises(RunError, match="the model it started from is different"):
+        fit_files(other, [tmp_path / "train.csv"], tmp_path / "made", settings(**QUICK))
+
+
+def test_no_model_of_another_making_is_written_over(
+    fit: Fit, tmp_path: Path, encoder: Path, copy: Path
+) -> None:
+    for there in (encoder, copy):
+        out = shutil.copytree(there, tmp_path / f"of {there.name}")
+        shutil.rmtree(out / "run", ignore_errors=True)
+        before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+        with pytest.raises(RunError, match="already holds a finished model"):
+            fit(rows(30), out.name)
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        (tmp_path / "mine" / "letter.txt").write_text("Dear all", encoding="utf-8")
+        assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
+    with pytest.raises(RunError, match="not an elmokit folder; nothing in it was touched"):
+        fit(rows(30), "mine")
+    assert [file.name for file in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+
+# -- measuring --------------------------------------------------------------------------------
+
+
+def test_labels_never_seen_count_as_wrong_and_are_listed(made: FittedFolder, tmp_path: Path) -> None:
+    known = evaluate_files(made.folder, [table(tmp_path / "a.csv", rows(30, 1))])
+    both = [*rows(30, 1), *((text, "food") for text, _ in rows(10, 2))]
+    found = evaluate_files(made.folder, [table(tmp_path / "b.csv", both)])
+    assert found["unseen"] == {"food": 10}
+    assert found["n"] == 40
+    assert found["accuracy"] == pytest.approx(known["accuracy"] * 30 / 40)
+    assert found["log_loss"] == pytest.approx(known["log_loss"])
+
+
+def test_a_report_is_written_into_a_new_folder_but_not_over_a_file(
+    made: FittedFolder, tmp_path: Path
+) -> None:
+    test = table(tmp_path / "a.csv", [*rows(9, 1), ("the bread", "food")])
+    evaluate_files(made.folder, [test], out=tmp_path / "new" / "report", command="elmokit evaluate ...")
+    report = json.loads((tmp_path / "new" / "report" / "report.json").read_text(encoding="utf-8"))
+    assert report["splits"]["test"]["unseen"] == {"food": 1}
+    assert report["command"] == "elmokit evaluate ..."
+    with pytest.raises(RunError, match="is a file, not a folder"):
+        evaluate_files(made.folder, [test], out=test)
+
+
+@pytest.mark.parametrize("separator", ["|", ";"])
+def test_several_labels_a_row_are_learnt_measured_and_shown(fit: Fit, tmp_path: Path, separator: str) -> None:
+    config = settings(mix="function", epochs=8, batch_words=64)
+    labels = LabelConfig(label_separator=separator)
+    found = fit(several(150, separator=separator), config=config, labels=labels)
+    assert found.splits["train"]["micro"]["f1"] >= 0.95
+    figures = found.splits["train"]
+    assert figures["accuracy"] == figures["subset_accuracy"]
+    # The separator is remembered.
+    test = several(40, 1, separator)
+    known = evaluate_files(found.folder, [table(tmp_path / "a.csv", test)])
+    assert known["subset_accuracy"] >= 0.9
+    assert known["unseen"] == {}
+    half = [(text, f"{label}{separator}food" if i < 20 else label) for i, (text, label) in enumerate(test)]
+    other = evaluate_files(found.folder, [table(tmp_path / "b.csv", half)])
+    assert other["unseen"] == {"food": 20}
+    assert other["subset_accuracy"] <= 0.5
+    classifier = load_classifier(found.folder)
+    both = classifier.labels(classifier.probabilities(["bank goal storm", "bank we rain"]))
+    assert both == [separator.join(TOPICS), f"money{separator}weather"]
+    console = Console(file=io.StringIO(), width=200)
+    card.render(card.describe(classifier, found.folder), console)
+    assert "accuracy (train, 135 rows)" in (found.folder / "README.md").read_text(encoding="utf-8")
+
+
+# -- the folder -------------------------------------------------------------------------------
+
+
+def test_a_classifier_whose_encoder_is_missing_is_refused(copy: Path) -> None:
+    shutil.rmtree(copy / "encoder")
+    with pytest.raises(ModelError, match="without its encoder") as caught:
+        load_classifier(copy)
+    assert str(copy / "encoder") in caught.value.message
+    assert "whole folder" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record.pop("settings"),
+        lambda record: record.pop("classes"),
+        lambda record: record.update(classes=3),
+        lambda record: record.update(record=5),
+        lambda record: record["settings"]["head"].update(head="mlp"),
+        lambda record: record["settings"].update(more={}),
+    ],
+)
+def test_a_damaged_config_is_refused_by_name(copy: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    file = copy / "config.json"
+    record = json.loads(file.read_text(encoding="utf-8"))
+    change(record)
+    file.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"config\.json is damaged") as caught:
+        load_classifier(copy)
+    assert caught.value.remedy
+
+
+def test_weights_that_do_not_fit_are_refused_by_name(copy: Path) -> None:
+    file = copy / "model.safetensors"
+    tensors, meta = load_tensors(file)
+    for changed, message in (
+        ({name: t for name, t in tensors.items() if name != "head.output.bias"}, "lacks the tensor"),
+        ({**tensors, "more": torch.zeros(1)}, "does not know"),
+        ({**tensors, "head.output.bias": torch.zeros(4)}, "shape"),
+    ):
+        save_tensors(file, changed, meta)
+        with pytest.raises(ModelError, match=message) as caught:
+            load_classifier(copy)
+        assert str(file) in caught.value.message
+    file.write_bytes(b"not a tensor")
+    with pytest.raises(ModelError, match="safetensors"):
+        load_classifier(copy)
+
+
+def test_a_folder_that_was_cut_short_is_no_classifier(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    classifier = load_classifier(copy)
+
+    def full(*args: Any) -> None:
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr("elmokit.tasks.folder.save_tensors", full)
+    with pytest.raises(RunError):
+        save_classifier(copy, classifier)
+    assert not is_model_folder(copy)
+
+
+def test_the_card_counts_the_model_and_not_its_run(copy: Path, tmp_path: Path) -> None:
+    wanted = sum(
+        file.stat().st_size
+        for file in copy.rglob("*")
+        if file.is_file() and "run" not in file.relative_to(copy).parts
+    )
+    assert card.describe(load_classifier(copy), copy)["bytes"] == wanted
+    other = shutil.copytree(copy, tmp_path / "run" / "topics")  # in a folder that happens to be called run
+    assert card.describe(load_classifier(other), other)["bytes"] == wanted
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"mix": "frozen", "mix_weights": "0,0,0"}, {"mix_form": "softmax"}, {"mix": "function"}],
+    ids=["all zero", "softmax", "function"],
+)
+def test_the_card_shows_every_kind_of_mix(fit: Fit, tmp_path: Path, more: dict[str, Any]) -> None:
+    fit(rows(30), config=settings(**QUICK, **more))
+    facts = card.describe(load_classifier(tmp_path / "made"), tmp_path / "made")
+    console = Console(file=io.StringIO(), width=120)
+    card.render(facts, console)
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert all(f"layer {depth}" in shown for depth in range(3))
+    assert ("gamma" in shown) is ("mix_form" in more)
+    json.dumps(facts)

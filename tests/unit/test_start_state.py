@@ -1,0 +1,246 @@
+"""The average state after a text: against a plain loop, to disk and back, and refused when damaged."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from elmokit.bilm import start_state as start_state_module
+from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
+from elmokit.bilm.model import Bilm, BilmState
+from elmokit.bilm.start_state import average_state, repeated
+from elmokit.config import BilmConfig, TextConfig
+from elmokit.embed.elmo import Elmo
+from elmokit.errors import ModelError
+from elmokit.text.corpus import Documents
+from elmokit.text.tokenising import BOS, EOS, SPECIALS, TextPipeline
+from elmokit.text.vocabulary import Vocabulary
+from elmokit.training.checkpoint import load_tensors, save_tensors
+
+WORDS = [*SPECIALS, "the", "of", "cat", "dogs", "naïve", "rare"]
+FILE = "start_state.safetensors"
+SHAPES: dict[str, dict[str, Any]] = {
+    "char": {"input": "char"},
+    "char, projected and clipped": {"input": "char", "hidden_dim": 6, "cell_clip": 0.5, "proj_clip": 0.4},
+    "word": {"input": "word", "residual": False, "n_layers": 3},
+}
+shapes = pytest.mark.parametrize("shape", SHAPES)
+
+
+@functools.cache
+def folder_of(shape: str) -> BilmFolder:
+    small = {"dim": 4, "hidden_dim": 4, "max_chars": 10, "char_dim": 3, "filters": ((1, 2), (3, 4))}
+    torch.manual_seed(0)
+    model = Bilm(BilmConfig.from_dict({**small, **SHAPES[shape]}), len(WORDS))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "stack" in name:
+                parameter.normal_(0.0, 0.7)
+    text = TextConfig()
+    return BilmFolder(model.eval(), text, Vocabulary(WORDS), TextPipeline(text).word_tokenizer(WORDS), {})
+
+
+def documents_of(n_documents: int, longest: int = 7) -> Documents:
+    rng = np.random.default_rng(n_documents)
+    texts = [
+        [BOS, *rng.integers(EOS + 1, len(WORDS), rng.integers(1, longest + 1)), EOS]
+        for _ in range(n_documents)
+    ]
+    offsets = np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype(np.int64)
+    ids = np.array([word for text in texts for word in text], dtype=np.uint16)
+    return Documents(ids, offsets)
+
+
+def measured(shape: str, documents: Documents) -> BilmState:
+    folder = folder_of(shape)
+    return average_state(folder.model, documents, folder.features.rows(WORDS))
+
+
+def plain_average(shape: str, documents: Documents, n_chains: int) -> dict[str, Tensor]:
+    """Chain k reads text k, k + n_chains and so on, one at a time; incomplete rounds are left out."""
+    folder = folder_of(shape)
+    features = torch.from_numpy(folder.features.rows(WORDS).astype(np.int64))
+    states: list[BilmState | None] = [None] * n_chains
+    seen: list[dict[str, Tensor]] = []
+    for number in range(len(documents) // n_chains * n_chains):
+        words = documents.ids[documents.offsets[number] : documents.offsets[number + 1]]
+        index = torch.tensor([[int(word) for word in words]])
+        with torch.no_grad():
+            out = folder.model(features, index, None, states[number % n_chains], keep_state=True)
+        states[number % n_chains] = out.state
+        seen.append(out.state.tensors())
+    return {name: torch.stack([one[name].double() for one in seen]).mean(dim=0) for name in seen[0]}
+
+
+def assert_close(found: BilmState, wanted: dict[str, Tensor]) -> None:
+    assert list(found.tensors()) == list(wanted)
+    for name, tensor in found.tensors().items():
+        torch.testing.assert_close(tensor.double(), wanted[name], rtol=1e-5, atol=1e-5)
+
+
+# -- the average ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n_documents", "n_chains"), [(1, 1), (3, 1), (9, 2), (17, 4)])
+@shapes
+def test_it_is_the_mean_over_texts_read_one_after_the_other_in_chains(
+    shape: str, n_documents: int, n_chains: int
+) -> None:
+    documents = documents_of(n_documents)
+    found = measured(shape, documents)
+    assert_close(found, plain_average(shape, documents, n_chains))
+    for tensor in found.tensors().values():
+        assert len(tensor) == 1
+        assert tensor.dtype == torch.float32
+        assert not tensor.requires_grad
+        assert not tensor.is_inference()
+        assert tensor.any()
+
+
+def test_there_are_sixteen_chains_at_most() -> None:
+    documents = documents_of(70, longest=2)
+    assert_close(measured("char", documents), plain_average("char", documents, 16))
+
+
+@shapes
+def test_long_texts_are_read_in_windows_with_the_same_result(
+    shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = documents_of(9, longest=20)
+    plain = plain_average(shape, documents, 2)
+    monkeypatch.setattr(start_state_module, "_WINDOW", 4)
+    assert_close(measured(shape, documents), plain)
+
+
+def test_of_a_large_text_a_spread_of_texts_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = documents_of(40)
+    monkeypatch.setattr(start_state_module, "_TOKENS", documents.n_tokens // 3)
+    some = [documents.ids[documents.offsets[i] : documents.offsets[i + 1]] for i in range(0, 40, 4)]
+    offsets = np.concatenate([[0], np.cumsum([len(text) for text in some])]).astype(np.int64)
+    fewer = Documents(np.concatenate(some), offsets)
+    assert_close(measured("char", documents), plain_average("char", fewer, 2))
+
+
+def test_no_text_at_all_gives_the_zero_state() -> None:
+    nothing = Documents(np.empty(0, dtype=np.uint16), np.zeros(1, dtype=np.int64))
+    assert not any(tensor.any() for tensor in measured("char", nothing).tensors().values())
+
+
+@shapes
+def test_measuring_it_changes_no_bit_of_the_model_and_repeats_to_the_bit(shape: str) -> None:
+    model = folder_of(shape).model
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    one, two = measured(shape, documents_of(9)), measured(shape, documents_of(9))
+    assert all(map(torch.equal, one.tensors().values(), two.tensors().values()))
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, before[name]), name
+        assert parameter.grad is None
+
+
+def test_repeated_gives_every_row_the_same_state() -> None:
+    state = measured("char, projected and clipped", documents_of(5))
+    for n_rows in (1, 3):
+        for name, tensor in repeated(state, n_rows).tensors().items():
+            assert torch.equal(tensor, torch.cat([state.tensors()[name]] * n_rows))
+
+
+# -- in the folder --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    start = measured("char", documents_of(9))
+    save_bilm(tmp_path / "model", replace(folder_of("char"), start_state=start))
+    return tmp_path / "model"
+
+
+@shapes
+def test_it_comes_back_from_the_folder_to_the_bit(shape: str, tmp_path: Path) -> None:
+    start = measured(shape, documents_of(9))
+    with_start = replace(folder_of(shape), start_state=start)
+    save_bilm(tmp_path / "model", with_start)
+    found = load_bilm(tmp_path / "model").start_state
+    assert found is not None
+    assert found.tensors().keys() == start.tensors().keys()
+    for name, tensor in start.tensors().items():
+        assert found.tensors()[name].dtype == torch.float32
+        assert torch.equal(found.tensors()[name], tensor), name
+    texts = ["the cat of dogs", "rare", ""]
+    warm = Elmo.load(tmp_path / "model").embed(texts, state="warm")
+    np.testing.assert_array_equal(warm.flat, Elmo(with_start).embed(texts, state="warm").flat)
+    save_bilm(tmp_path / "again", load_bilm(tmp_path / "model"))
+    assert (tmp_path / "again" / FILE).read_bytes() == (tmp_path / "model" / FILE).read_bytes()
+
+
+def test_a_model_saved_without_it_leaves_none_behind(saved: Path) -> None:
+    save_bilm(saved, replace(load_bilm(saved), start_state=None))
+    assert not (saved / FILE).exists()
+    assert load_bilm(saved).start_state is None
+    with pytest.raises(ModelError, match="no start state"):
+        Elmo.load(saved).embed(["the"], state="warm")
+
+
+def test_training_a_model_measures_it(tiny_model: Path) -> None:
+    elmo = Elmo.load(tiny_model)
+    start = elmo.folder.start_state
+    assert start is not None
+    assert all(tensor.any() for tensor in start.tensors().values())
+    texts = ["The old fox ran home.", "Nobody"]
+    warm, zero = elmo.embed(texts, state="warm"), elmo.embed(texts)
+    np.testing.assert_allclose(warm.flat[:, 0], zero.flat[:, 0], rtol=1e-6)
+    assert not np.allclose(warm.flat[:, 1:], zero.flat[:, 1:], atol=1e-6)
+    again = elmo.embed(texts, state=repeated(start, 2))
+    np.testing.assert_allclose(again.flat, warm.flat, rtol=1e-5, atol=1e-5)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-5])
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def foreign(file: Path) -> None:
+    file.write_text("not a state\n", encoding="utf-8")
+
+
+def without_a_tensor(file: Path) -> None:
+    tensors, _ = load_tensors(file)
+    del tensors["backward.1.c"]
+    save_tensors(file, tensors, {})
+
+
+def with_one_more(file: Path) -> None:
+    tensors, _ = load_tensors(file)
+    save_tensors(file, {**tensors, "forward.2.h": torch.zeros(1, 4)}, {})
+
+
+def of_two_rows(file: Path) -> None:
+    tensors, _ = load_tensors(file)
+    save_tensors(file, {name: torch.cat([tensor, tensor]) for name, tensor in tensors.items()}, {})
+
+
+def of_a_wider_model(file: Path) -> None:
+    tensors, _ = load_tensors(file)
+    save_tensors(file, {name: torch.zeros(1, 5) for name in tensors}, {})
+
+
+@pytest.mark.parametrize(
+    "damage", [cut, emptied, foreign, without_a_tensor, with_one_more, of_two_rows, of_a_wider_model]
+)
+def test_a_folder_with_a_damaged_start_state_is_refused(saved: Path, damage: Callable[[Path], None]) -> None:
+    damage(saved / FILE)
+    with pytest.raises(ModelError, match=FILE) as caught:
+        load_bilm(saved)
+    assert "fresh copy" in caught.value.remedy
+    with pytest.raises(ModelError, match=FILE):
+        Elmo.load(saved)
