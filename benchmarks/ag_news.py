@@ -62,7 +62,7 @@ LANGUAGE_MODELS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         },
     ),
 }
-FROZEN = {"lr": 2e-3, "epochs": 3, "head": "bilstm", "dropout_word": 0.05}
+FROZEN = {"lr": 2e-3, "epochs": 2, "head": "bilstm", "dropout_word": 0.05}
 BETTER = {**FROZEN, "mix_norm": True}
 FINETUNED = {
     "finetune": True,
@@ -71,10 +71,10 @@ FINETUNED = {
     "encoder_lr": 1e-3,
     "mix_form": "softmax",
     "dropout_word": 0.1,
-    "dropout_input": 0.2,
+    "dropout_input": 0.1,
     "dropout_layer": 0.2,
-    "dropout_weight": 0.2,
-    "dropout_head": 0.4,
+    "dropout_weight": 0.1,
+    "dropout_head": 0.3,
     "label_smoothing": 0.05,
     "ema": 0.999,
 }

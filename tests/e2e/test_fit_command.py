@@ -1,4 +1,4 @@
-"""``elmokit fit``, ``predict``, ``evaluate`` and ``inspect`` as a person runs them, with good and bad input."""
+"""``elmokit fit``, ``predict``, ``evaluate`` and ``inspect`` as a person runs them, on good and bad rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ TOPICS = {"money": ("bank", "profit"), "sport": ("goal", "coach"), "weather": ("
 OTHERS = ("the", "a", "we", "saw")
 EASY = (
     *("--epochs", "5", "--lr", "0.03", "--batch-words", "128", "--head-dim", "16", "--ema", "0"),
-    *("--dropout-head", "0", "--dropout-word", "0"),
+    *("--dropout-head", "0", "--dropout-word", "0", "--label-smoothing", "0.05"),
+    *("--warmup", "0.1", "--weight-decay", "0.01"),
 )
 QUICK = (*EASY, "--epochs", "2", "--max-steps", "2")
 COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages
@@ -187,7 +188,9 @@ def test_fit_makes_a_classifier_with_its_report_and_run_again_says_done(
 
 @pytest.mark.usefixtures("no_report")
 def test_fit_takes_rows_for_validation_and_speaks_json(cli: Cli, encoder: Path, train: Path) -> None:
-    valid = objects(train.parent / "valid.jsonl", ({"text": t, "label": l} for t, l in rows(9, 1)))
+    valid = objects(
+        train.parent / "valid.jsonl", ({"text": text, "label": topic} for text, topic in rows(9, 1))
+    )
     found = cli("fit", encoder, train, "-o", train.parent / "m", "--valid", valid, "--json", *QUICK)
     assert found.code == 0
     events = [json.loads(line) for line in found.out.splitlines()]
@@ -452,9 +455,7 @@ def test_missing_columns_are_refused_with_what_there_is(refused: Refused, tmp_pa
     refused(lines, "line 2", "no field 'text'", "--text-columns")
 
 
-def test_missing_labels_are_refused_by_line_or_dropped_if_asked(
-    refused: Refused, cli: Cli, encoder: Path, tmp_path: Path
-) -> None:
+def test_missing_labels_are_refused_by_line(refused: Refused, tmp_path: Path) -> None:
     some = [{"text": text, "label": topic} for text, topic in rows(30)]
     for number, blank in enumerate(("", "  ", None, float("nan"), "nan")):
         file = objects(tmp_path / f"{number}.jsonl", [*some[:9], {"text": "hm", "label": blank}, *some[9:]])
@@ -474,7 +475,7 @@ def test_rows_without_a_label_are_dropped_if_asked(cli: Cli, encoder: Path, tmp_
 
 
 def test_validation_labels_that_training_never_saw_are_refused(
-    refused: Refused, tmp_path: Path, train: Path, cli: Cli, encoder: Path
+    cli: Cli, encoder: Path, train: Path, tmp_path: Path
 ) -> None:
     valid = table(tmp_path / "valid.csv", [*rows(6, 1), ("the bread", "food")])
     found = cli("fit", encoder, train, "-o", tmp_path / "out", "--valid", valid, *QUICK)
@@ -483,7 +484,7 @@ def test_validation_labels_that_training_never_saw_are_refused(
 
 
 @pytest.mark.parametrize("weights", ["1,2", "1,2,3,4", "1,two,3", "nan,1,1"])
-def test_wrong_mix_weights_are_refused_and_the_right_ones_then_work(
+def test_wrong_mix_weights_are_refused_before_anything_is_begun(
     cli: Cli, encoder: Path, train: Path, tmp_path: Path, weights: str
 ) -> None:
     out = tmp_path / "out"
@@ -527,7 +528,7 @@ def test_a_document_of_100_000_words_is_cut_with_a_note(cli: Cli, encoder: Path,
     found = cli("fit", encoder, file, "-o", tmp_path / "out", *QUICK)
     found.check_fine("1 text is longer than 400 words: only the start was read")
     labelled = cli("predict", tmp_path / "out", file, "-o", tmp_path / "labelled.csv")
-    labelled.check_fine("Of 1 texts only the first 400 words were read", "31 rows labelled")
+    labelled.check_fine("Of 1 text only the first 400 words were read", "31 rows labelled")
     last = read_csv((tmp_path / "labelled.csv").read_text(encoding="utf-8"))[-1]
     assert last["text"] == "rain " * 100_000
     assert last["prediction"] in TOPICS

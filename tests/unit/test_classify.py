@@ -37,6 +37,9 @@ EASY = {
     "head_dim": 16,
     "dropout_head": 0.0,
     "dropout_word": 0.0,
+    "label_smoothing": 0.05,
+    "warmup": 0.1,
+    "weight_decay": 0.01,
     "ema": 0.0,
 }
 PLAIN = {**EASY, "dropout_input": 0.0, "dropout_layer": 0.0, "label_smoothing": 0.0}

@@ -11,7 +11,9 @@ from elmokit.config import (
     PRESETS,
     BilmConfig,
     Config,
+    DropoutConfig,
     PretrainConfig,
+    RunConfig,
     TextConfig,
     TrainingConfig,
     VocabularyConfig,
@@ -19,10 +21,15 @@ from elmokit.config import (
     read_toml,
     resolve,
 )
+from elmokit.embed.settings import MixConfig
 from elmokit.errors import ConfigError, ElmokitError, MissingExtraError, nearest
-from elmokit.text.settings import ReadConfig
+from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
+from elmokit.text.settings import LabelConfig, ReadConfig
 
-ALL: tuple[type[Config], ...] = (TextConfig, VocabularyConfig, BilmConfig, TrainingConfig, ReadConfig)
+# The settings that one command takes.
+PRETRAIN: tuple[type[Config], ...] = (TextConfig, VocabularyConfig, BilmConfig, TrainingConfig, ReadConfig)
+FIT: tuple[type[Config], ...] = (ReadConfig, LabelConfig, MixConfig, HeadConfig, FitConfig)
+ALL: tuple[type[Config], ...] = (*PRETRAIN, *FIT[1:], DropoutConfig, RunConfig)
 
 
 def fields(class_: type[Config]) -> tuple[dataclasses.Field[Any], ...]:
@@ -40,9 +47,23 @@ def test_every_setting_has_a_help_text(class_: type[Config]) -> None:
     assert [field.name for field in fields(class_) if not field.metadata.get("help")] == []
 
 
-def test_no_two_settings_share_a_name() -> None:
-    names = [field.name for class_ in ALL for field in fields(class_)]
+@pytest.mark.parametrize("classes", [PRETRAIN, FIT], ids=["pretrain", "fit"])
+def test_no_two_settings_of_a_command_share_a_name(classes: tuple[type[Config], ...]) -> None:
+    names = [field.name for class_ in classes for field in fields(class_)]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("class_", [*ALL, PretrainConfig, ClassifierConfig])
+def test_defaults_go_to_a_dictionary_and_back(class_: type[Config]) -> None:
+    assert class_.from_dict(class_().to_dict()) == class_()
+
+
+def test_settings_of_a_classifier_find_their_section_by_name() -> None:
+    config = ClassifierConfig.from_flat(mix="frozen", head_dim=7, lr=0.5, dropout_input=0.25)
+    assert (config.mix.mix, config.head.head_dim) == ("frozen", 7)
+    assert (config.fit.lr, config.fit.dropout_input) == (0.5, 0.25)
+    with pytest.raises(ConfigError, match="head_dims"):
+        ClassifierConfig.from_flat(head_dims=7)
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -76,6 +97,26 @@ def test_settings_cannot_be_changed() -> None:
         (VocabularyConfig, "min_count", 0),
         (ReadConfig, "errors", "skip"),
         (ReadConfig, "encoding", 8),
+        (LabelConfig, "label_column", 1),
+        (LabelConfig, "drop_unlabelled", "yes"),
+        (MixConfig, "mix", "mean"),
+        (MixConfig, "mix_form", "tanh"),
+        (MixConfig, "mix_width", 0),
+        (MixConfig, "mix_weights", "1,two"),
+        (MixConfig, "mix_weights", "inf,1,1"),
+        (HeadConfig, "head", "lstm"),
+        (HeadConfig, "head_layers", 9),
+        (HeadConfig, "dropout_head", 1.0),
+        (FitConfig, "epochs", -1),
+        (FitConfig, "layer_decay", 0.0),
+        (FitConfig, "layer_decay", 1.5),
+        (FitConfig, "valid_share", 0.0),
+        (FitConfig, "label_smoothing", 1.0),
+        (FitConfig, "class_weights", "even"),
+        (FitConfig, "cache", True),
+        (DropoutConfig, "dropout_word", 1.0),
+        (RunConfig, "max_steps", 0),
+        (RunConfig, "patience", -1),
     ],
 )
 def test_wrong_value_is_refused_by_the_name_of_its_field(

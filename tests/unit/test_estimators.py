@@ -36,7 +36,8 @@ EASY: dict[str, Any] = {
     "head_dim": 16,
     "dropout_head": 0.0,
     "dropout_word": 0.0,
-    "options": {"batch_words": 128, "ema": 0.0},
+    "label_smoothing": 0.05,
+    "options": {"batch_words": 128, "ema": 0.0, "warmup": 0.1, "weight_decay": 0.01},
 }
 
 
@@ -216,7 +217,7 @@ def test_several_labels_per_text_are_ones_and_zeros(encoder: Path) -> None:
         " ".join(rng.choice(TOPICS[place] if has else OTHERS) for place, has in enumerate(row))
         for row in wanted
     ]
-    settings = {**EASY, "mix": "function", "epochs": 8, "options": {"batch_words": 64, "ema": 0.0}}
+    settings = {**EASY, "mix": "function", "epochs": 8, "options": {**EASY["options"], "batch_words": 64}}
     made = ElmoClassifier(encoder, **settings).fit(texts[:120], wanted[:120])
     found = made.predict(texts[120:])
     assert found.shape == (30, 3)

@@ -86,8 +86,9 @@ def command(
             advance(len(chunk))
     if out is not None:
         if classifier.n_cut:
+            some = "1 text" if classifier.n_cut == 1 else f"{classifier.n_cut:,} texts"
             limit = classifier.network.config.fit.max_words
-            reporter.say(f"[yellow]Of {classifier.n_cut:,} texts only the first {limit} words were read.[/]")
+            reporter.say(f"[yellow]Of {some} only the first {limit} words were read.[/]")
         reporter.say(f"{n_rows:,} rows labelled in {escape(str(out))}.")
 
 
