@@ -33,7 +33,8 @@ import numpy as np
 from elmokit.bilm.pretraining import pretrain
 from elmokit.config import resolve
 from elmokit.embed.elmo import Elmo
-from elmokit.tasks.classify import Targets, fit_classifier
+from elmokit.tasks.classifier import Targets
+from elmokit.tasks.classify import fit_classifier
 from elmokit.tasks.folder import load_classifier, save_classifier
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.text.settings import ReadConfig

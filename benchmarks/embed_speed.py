@@ -25,7 +25,8 @@ from elmokit.bilm.pretraining import pretrain
 from elmokit.bilm.token_encoder import CharacterEncoder, CharacterFilter, Highway
 from elmokit.config import resolve
 from elmokit.embed.elmo import Elmo
-from elmokit.tasks.classify import Targets, fit_classifier
+from elmokit.tasks.classifier import Targets
+from elmokit.tasks.classify import fit_classifier
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.text.settings import ReadConfig
 from measuring import data_file, finish, seconds

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from elmokit.embed.store_settings import StoreConfig
     from elmokit.embed.store_writing import embed_files
     from elmokit.errors import ConfigError, DataError, ElmokitError, MissingExtraError, ModelError, RunError
-    from elmokit.tasks.classify import TextClassifier
+    from elmokit.tasks.classifier import TextClassifier
     from elmokit.tasks.estimators import ElmoClassifier
     from elmokit.tasks.fitting import evaluate_files, fit_files
     from elmokit.tasks.folder import load_classifier, save_classifier
@@ -66,7 +66,7 @@ _HOMES = {
     "RowSource": "elmokit.text.rows",
     "RunError": "elmokit.errors",
     "StoreConfig": "elmokit.embed.store_settings",
-    "TextClassifier": "elmokit.tasks.classify",
+    "TextClassifier": "elmokit.tasks.classifier",
     "TextConfig": "elmokit.config",
     "TextPipeline": "elmokit.text.tokenising",
     "TextSource": "elmokit.text.readers",

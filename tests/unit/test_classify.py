@@ -19,7 +19,8 @@ from elmokit.config import BilmConfig, TextConfig
 from elmokit.embed.elmo import Elmo
 from elmokit.errors import ConfigError, DataError, RunError
 from elmokit.tasks import classify, examples
-from elmokit.tasks.classify import Classification, FitResult, Network, Targets, fit_classifier
+from elmokit.tasks.classifier import Network, Targets, TextClassifier
+from elmokit.tasks.classify import Classification, FitResult, fit_classifier
 from elmokit.tasks.examples import Examples, KeptLayers, keep_layers, number_texts
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.text.tokenising import SPECIALS, TextPipeline
@@ -166,7 +167,7 @@ def test_a_fine_tuned_classifier_predicts_with_the_new_weights_of_its_encoder() 
     elmo = make_elmo()
     elmo.embed(["bank rain goal"])  # now it holds vectors of these words
     found = fit(elmo, settings(finetune=True, encoder_lr=0.05)).classifier
-    fresh = classify.TextClassifier(Elmo(elmo.folder), found.network, found.classes)
+    fresh = TextClassifier(Elmo(elmo.folder), found.network, found.classes)
     texts = rows(12, 5)[0]
     assert np.array_equal(found.probabilities(texts), fresh.probabilities(texts))
 
@@ -474,8 +475,8 @@ def test_order_and_company_of_texts_do_not_count(monkeypatch: pytest.MonkeyPatch
         np.testing.assert_allclose(turned, wanted, atol=1e-5)
         alone = np.concatenate([classifier.probabilities([text]) for text in texts])
         np.testing.assert_allclose(alone, wanted, atol=1e-5)
-        monkeypatch.setattr(classify, "_PREDICT_WORDS", 40)
-        monkeypatch.setattr(classify, "_PREDICT_TEXTS", 7)
+        monkeypatch.setattr("elmokit.tasks.classifier.PREDICT_WORDS", 40)
+        monkeypatch.setattr("elmokit.tasks.classifier._PREDICT_TEXTS", 7)
         np.testing.assert_allclose(classifier.probabilities(texts), wanted, atol=1e-5)
         parts = list(classifier.stream(iter(texts)))
         assert [len(part) for part in parts] == [7, 7, 7, 7, 5]

@@ -15,7 +15,8 @@ from sklearn.model_selection import train_test_split
 from elmokit.bilm.folder import load_bilm
 from elmokit.embed.elmo import Elmo
 from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.classify import Targets, TextClassifier, fit_classifier
+from elmokit.tasks.classifier import Targets, TextClassifier
+from elmokit.tasks.classify import fit_classifier
 from elmokit.tasks.folder import load_classifier, save_classifier
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.training.progress import Reporter

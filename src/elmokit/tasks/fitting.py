@@ -22,7 +22,8 @@ from elmokit.bilm.folder import is_model_folder, kind_of
 from elmokit.embed.elmo import Elmo
 from elmokit.embed.mix import make_mix
 from elmokit.errors import DataError, RunError
-from elmokit.tasks.classify import FitResult, Targets, TextClassifier, fit_classifier
+from elmokit.tasks.classifier import Targets, TextClassifier
+from elmokit.tasks.classify import FitResult, fit_classifier
 from elmokit.tasks.estimators import validation_split
 from elmokit.tasks.folder import load_classifier, save_classifier
 from elmokit.tasks.metrics import confident_mistakes, measure, measure_multilabel
@@ -154,7 +155,7 @@ def fit_files(
     check_unchanged(
         run,
         {
-            **config.to_dict(),
+            **_lasting(config),
             "text": {f"{name}_rows": part.content_hash() for name, part in parts.items()},
             "encoder": {"weights": fingerprint(elmo.model.parameters())},
         },
@@ -180,6 +181,8 @@ def fit_files(
         return FittedFolder(out, result, {})
     if result.was_done and is_model_folder(out):
         record = load_classifier(out).record
+        if test:
+            reporter.say("[yellow]It was fitted before; measure it on other rows with elmokit evaluate.[/]")
         return FittedFolder(out, result, record.get("splits", {}))
     for note in result.notes:
         reporter.say(f"[yellow]{note}[/]")
@@ -300,6 +303,13 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
+
+
+def _lasting(config: ClassifierConfig) -> dict[str, Any]:
+    """All settings that a resumed run must agree on: where layers are kept is not among them."""
+    settings = config.to_dict()
+    del settings["fit"]["cache"]
+    return settings
 
 
 def _measured(

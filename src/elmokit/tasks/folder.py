@@ -13,7 +13,7 @@ import elmokit
 from elmokit.bilm.folder import FORMAT, FORMAT_VERSION, check_tensors, load_bilm, read_record, save_bilm
 from elmokit.embed.elmo import Elmo
 from elmokit.errors import ConfigError, ModelError
-from elmokit.tasks.classify import Network, TextClassifier
+from elmokit.tasks.classifier import Network, TextClassifier
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.training.checkpoint import explaining, load_tensors, save_tensors, write_text
 
