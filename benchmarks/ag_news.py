@@ -63,8 +63,15 @@ LANGUAGE_MODELS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         },
     ),
 }
-FROZEN = {"lr": 2e-3, "epochs": 2, "head": "bilstm", "dropout_word": 0.05}
-BETTER = {**FROZEN, "mix_norm": True}
+FROZEN = {
+    "head": "bilstm",
+    "epochs": 3,
+    "lr": 2e-3,
+    "mix_norm": True,
+    "dropout_head": 0.2,
+    "dropout_word": 0.0,
+    "label_smoothing": 0.0,
+}
 FINETUNED = {
     "finetune": True,
     "epochs": 3,
@@ -104,7 +111,7 @@ def units(seeds: list[int]) -> list[Unit]:
         for mix in MIXES:
             found.append(Unit(f"classic-{mix}", "classic", {**FROZEN, "mix": mix}, seed))
         for mix in MIXES:
-            found.append(Unit(f"better-{mix}", "better", {**BETTER, "mix": mix}, seed))
+            found.append(Unit(f"better-{mix}", "better", {**FROZEN, "mix": mix}, seed))
         found.append(Unit("finetuned", "better", FINETUNED, seed))
     return found
 
