@@ -305,6 +305,26 @@ def test_bad_input_is_refused_with_a_remedy_and_leaves_nothing(
     run("embed", *good, "--out", "/dev/null/vectors").check_refused("/dev/null/vectors")
 
 
+def test_help_says_defaults_of_zero_and_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    rows = run("pretrain", "--help").out.splitlines()
+    for flag, default in (("--clip-norm", 1.0), ("--evals-per-epoch", 1), ("--seed", 0)):
+        (row,) = [row for row in rows if f" {flag} " in row]
+        assert f"(default {default})" in row
+    assert not [row for row in rows if "default True" in row or "default False" in row]
+
+
+def test_a_folder_that_looks_like_markup_is_named_as_it_is(
+    run: Run, tiny_model: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "[bold]out"
+    for said in ("Done.", "Already done."):
+        done = run("embed", tiny_model, tiny_corpus, "--pool", "mean", "--out", out, "--export", "npz")
+        assert done.code == 0, done.err
+        assert said in done.out
+        assert f"Exported: {out / 'vectors.npz'}" in done.out
+
+
 @pytest.mark.parametrize("verb", ["embed", "similar"])
 def test_help_imports_no_torch(verb: str) -> None:
     code = (

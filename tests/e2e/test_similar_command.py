@@ -6,14 +6,19 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from elmokit import load_bilm, save_bilm
+from elmokit.bilm.model import Bilm
 from elmokit.cli.main import main
+from elmokit.config import TextConfig
 from elmokit.embed.store_writing import embed_files
+from elmokit.text.tokenising import TextPipeline
 
 COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages
 
@@ -122,6 +127,27 @@ def test_other_words_layers_and_odd_scripts(run: Run, tiny_model: Path, tmp_path
     done = run("similar", tiny_model, "a fox", "--word", "fox", "--in", only, "--different")
     assert done.code == 0, done.err
     assert "no other word in the corpus" in done.out
+
+
+def test_words_that_look_like_markup_are_shown_as_they_are(
+    run: Run, tiny_model: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    odd = tmp_path / "odd.txt"
+    odd.write_text("see [/red] and [bold]fox[/] here\n", encoding="utf-8")
+    text = TextConfig(tokens="whitespace")
+    saved = load_bilm(tiny_model)
+    torch.manual_seed(0)
+    config = replace(saved.model.config, input="word")
+    word_model = Bilm(config, len(saved.vocabulary), 0)
+    tokenizer = TextPipeline(text).word_tokenizer(saved.vocabulary.words)
+    model = tmp_path / "words"
+    save_bilm(model, replace(saved, model=word_model, text=text, tokenizer=tokenizer, start_state=None))
+    done = run("similar", model, "see http://x.y/[/red]z and [bold]fox[/]", "--in", odd)
+    assert done.code == 0, done.err
+    assert "read as <unk>: see, http://x.y/[/red]z, [bold]fox[/]" in done.out
+    assert "[/red] and [bold]fox[/] here" in done.out
+    (row,) = [row for row in done.out.splitlines() if row.split()[1:2] == ["[/red]"]][:1]
+    assert row
 
 
 def test_bad_input_is_refused_with_a_remedy(

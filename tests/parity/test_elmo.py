@@ -267,6 +267,32 @@ def test_warm_starts_every_text_from_the_folders_state(shape: str) -> None:
     assert out.state is None
 
 
+@pytest.mark.parametrize(("state", "is_kept"), [("zero", False), ("warm", False), ("stateful", True)])
+def test_the_end_state_is_asked_for_only_where_it_is_carried_on(
+    state: Any, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elmo = Elmo(folder_of("char"))
+    run, asked = elmo.model.run, list[bool]()
+
+    def watched(*given: Any, keep_state: bool = False, **options: Any) -> Any:
+        asked.append(keep_state)
+        return run(*given, keep_state=keep_state, **options)
+
+    monkeypatch.setattr(elmo.model, "run", watched)
+    elmo.embed(TEXTS, state=state)
+    assert set(asked) == {is_kept}
+
+
+def test_encode_gives_the_end_state_if_told_to() -> None:
+    elmo = Elmo(folder_of("char"))
+    given = random_state(elmo.model, 2)
+    assert elmo.encode([["the"], ["cat", "sat"]], given).state is None
+    after = elmo.encode([["the"], ["cat", "sat"]], given, keep_state=True).state
+    assert after is not None
+    for row, words in enumerate((["the"], ["cat", "sat"])):
+        assert_same_state(after, row, read("char", words, row_state(given, row))[1])
+
+
 def test_warm_without_a_start_state_is_refused_with_a_remedy() -> None:
     elmo = Elmo(replace(folder_of("char"), start_state=None))
     for texts in (["the cat"], []):

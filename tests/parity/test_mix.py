@@ -212,9 +212,11 @@ def test_trained_weights_start_equal(n_layers: int, form: Any) -> None:
 @forms
 @pytest.mark.parametrize("kind", ["trainable", "frozen"])
 def test_weights_given_are_where_it_starts(kind: Any, form: Any) -> None:
-    mix = make_mix(MixConfig(mix=kind, mix_form=form, mix_weights=" 0.5, -1 ,2e-1,"), 3, DIM)
+    given = " 0.5, -1 ,2e-1," if form == "raw" else " 0.5, 0.3 ,2e-1,"
+    mix = make_mix(MixConfig(mix=kind, mix_form=form, mix_weights=given), 3, DIM)
     assert isinstance(mix, ScalarMix)
-    np.testing.assert_allclose(mix.weights.tolist(), [0.5, -1.0, 0.2], rtol=1e-6)
+    wanted = [0.5, -1.0, 0.2] if form == "raw" else [0.5, 0.3, 0.2]
+    np.testing.assert_allclose(mix.scalars().tolist(), wanted, rtol=1e-6)
     assert (mix.gamma is None) == (form == "raw")
     assert mix.weights.requires_grad == (kind == "trainable")
 

@@ -158,23 +158,26 @@ def test_fine_tuning_changes_the_whole_encoder_but_not_the_word_predictor(input:
     elmo = make_elmo(input=input, max_chars=8, char_dim=4, filters=((1, 4), (2, 4)))
     before = copies(elmo)
     result = fit(elmo, settings(finetune=True, thaw=0.0, epochs=1))
-    assert moved(before, elmo) == {name for name in before if not name.startswith("predictor.")}
-    assert result.classifier.elmo.model is elmo.model
-    assert result.classifier.elmo is not elmo  # which may still hold vectors of the old weights
+    tuned = result.classifier.elmo
+    assert moved(before, tuned) == {name for name in before if not name.startswith("predictor.")}
+    assert not moved(before, elmo)  # the caller's stays as it is
+    assert all(parameter.requires_grad for parameter in [*elmo.model.parameters(), *tuned.model.parameters()])
+    assert tuned.folder.training["fine_tuned"]
+    assert tuned.folder.start_state is None
 
 
 def test_a_fine_tuned_classifier_predicts_with_the_new_weights_of_its_encoder() -> None:
     elmo = make_elmo()
     elmo.embed(["bank rain goal"])  # now it holds vectors of these words
     found = fit(elmo, settings(finetune=True, encoder_lr=0.05)).classifier
-    fresh = TextClassifier(Elmo(elmo.folder), found.network, found.classes)
+    fresh = TextClassifier(Elmo(found.elmo.folder), found.network, found.classes)
     texts = rows(12, 5)[0]
     assert np.array_equal(found.probabilities(texts), fresh.probabilities(texts))
 
 
 @pytest.mark.parametrize("n_layers", [1, 3])
 def test_layers_thaw_from_the_top_each_in_its_time(n_layers: int, tmp_path: Path) -> None:
-    for n_epochs in range(1, n_layers + 3):
+    for n_epochs in range(2, n_layers + 3):
         elmo, run = make_elmo(n_layers=n_layers), tmp_path / str(n_epochs)
         run.mkdir()
         before = copies(elmo)
@@ -190,8 +193,13 @@ def test_layers_thaw_from_the_top_each_in_its_time(n_layers: int, tmp_path: Path
 def test_without_thawing_all_layers_learn_from_the_first_step() -> None:
     elmo = make_elmo()
     before = copies(elmo)
-    fit(elmo, settings(finetune=True, thaw=0.0, epochs=1, max_steps=1))
-    assert len(moved(before, elmo)) == len(before) - len([n for n in before if n.startswith("predictor.")])
+    tuned = fit(elmo, settings(finetune=True, thaw=0.0, epochs=1, max_steps=1)).classifier.elmo
+    assert len(moved(before, tuned)) == len(before) - len([n for n in before if n.startswith("predictor.")])
+
+
+def test_a_thawing_that_would_never_come_is_refused() -> None:
+    with pytest.raises(ConfigError, match="nothing of the encoder would learn in 2 epochs"):
+        fit(make_elmo(), settings(finetune=True, thaw=2.0, epochs=2))
 
 
 def test_learning_rates_fall_from_layer_to_layer() -> None:
@@ -209,13 +217,13 @@ def test_learning_rates_fall_from_layer_to_layer() -> None:
 def test_lower_layers_move_less() -> None:
     elmo = make_elmo()
     before = copies(elmo)
-    fit(
+    tuned = fit(
         elmo,
         settings(
             finetune=True, thaw=0.0, epochs=1, max_steps=1, encoder_lr=0.01, layer_decay=0.1, warmup=0.0
         ),
-    )
-    after = copies(elmo)
+    ).classifier.elmo
+    after = copies(tuned)
     names = ("forward_stack.layers.1.input_weight", "forward_stack.layers.0.input_weight", "encoder.weight")
     top, below, lowest = (float((after[name] - before[name]).abs().max()) for name in names)
     # Adam's first step is the learning rate itself; decay adds little.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elmokit.bilm.folder import BilmFolder
+from elmokit.bilm.folder import BilmFolder, save_bilm
 from elmokit.bilm.model import Bilm, BilmState
 from elmokit.config import BilmConfig, TextConfig
 from elmokit.embed import elmo as elmo_module
@@ -92,7 +94,9 @@ def test_no_word_at_all_is_no_error(kind: str, texts: list[Any]) -> None:
 def test_boundaries_of_an_empty_text_can_be_had(kind: str) -> None:
     out = elmo_of(kind).embed([""], boundaries=True)
     assert out.tokens == [["<s>", "</s>"]]
-    assert out.notes == []
+    assert out.notes[0].startswith("Text 0 holds no word: there are only the rows of <s> and </s>")
+    np.testing.assert_allclose(out.sentence("mean", layer=1)[0], out.layer(1)[0].mean(axis=0), rtol=1e-5)
+    assert elmo_of(kind).embed(["the"], boundaries=True).notes == []
     assert np.isfinite(out[0]).all()
     assert np.abs(out[0]).max() > 0
 
@@ -160,6 +164,28 @@ def test_a_bad_argument_is_refused_with_words_that_help(
 ) -> None:
     with pytest.raises(error, match=said):
         elmo_of().embed(texts, **options)
+
+
+class Table:
+    """What a data frame looks like: going through it gives the names of its columns."""
+
+    columns = ("id", "text")
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+
+@pytest.mark.parametrize("texts", [Table(), np.array([["the", "cat"]]), np.array("the")], ids=str)
+def test_a_table_is_refused_and_one_column_of_it_is_not(texts: Any) -> None:
+    for ask in (elmo_of().embed, elmo_of().words):
+        with pytest.raises(DataError, match="A list of texts is needed, not a table") as caught:
+            ask(texts)
+        assert 'table["text"]' in caught.value.remedy
+    column: Any = np.array(["the cat", "dogs"])
+    assert elmo_of().embed(column).tokens == [["the", "cat"], ["dogs"]]
 
 
 def test_what_is_no_text_in_a_stream_is_refused_too() -> None:
@@ -362,6 +388,35 @@ def test_kept_words_stay_and_others_are_forgotten() -> None:
         assert counted.calls == [1]
 
 
+def test_no_more_words_are_kept_than_the_cache_holds() -> None:
+    with Counted("char", 3) as counted:
+        counted.elmo.keep_words(WORDS)
+        assert counted.calls == [len(SPECIALS), 3]
+        assert counted.n_rows == len(SPECIALS) + 3
+        counted.elmo.embed([WORDS])
+        assert counted.calls[2:] == [len(WORDS) - 3]
+
+
+def test_a_model_is_loaded_with_a_cache_of_the_size_asked_for(tmp_path: Path) -> None:
+    save_bilm(tmp_path / "model", folder_of("char"))
+    elmo = Elmo.load(tmp_path / "model", cached_words=2)
+    elmo.keep_words(WORDS)
+    assert len(elmo._words._places) == len(SPECIALS) + 2
+
+
+def test_the_fingerprint_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[BilmFolder] = []
+
+    def watched(folder: BilmFolder) -> str:
+        calls.append(folder)
+        return "mark"
+
+    monkeypatch.setattr(elmo_module, "model_fingerprint", watched)
+    elmo = elmo_of()
+    assert (elmo.fingerprint, elmo.fingerprint) == ("mark", "mark")
+    assert calls == [elmo.folder]
+
+
 def test_the_same_words_kept_give_the_same_bits_whatever_came_earlier() -> None:
     plain, busy = elmo_of(), elmo_of(cached_words=3)
     busy.embed(["many other words", "the cat"])
@@ -449,6 +504,12 @@ def test_another_number_of_weights_than_layers_is_refused(weights: list[float]) 
         made().mixed(weights)
     with pytest.raises(ConfigError, match="for 3 layers"):
         made().sentence(weights=weights)
+
+
+def test_a_layer_and_weights_at_once_are_refused() -> None:
+    with pytest.raises(ConfigError, match="exclude each other") as caught:
+        made().sentence(layer=0, weights=[1.0, 0.0, 0.0])
+    assert "Choose one" in caught.value.remedy
 
 
 # -- poolings -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from elmokit.bilm.folder import BilmFolder, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.config import BilmConfig, TextConfig
 from elmokit.errors import ConfigError, DataError, ModelError
+from elmokit.tasks.classify import fit_classifier
 from elmokit.tasks.estimators import ElmoClassifier, validation_split
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.text.tokenising import SPECIALS, TextPipeline
@@ -282,12 +284,35 @@ def test_a_saved_estimator_gives_the_same_probabilities(
     assert np.array_equal(again.predict_proba(NEW), made.predict_proba(NEW))
 
 
-def test_labels_of_a_loaded_estimator_are_text(encoder: Path, tmp_path: Path) -> None:
-    made = ElmoClassifier(encoder, **EASY).fit(*rows([10, 9], 40))
+def test_a_loaded_estimator_keeps_label_types_history_and_parameters(encoder: Path, tmp_path: Path) -> None:
+    made = ElmoClassifier(encoder, **{**EASY, "mix": "function", "class_weight": "balanced"})
+    made.fit(*rows([10, 9], 40))
     made.save(tmp_path / "saved")
     found = ElmoClassifier.load(tmp_path / "saved")
-    assert found.classes_.tolist() == ["9", "10"]
-    assert found.predict(NEW).tolist() == [str(label) for label in made.predict(NEW).tolist()]
+    assert found.classes_.tolist() == [9, 10]
+    assert found.predict(NEW).tolist() == made.predict(NEW).tolist()
+    assert found.history_ == made.history_
+    assert found.config() == made.config()
+    assert found.get_params()["class_weight"] == "balanced"
+
+
+def test_an_interrupted_fit_is_not_taken_for_a_finished_one(
+    encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = fit_classifier
+    monkeypatch.setattr(
+        "elmokit.tasks.estimators.fit_classifier",
+        lambda *arguments, **named: replace(real(*arguments, **named), stopped="interrupted"),
+    )
+    made = ElmoClassifier(encoder, **EASY)
+    with pytest.raises(KeyboardInterrupt):
+        made.fit(*rows(["a", "b"], 20))
+    assert not hasattr(made, "classifier_")
+
+
+def test_a_table_is_refused_instead_of_its_column_names(encoder: Path) -> None:
+    with pytest.raises(DataError, match="one column of texts"):
+        ElmoClassifier(encoder, **EASY).fit(np.array([["a", "b"], ["c", "d"]]), ["x", "y"])
 
 
 def test_a_loaded_estimator_of_several_labels_gives_ones_and_zeros(encoder: Path, tmp_path: Path) -> None:
@@ -309,14 +334,16 @@ def test_loading_what_is_no_classifier_is_refused(encoder: Path, tmp_path: Path)
 # -- the validation split ---------------------------------------------------------------------
 
 
-def test_validation_rows_are_a_share_of_each_class_and_one_at_least() -> None:
+def test_validation_rows_are_a_share_of_all_and_of_each_class_as_far_as_it_goes() -> None:
     values = np.repeat([0, 1, 2, 3], [100, 10, 2, 1])
     held = validation_split(values, 0.2, 0)
     assert [int(held[values == label].sum()) for label in range(4)] == [20, 2, 1, 0]
+    many = np.repeat(np.arange(500), 2)
+    assert validation_split(many, 0.1, 0).sum() == 100
     assert np.array_equal(validation_split(values, 0.2, 0), held)
     assert not np.array_equal(validation_split(values, 0.2, 1), held)
     tiny = validation_split(values, 0.001, 0)
-    assert [int(tiny[values == label].sum()) for label in range(4)] == [1, 1, 1, 0]
+    assert [int(tiny[values == label].sum()) for label in range(4)] == [1, 0, 0, 0]
     half = validation_split(np.zeros(2, dtype=int), 0.5, 0)
     assert half.sum() == 1
 

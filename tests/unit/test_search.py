@@ -16,6 +16,7 @@ from elmokit.bilm.model import Bilm
 from elmokit.config import BilmConfig, TextConfig
 from elmokit.embed.elmo import Elmo
 from elmokit.embed.embeddings import POOLINGS
+from elmokit.embed.fingerprint import model_fingerprint
 from elmokit.embed.search import nearest_rows, search
 from elmokit.embed.similar import content_words, similar_words
 from elmokit.embed.store import VectorStore
@@ -164,6 +165,25 @@ def test_search_agrees_with_embed_and_takes_an_open_store(elmo: Elmo, corpus: Pa
     assert search(store, [], elmo) == []
 
 
+def test_the_model_is_marked_once_for_writing_and_any_number_of_searches(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[BilmFolder] = []
+
+    def watched(folder: BilmFolder) -> str:
+        calls.append(folder)
+        return model_fingerprint(folder)
+
+    monkeypatch.setattr("elmokit.embed.elmo.model_fingerprint", watched)
+    elmo = make_elmo()
+    embed_files(elmo, corpus, tmp_path / "texts", StoreConfig(pool="mean"))
+    embed_files(elmo, corpus, tmp_path / "words")
+    for _ in range(3):
+        search(tmp_path / "texts", ["the bank"], elmo)
+    similar_words(elmo, "the bank", VectorStore.open(tmp_path / "words"))
+    assert calls == [elmo.folder]
+
+
 def test_search_refuses_what_it_cannot_answer(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:
     embed_files(elmo, corpus, tmp_path / "words")
     embed_files(elmo, corpus, tmp_path / "texts", StoreConfig(pool="mean"))
@@ -176,6 +196,11 @@ def test_search_refuses_what_it_cannot_answer(elmo: Elmo, corpus: Path, tmp_path
         search(tmp_path / "texts", ["x", " "], elmo)
     with pytest.raises(ConfigError, match="one string"):
         search(tmp_path / "texts", "x", elmo)
+    table: Any = np.array([["x", "y"]])
+    with pytest.raises(DataError, match="not a table"):
+        search(tmp_path / "texts", table, elmo)
+    with pytest.raises(DataError, match="not a table"):
+        similar_words(elmo, "bank", table)
     with pytest.raises(ConfigError, match="k = 0"):
         search(tmp_path / "texts", ["x"], elmo, k=0)
     with pytest.raises(DataError, match="no folder"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -23,15 +24,19 @@ from elmokit.embed import store_filling, store_writing
 from elmokit.embed.elmo import Elmo
 from elmokit.embed.embeddings import POOLINGS
 from elmokit.embed.export import export_npz, export_parquet
-from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.fingerprint import model_fingerprint
 from elmokit.embed.store import VectorStore
-from elmokit.embed.store_files import header
+from elmokit.embed.store_card import size_text
+from elmokit.embed.store_files import OFFSETS, header
+from elmokit.embed.store_files import TEXTS as TEXTS_FILE
 from elmokit.embed.store_settings import StoreConfig
+from elmokit.embed.store_size import store_size
 from elmokit.embed.store_writing import EmbedResult, embed_files
 from elmokit.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenising import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
+from elmokit.training.progress import Reporter
 
 KNOWN = "the bank raised its rates and a river flows under bridge of stone , ."
 TEXTS = [
@@ -139,7 +144,7 @@ def test_vectors_on_disk_are_those_of_embed(
     assert list(store.texts) == TEXTS
     assert store.ids == [str(number) for number in range(len(TEXTS))]
     assert (len(store), store.dim, store.config) == (len(TEXTS), elmo.dim, config)
-    assert store.fingerprint == fingerprint(elmo.folder)
+    assert store.fingerprint == elmo.fingerprint == model_fingerprint(elmo.folder)
     assert (result.n_texts, result.n_vectors, result.n_empty) == (len(TEXTS), len(wanted), 1)
     assert result.n_words == sum(map(len, words))
     assert result.n_bytes == (tmp_path / "store" / f"vectors.{format}").stat().st_size
@@ -460,7 +465,7 @@ def test_a_folder_cut_off_while_texts_were_read_takes_any_other_start(
     out = tmp_path / "store"
     out.mkdir()
     manifest = json.loads((tmp_path / "whole" / "manifest.json").read_text(encoding="utf-8"))
-    for name in ("n_texts", "n_words", "n_vectors", "n_empty", "texts_bytes"):
+    for name in ("n_texts", "n_words", "n_vectors", "n_empty", "texts_bytes", "ids_bytes"):
         del manifest[name]
     manifest.update(done=False, settings={})
     (out / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
@@ -524,6 +529,92 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_computed(
     assert "--pool mean" in caught.value.remedy
     embed_files(elmo, corpus, tmp_path / "store")  # there is room now
     assert len(VectorStore.open(tmp_path / "store")) == len(TEXTS)
+
+
+class Heard(Reporter):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__("silent")
+        self.said: list[str] = []
+        self.events: dict[str, dict[str, Any]] = {}
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def event(self, event: str, **values: Any) -> None:
+        self.events[event] = values
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"pool": "mean"}, {"all_layers": True, "dtype": "float16"}, {"format": "safetensors"}],
+    ids=str,
+)
+def test_the_size_said_beforehand_is_that_of_all_files(
+    elmo: Elmo, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(0)
+    words = KNOWN.split()
+    table = tmp_path / "many.jsonl"
+    rows = [{"key": f"k{'é' * (i % 9)}{i}", "text": " ".join(rng.choice(words, 40))} for i in range(400)]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    config = StoreConfig.from_dict({**settings, "id_column": "key"})
+    heard, out = Heard(), tmp_path / "plain"
+    embed_files(elmo, table, out, config, reporter=heard)
+    names = (f"vectors.{config.format}", OFFSETS, TEXTS_FILE)
+    total = sum((out / name).stat().st_size for name in names)
+    assert heard.events["plan"]["n_bytes_total"] == total
+    assert f"[bold]{size_text(total)} on disk[/]" in heard.said[0]
+
+    heard, out = Heard(), tmp_path / "exported"
+    embed_files(elmo, table, out, config, reporter=heard, exports=["parquet", "npz", "npz"])
+    exported = [(out / f"vectors.{name}").stat().st_size for name in ("parquet", "npz")]
+    assert "about" in heard.said[0]
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    size = store_size(manifest, config, VectorStore.open(out).vectors.shape, ["parquet", "npz"])
+    assert heard.events["plan"]["n_bytes_total"] == size.total
+    assert exported[0] <= size.exports["parquet"] <= 2 * exported[0] + 8192
+    assert 0 <= size.exports["npz"] - exported[1] <= 8192
+
+
+def test_exports_count_when_the_disk_is_too_small(
+    elmo: Elmo, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "store"
+    embed_files(elmo, corpus, tmp_path / "other")
+    n_bytes = (tmp_path / "other" / "vectors.npy").stat().st_size
+    usage = shutil.disk_usage(tmp_path)._replace(free=n_bytes + 100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(RunError, match="more on disk") as caught:
+        embed_files(elmo, corpus, out, exports=["npz"])
+    assert "--export" in caught.value.remedy
+    embed_files(elmo, corpus, out)
+    with pytest.raises(RunError, match="more on disk"):  # the vectors are there, but not this
+        embed_files(elmo, corpus, out, exports=["parquet", "npz"])
+    assert not (out / "vectors.npz").exists()
+    assert embed_files(elmo, corpus, out).was_done
+
+
+@pytest.mark.parametrize("cached_words", [3, 100])
+def test_the_callers_word_cache_is_a_plain_one_afterwards(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached_words: int
+) -> None:
+    mine = Elmo(make_model(), cached_words=cached_words)
+    kept: list[int] = []
+
+    def watched() -> None:
+        kept.append(mine._words._n_kept)
+        mine._words.forget()
+
+    monkeypatch.setattr(mine, "forget_words", watched)
+    many = tmp_path / "many.txt"
+    many.write_text(f"{KNOWN}\n" * 20, encoding="utf-8")
+    embed_files(mine, many, tmp_path / "store")
+    assert len(SPECIALS) < kept[0] <= cached_words + len(SPECIALS)
+    assert mine._words._n_kept == len(mine._words._places) == len(SPECIALS)
+    stop_after(0, monkeypatch, mine, corpus, tmp_path / "cut")
+    assert mine._words._n_kept == len(SPECIALS)
 
 
 def test_a_folder_within_the_texts_does_not_read_itself(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:
@@ -654,7 +745,24 @@ def test_exports_hold_the_same_vectors(
     with np.load(out / "vectors.npz", allow_pickle=False) as archive:
         assert np.array_equal(archive["vectors"], store.vectors)
         assert np.array_equal(archive["offsets"], store.offsets)
-        assert archive["ids"].tolist() == store.ids
+        assert ids_in(archive) == store.ids
+
+
+def ids_in(archive: Any) -> list[str]:
+    ids, bounds = archive["ids"], archive["id_offsets"]
+    assert (ids.dtype, bounds.dtype) == (np.uint8, np.int64)
+    return [bytes(ids[first:last]).decode() for first, last in itertools.pairwise(bounds)]
+
+
+def test_one_long_id_does_not_make_all_others_long(elmo: Elmo, tmp_path: Path) -> None:
+    ids = ["é" * 50_000, *(f"日{number}" for number in range(300))]
+    table = tmp_path / "rows.jsonl"
+    table.write_text("".join(json.dumps({"key": id, "text": "the"}) + "\n" for id in ids), encoding="utf-8")
+    out = tmp_path / "store"
+    embed_files(elmo, table, out, StoreConfig(id_column="key", pool="mean"), exports=["npz"])
+    assert (out / "vectors.npz").stat().st_size < 200_000
+    with np.load(out / "vectors.npz", allow_pickle=False) as archive:
+        assert ids_in(archive) == ids
 
 
 def test_an_export_that_breaks_off_leaves_nothing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,6 +264,8 @@ def model_card(name: str, saved: BilmFolder) -> str:
             f"| held-out perplexity (exact) | {valid['perplexity']:.2f} "
             f"(forward {valid['forward']:.2f}, backward {valid['backward']:.2f}) |"
         )
+    if training.get("fine_tuned"):
+        lines.append("| fine-tuned | as the encoder of a classifier: no longer a language model |")
     for label, key in (("date", "date"), ("made by", "command")):
         if training.get(key):
             lines.append(f"| {label} | `{training[key]}` |")

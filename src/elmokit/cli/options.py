@@ -32,8 +32,9 @@ def _help(field: dataclasses.Field[Any], hint: Any) -> str:
     text = str(field.metadata["help"])
     if get_origin(hint) is Literal:
         text += f" \\[{'|'.join(map(str, get_args(hint)))}]"
-    if field.default not in (None, "", False, True) and not isinstance(field.default, tuple):
-        text += f" [dim](default {field.default})[/]"
+    default = field.default
+    if default is not None and default != "" and not isinstance(default, bool | tuple):  # 0 and 1 are said
+        text += f" [dim](default {default})[/]"
     return text
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -15,8 +15,6 @@ from elmokit.errors import ConfigError
 from elmokit.text.settings import ReadConfig
 
 __all__ = ["command"]
-
-_AT_ONCE = 1024
 
 
 @with_settings({"read": ReadConfig}, {"read": "Reading files"})
@@ -57,6 +55,7 @@ def command(
     if ending not in ("csv", "jsonl"):
         ending = "csv"
 
+    from elmokit.tasks.fitting import cut_note
     from elmokit.tasks.folder import load_classifier
     from elmokit.text.predictions import PredictionWriter
     from elmokit.text.rows import Row, RowSource
@@ -66,6 +65,13 @@ def command(
     source = RowSource(files, read, labels="none", keep=True)
     reporter = Reporter("auto" if out is not None else "silent")
     separator = classifier.separator if classifier.multilabel else ""
+    pending: deque[Row] = deque()
+
+    def texts() -> Iterator[str]:
+        for row in source:
+            pending.append(row)
+            yield row.text
+
     n_rows = 0
     with (
         PredictionWriter(
@@ -77,18 +83,13 @@ def command(
         ) as writer,
         reporter.counting("Predicting", unit="rows") as advance,
     ):
-        rows: Iterator[Row] = iter(source)
-        while chunk := list(islice(rows, _AT_ONCE)):
-            shares = classifier.probabilities([row.text for row in chunk])
-            for row, label, share in zip(chunk, classifier.labels(shares), shares, strict=True):
-                writer.write(row, label, share.tolist())
-            n_rows += len(chunk)
-            advance(len(chunk))
+        for shares in classifier.stream(texts(), advance):
+            for label, share in zip(classifier.labels(shares), shares, strict=True):
+                writer.write(pending.popleft(), label, share.tolist())
+            n_rows += len(shares)
+    for note in cut_note(classifier):
+        typer.echo(note, err=True)
     if out is not None:
-        if classifier.n_cut:
-            some = "1 text" if classifier.n_cut == 1 else f"{classifier.n_cut:,} texts"
-            limit = classifier.network.config.fit.max_words
-            reporter.say(f"[yellow]Of {some} only the first {limit} words were read.[/]")
         reporter.say(f"{n_rows:,} rows labelled in {escape(str(out))}.")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -108,9 +109,8 @@ def command(
         return
     unknown = [one.word for one in found if one.word not in elmo.folder.vocabulary]
     if elmo.model.config.input == "word" and unknown:
-        reporter.say(
-            f"[yellow]Unknown to this model, so read as <unk>: {', '.join(dict.fromkeys(unknown))}[/]"
-        )
+        listed = escape(", ".join(dict.fromkeys(unknown)))
+        reporter.say(f"[yellow]Unknown to this model, so read as <unk>: {listed}[/]")
     _show(words, found, Console(highlight=False))
 
 
@@ -175,7 +175,7 @@ def _show(words: list[str], found: list[SimilarWords], console: Console) -> None
         table.add_column(max_width=widest, no_wrap=True, overflow="ellipsis", style="bold")
         table.add_column(no_wrap=True, overflow="crop")
         for hit in one.found:
-            table.add_row(_score(hit.score), hit.word, _snippet(hit, side))
+            table.add_row(_score(hit.score), Text(hit.word), _snippet(hit, side))
         console.print(table)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +16,15 @@ from elmokit.bilm.folder import BilmFolder, load_bilm
 from elmokit.bilm.model import BilmState, BothWays
 from elmokit.bilm.quantised import quantise
 from elmokit.bilm.start_state import repeated
-from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.embed.embeddings import Embeddings, Floats
+from elmokit.embed.fingerprint import model_fingerprint
+from elmokit.embed.word_vectors import WordVectors
 from elmokit.errors import ConfigError, DataError, ModelError, nearest
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
 from elmokit.training.machine import tuned_process
 
-__all__ = ["Elmo", "State", "Text"]
+__all__ = ["Elmo", "State", "Text", "refuse_table"]
 
 Text = str | Sequence[str]
 """A raw text, or a text that is already a list of words."""
@@ -33,7 +35,6 @@ _BATCH_TOKENS = 8192
 _CHUNK_TEXTS = 512
 _WINDOW = 1024
 _CACHED_WORDS = 100_000
-_KEPT_AT_A_TIME = 1024
 _SIF = 1e-3
 
 
@@ -52,21 +53,28 @@ class Elmo:
     def __init__(self, folder: BilmFolder, *, cached_words: int = _CACHED_WORDS) -> None:
         self.folder = folder
         self.model = folder.model.eval()
-        self._words = _WordVectors(folder, cached_words)
+        self._words = WordVectors(folder, cached_words)
         self._rarity = _rarity(len(folder.vocabulary))
 
     @classmethod
-    def load(cls, folder: str | Path, *, quantize: bool = False) -> Elmo:
+    def load(cls, folder: str | Path, *, quantize: bool = False, cached_words: int = _CACHED_WORDS) -> Elmo:
         """Open a model folder that ``elmokit pretrain`` has made.
 
         Args:
             folder: where it is.
             quantize: run the LSTM layers in int8: faster on a CPU, very slightly different vectors.
+            cached_words: how many words' token-encoder vectors are kept from call to call.
         """
         loaded = load_bilm(folder)
         if quantize:
             quantise(loaded.model)
-        return cls(loaded)
+        return cls(loaded, cached_words=cached_words)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short mark of the model: equal marks, comparable vectors. Computed once, as the weights do
+        not change under an ``Elmo``."""
+        return model_fingerprint(self.folder)
 
     @property
     def n_layers(self) -> int:
@@ -124,7 +132,8 @@ class Elmo:
                 "stateful", each batch going on from the state of the one before, as the first ELMo
                 did. A state from an earlier result goes on from there.
             batch_size: texts at a time; chosen by length unless given (1 for "stateful").
-            boundaries: keep the vectors of ``<s>`` and ``</s>``, too.
+            boundaries: keep the vectors of ``<s>`` and ``</s>``, too. A text without a word, which
+                otherwise has no rows, has just these two, and they are what its sentence vector pools.
             progress: told how many texts were just done.
         """
         if isinstance(texts, str):
@@ -135,20 +144,16 @@ class Elmo:
             raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(str(to), ["numpy", "torch"]))
         words = self.words(texts)
         flat, offsets, carried = self._embed(words, state, batch_size, boundaries, progress)
+        notes = _notes_on_empty(words, boundaries)
         if boundaries:
             words = [[SPECIALS[BOS], *row, SPECIALS[EOS]] for row in words]
-        empty = [index for index, row in enumerate(words) if not row]
-        notes = []
-        if empty:
-            shown = ", ".join(str(index) for index in empty[:5]) + (", …" if len(empty) > 5 else "")
-            which = f"Text {shown} holds" if len(empty) == 1 else f"Texts {shown} hold"
-            notes.append(f"{which} no word: there are no vectors, and sentence vectors are zero.")
         rarity = self._rarity_of(words, offsets if boundaries else offsets[:0])
         result: Any = flat if to == "torch" else flat.numpy()
         return Embeddings(words, result, offsets, rarity, notes, carried)
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the model sees them."""
+        refuse_table(texts)
         pipeline = self.folder.pipeline
         found = []
         for index, text in enumerate(texts):
@@ -163,10 +168,17 @@ class Elmo:
                 )
         return found
 
-    def encode(self, words: Sequence[Sequence[str]], state: BilmState | None = None) -> BothWays:
+    def encode(
+        self, words: Sequence[Sequence[str]], state: BilmState | None = None, *, keep_state: bool = False
+    ) -> BothWays:
         """Both stacks over a batch of texts given as words; ``<s>`` and ``</s>`` are added.
 
         This is the bare computation behind ``embed``: one batch, padded to its longest text.
+
+        Args:
+            words: of each text.
+            state: where the texts start, a row for each; zero unless given.
+            keep_state: give the state after each text, too, which is slower.
         """
         vectors, places = self._words.look_up(words)
         lengths = torch.tensor([len(row) + 2 for row in words])
@@ -179,7 +191,7 @@ class Elmo:
             start += length - 2
         with torch.inference_mode():
             return self.model.run(
-                vectors, torch.from_numpy(index), lengths, state, keep_state=state is not None, window=_WINDOW
+                vectors, torch.from_numpy(index), lengths, state, keep_state=keep_state, window=_WINDOW
             )
 
     def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings[Floats]]:
@@ -201,7 +213,8 @@ class Elmo:
             yield self.embed(chunk, **options)
 
     def keep_words(self, words: Iterable[str]) -> None:
-        """Compute the token-encoder vectors of ``words`` now, and forget those of all others.
+        """Compute the token-encoder vectors of ``words`` now, and forget those of all others. No more
+        than ``cached_words`` are kept: the first ones. Without words, the cache is a plain one again.
 
         With the same words kept and others forgotten before each call, ``embed`` gives the same
         bits, whatever was embedded earlier: the last bit of a word's vector can depend on the
@@ -248,7 +261,7 @@ class Elmo:
                 batch = [words[row] for row in rows]
                 if size:
                     assert carried is not None
-                    out = self.encode(batch, _some_rows(carried, len(batch)))
+                    out = self.encode(batch, _some_rows(carried, len(batch)), keep_state=True)
                     assert out.state is not None
                     carried = _put_back(carried, out.state)
                 else:
@@ -293,66 +306,26 @@ class Elmo:
         return self._rarity[ids]
 
 
-class _WordVectors:
-    """Token-encoder vectors, computed once for each word and kept up to a number of words."""
+def refuse_table(texts: object) -> None:
+    """Refuse what is not a list of texts but a table: going through one gives column names or rows."""
+    if hasattr(texts, "columns") or getattr(texts, "ndim", 1) != 1:
+        raise DataError(
+            f"A list of texts is needed, not a table or an array of other than one axis "
+            f"({type(texts).__name__}).",
+            remedy='Give one column of it, as in table["text"].',
+        )
 
-    def __init__(self, folder: BilmFolder, at_most: int) -> None:
-        self._encoder = folder.model.encoder
-        self._features = folder.features
-        self._at_most = max(1, at_most)
-        self._whole = folder.model.config.input == "word"  # the table itself is the cache
-        self._id_of = folder.vocabulary.id_of
-        self._places: dict[str, int] = {}
-        self._table = torch.empty(0, folder.model.config.dim)
-        self._n_kept = 0
-        self.boundaries = (BOS, EOS)
-        self.keep(())
 
-    def look_up(self, words: Sequence[Sequence[str]]) -> tuple[Tensor, list[int]]:
-        """A table of vectors, and the place in it of each word of all texts, one after the other."""
-        if self._whole:
-            ids = (self._id_of(word) for row in words for word in row)
-            table = cast(WordEncoder, self._encoder).weight.detach()
-            return table, [UNK if id < len(SPECIALS) else id for id in ids]
-        places = self._places
-        new = list(dict.fromkeys(word for row in words for word in row if word not in places))
-        if len(places) + len(new) > self._at_most + len(SPECIALS):
-            self.forget()
-            new = list(dict.fromkeys(word for row in words for word in row if word not in places))
-        if new:
-            self._add(new)
-        return self._table, [places[word] for row in words for word in row]
-
-    def keep(self, words: Iterable[str]) -> None:
-        """Forget all words but these, which stay from now on, and the specials; those that stand
-        in a text itself count as ``<unk>``."""
-        if self._whole:
-            return
-        self._places.clear()
-        self._add(list(SPECIALS))
-        self._places.update(dict.fromkeys(SPECIALS, UNK))
-        new = [word for word in dict.fromkeys(words) if word not in self._places]
-        for first in range(0, len(new), _KEPT_AT_A_TIME):
-            self._add(new[first : first + _KEPT_AT_A_TIME])
-        self._n_kept = len(self._places)
-
-    def forget(self) -> None:
-        """Forget all words but those to be kept."""
-        while len(self._places) > self._n_kept:
-            self._places.popitem()
-
-    @torch.inference_mode()
-    def _add(self, words: list[str]) -> None:
-        rows = torch.from_numpy(self._features.rows(words).astype(np.int64))
-        first = len(self._places)
-        needed = first + len(words)
-        if needed > len(self._table):  # grow by half, so that growing stays cheap, but not past the limit
-            room = min(3 * first // 2, self._at_most + len(SPECIALS))
-            table = torch.empty(max(needed, room), self._table.shape[1])
-            table[:first] = self._table[:first]
-            self._table = table
-        self._table[first:needed] = self._encoder(rows)
-        self._places.update(zip(words, range(first, needed), strict=True))
+def _notes_on_empty(words: list[list[str]], boundaries: bool) -> list[str]:
+    """A note on the texts without a word, if there are any."""
+    empty = [index for index, row in enumerate(words) if not row]
+    if not empty:
+        return []
+    shown = ", ".join(str(index) for index in empty[:5]) + (", …" if len(empty) > 5 else "")
+    which = f"Text {shown} holds" if len(empty) == 1 else f"Texts {shown} hold"
+    if boundaries:
+        return [f"{which} no word: there are only the rows of <s> and </s>, which sentence vectors pool."]
+    return [f"{which} no word: there are no vectors, and sentence vectors are zero."]
 
 
 def _rarity(n_words: int) -> Floats:

@@ -92,6 +92,10 @@ class Embeddings(Generic[A]):
             layer: pool one layer, instead of a mix.
             weights: of the mix; equal unless given.
         """
+        if layer is not None and weights is not None:
+            raise ConfigError(
+                "layer and weights exclude each other.", remedy="Choose one: a layer, or a mix of them."
+            )
         words = self._mixed(weights, 1.0) if layer is None else self._chosen(layer)
         return pooled(words, self.offsets, pooling, self.rarity)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmokit.embed.store import StoredText, VectorStore
+from elmokit.embed.store_files import export_path
 from elmokit.embed.store_settings import EXPORTS
 from elmokit.errors import ConfigError, nearest
 from elmokit.training.checkpoint import saving
@@ -33,7 +34,7 @@ def write_exports(store: VectorStore, exports: Sequence[str], reporter: Reporter
     check_exports(exports)
     written = []
     for name in dict.fromkeys(exports):
-        path = store.folder / f"vectors.{name}"
+        path = export_path(store.folder, name)
         if not path.exists():
             with reporter.counting(f"Writing {path.name}", total=len(store), unit="texts") as advance:
                 (export_parquet if name == "parquet" else export_npz)(store, path, advance)
@@ -56,7 +57,12 @@ def export_parquet(store: VectorStore, path: str | Path, advance: Any = lambda a
     else:
         named += [("text", pa.string())]
     schema = pa.schema([*named, ("vector", vector)])
-    with saving(Path(path)) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+    # A dictionary of numbers pays only where they repeat, and there are few float16 numbers.
+    listed: Any = True if store.config.dtype == "float16" else [name for name, _ in named]
+    with (
+        saving(Path(path)) as temporary,
+        pq.ParquetWriter(temporary, schema, use_dictionary=listed) as writer,
+    ):
         for first, records in _groups(store):
             last = first + len(records)
             rows = store.vectors[int(store.offsets[first]) : int(store.offsets[last])]
@@ -80,10 +86,16 @@ def export_parquet(store: VectorStore, path: str | Path, advance: Any = lambda a
 
 
 def export_npz(store: VectorStore, path: str | Path, advance: Any = lambda amount: None) -> None:
-    """A numpy archive with the arrays vectors, offsets and ids (text); no pickled objects."""
-    ids = np.array(store.ids, dtype=np.str_)
+    """A numpy archive with the arrays vectors, offsets, ids and id_offsets; no pickled objects.
+
+    Ids are UTF-8 one after the other (uint8), so that a long one costs no more than its length: id i
+    is ``bytes(ids[id_offsets[i]:id_offsets[i + 1]]).decode()``.
+    """
+    coded = [id.encode() for id in store.ids]
+    ids = np.frombuffer(b"".join(coded), dtype=np.uint8)
+    id_offsets = np.cumsum([0, *map(len, coded)], dtype=np.int64)
     with saving(Path(path)) as temporary, open(temporary, "wb") as file:
-        np.savez(file, vectors=store.vectors, offsets=store.offsets, ids=ids)
+        np.savez(file, vectors=store.vectors, offsets=store.offsets, ids=ids, id_offsets=id_offsets)
     advance(len(store))
 
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder, weights_of
 
-__all__ = ["fingerprint"]
+__all__ = ["model_fingerprint"]
 
 
-def fingerprint(folder: BilmFolder) -> str:
+def model_fingerprint(folder: BilmFolder) -> str:
     """Changes when anything does that a vector can depend on: weights, shape, words, cleaning."""
     digest = hashlib.blake2b(digest_size=16)
 

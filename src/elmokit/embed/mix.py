@@ -64,7 +64,9 @@ class ScalarMix(Mix):
                 f"mix_weights has {len(given)} numbers, but the encoder has {n_layers} layers.",
                 remedy="Give one weight per layer, token encoder first.",
             )
-        if given:
+        if given and config.mix_form == "softmax":  # given as shares
+            start = torch.tensor(given).log()
+        elif given:
             start = torch.tensor(given)
         elif config.mix == "frozen":  # drawn once, stored with the model
             start = torch.rand(n_layers, generator=torch.Generator().manual_seed(seed))

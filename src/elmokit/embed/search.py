@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.embed.elmo import Elmo
+from elmokit.embed.elmo import Elmo, refuse_table
 from elmokit.embed.embeddings import Floats
-from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.selection import selected
 from elmokit.embed.store import VectorStore
 from elmokit.errors import ConfigError, DataError, ModelError
@@ -57,6 +56,7 @@ def search(
         raise ConfigError(
             "search takes a list of queries, not one string.", remedy="Put it in a list: [query]."
         )
+    refuse_table(queries)
     store = store if isinstance(store, VectorStore) else VectorStore.open(store)
     check_model(store, elmo)
     if store.config.pool == "none":
@@ -65,9 +65,10 @@ def search(
             remedy="Make one with: elmokit embed MODEL FILES --pool mean --out FOLDER "
             "(or look for words: elmokit similar).",
         )
+    queries = list(queries)
     if not queries:
         return []
-    found = elmo.embed(list(queries), state=store.config.state)
+    found = elmo.embed(queries, state=store.config.state)
     for number, words in enumerate(found.tokens):
         if not words:
             raise DataError(f"Query {number} ({queries[number]!r}) holds no word.", remedy="Ask for words.")
@@ -84,7 +85,7 @@ def search(
 
 def check_model(store: VectorStore, elmo: Elmo) -> None:
     """Refuse a folder whose vectors another model has made: they cannot be compared."""
-    if store.fingerprint != fingerprint(elmo.folder):
+    if store.fingerprint != elmo.fingerprint:
         name = store.manifest["model"].get("name")
         raise ModelError(
             f"{store.folder} was made with another model{f' ({name})' if name else ''}.",

@@ -23,16 +23,31 @@ class MixConfig(Config):
         "raw", "The weights as they are (course write-ups), or softmax times gamma (published ELMo)."
     )
     mix_weights: str = option(
-        "", "Weights for the layers, lowest first, as in 0.2,0.3,0.5: fixed if frozen, else the start."
+        "",
+        "Weights (of a softmax: shares) of the layers, lowest first, as in 0.2,0.3,0.5: fixed if frozen, "
+        "else the start.",
     )
     mix_width: int | None = option(None, "Width of the function mix (default: a layer's).", at_least=1)
     mix_activation: Literal["relu", "tanh"] = option("relu", "Activation of the function mix.")
     mix_norm: bool = option(False, "Normalise each layer of each word to mean 0, variance 1 first.")
-    mix_l2: float = option(0.0, "Penalty on the squared distance of trained weights from equal.", at_least=0)
+    mix_l2: float = option(
+        0.0,
+        "Penalty on the squared distance of trained weights from equal (function: on its matrix).",
+        at_least=0,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.weights  # noqa: B018 (checks them)
+        if self.weights and self.mix == "function":
+            raise ConfigError(
+                "mix_weights are for trainable and frozen mixes; a function has none.",
+                remedy="Leave mix_weights out, or choose another mix.",
+            )
+        if self.weights and self.mix_form == "softmax" and min(self.weights) <= 0:
+            raise ConfigError(
+                f"mix_weights = {self.mix_weights!r}: shares of a softmax must be above zero.",
+                remedy="Give positive numbers, or choose mix_form raw.",
+            )
 
     @property
     def weights(self) -> tuple[float, ...]:

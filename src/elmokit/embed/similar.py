@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.embed.elmo import Elmo
+from elmokit.embed.elmo import Elmo, refuse_table
 from elmokit.embed.embeddings import Floats
 from elmokit.embed.search import check_model, cosines, unit_rows
 from elmokit.embed.selection import selected
@@ -103,6 +103,7 @@ def similar_words(
         raise ConfigError(f"k = {k} is out of range: it must be at least 1.")
     if isinstance(texts, str):
         raise ConfigError("The corpus is one string.", remedy="Give a list of texts, or a TextSource.")
+    refuse_table(texts)
     config = StoreConfig(layer=layer, mix=",".join(map(repr, weights or ())), state=state)
     config.check(elmo.n_layers)
     if isinstance(texts, VectorStore):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich.markup import escape
+
 from elmokit.embed.store_files import OFFSETS, TEXTS
 from elmokit.embed.store_settings import StoreConfig
+from elmokit.embed.store_size import StoreSize
 
 __all__ = ["card", "plan", "size_text"]
 
@@ -27,13 +30,16 @@ def size_text(n_bytes: float) -> str:
     return f"{n_bytes:,.1f} {units[0]}"
 
 
-def plan(manifest: dict[str, Any], config: StoreConfig, shape: Sequence[int], n_bytes: int) -> str:
+def plan(manifest: dict[str, Any], config: StoreConfig, shape: Sequence[int], size: StoreSize) -> str:
     """What will be written, before it is."""
     widths = " × ".join(f"{width:,}" for width in shape)
     each = "one per word" if config.pool == "none" else f"one per text ({config.pool})"
+    parts = {"vectors": size.vectors, "offsets": size.offsets, "texts": size.texts, **size.exports}
     lines = [
         f"Text: {manifest['n_words']:,} words in {manifest['n_texts']:,} texts.",
-        f"Vectors: {each}, {config.kept()}, {widths} {config.dtype}: [bold]{size_text(n_bytes)}[/] on disk.",
+        f"Vectors: {each}, {escape(config.kept())}, {widths} {config.dtype}.",
+        f"Size: [bold]{'about ' if size.exports else ''}{size_text(size.total)} on disk[/] "
+        f"({', '.join(f'{name} {size_text(n_bytes)}' for name, n_bytes in parts.items())}).",
     ]
     n_empty = manifest["n_empty"]
     if n_empty:

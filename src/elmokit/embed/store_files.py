@@ -27,6 +27,7 @@ __all__ = [
     "PROGRESS",
     "README",
     "TEXTS",
+    "export_path",
     "header",
     "read_manifest",
     "row_bytes",
@@ -61,6 +62,11 @@ def row_bytes(dtype: str, shape: Sequence[int]) -> int:
     for width in shape[1:]:
         size *= width
     return size
+
+
+def export_path(folder: Path, name: str) -> Path:
+    """Where the vectors stand in another format."""
+    return folder / f"vectors.{name}"
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:

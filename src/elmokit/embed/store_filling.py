@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ import numpy as np
 from elmokit.embed.elmo import Elmo
 from elmokit.embed.selection import selected
 from elmokit.embed.store_card import size_text
-from elmokit.embed.store_files import PROGRESS, TEXTS, header, row_bytes, write_json
+from elmokit.embed.store_files import PROGRESS, TEXTS, export_path, header, row_bytes, write_json
 from elmokit.embed.store_settings import StoreConfig
+from elmokit.embed.store_size import store_size
 from elmokit.errors import RunError
 from elmokit.training.checkpoint import explaining, sync
 from elmokit.training.progress import Reporter
@@ -32,18 +33,28 @@ _MOST_KEPT = 20_000
 class Filling:
     """The file of vectors, made at full size and filled chunk by chunk."""
 
-    def __init__(self, elmo: Elmo, out: Path, config: StoreConfig, manifest: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        elmo: Elmo,
+        out: Path,
+        config: StoreConfig,
+        manifest: dict[str, Any],
+        exports: Sequence[str] = (),
+    ) -> None:
         self.elmo, self.out, self.config, self.manifest = elmo, out, config, manifest
         layers = (manifest["layers"],) if config.all_layers else ()
         self.shape = (manifest["n_vectors"], *layers, manifest["dim"])
         self.file = out / f"vectors.{config.format}"
         self.header = header(config.format, config.dtype, self.shape)
-        self.n_bytes = len(self.header) + self.shape[0] * row_bytes(config.dtype, self.shape)
+        self.size = store_size(manifest, config, self.shape, exports)
 
-    def fill(self, n_exports: int, reporter: Reporter) -> int:
+    def fill(self, reporter: Reporter) -> int:
         """Do what is left to do; gives the number of texts that were done before."""
         done = self._done()
-        self._check_room(n_exports, fresh=done is None)
+        if done is None:
+            with explaining(self.file):
+                self.file.unlink(missing_ok=True)  # begun and cut off
+        self.check_room(fresh=done is None)
         if done is None:
             self._set_aside()
             done = (0, 0)
@@ -51,9 +62,8 @@ class Filling:
         n_texts = self.manifest["n_texts"]
         if first:
             reporter.say(f"Going on from text {first:,} of {n_texts:,}.")
-        vocabulary = self.elmo.folder.vocabulary.words
-        self.elmo.keep_words(vocabulary[: min(_MOST_KEPT, self.manifest["n_words"] // 10)])
         with (
+            self._frequent_words_kept(),
             explaining(self.file),
             open(self.out / TEXTS, "rb") as lines,
             open(self.file, "r+b") as vectors,
@@ -71,6 +81,16 @@ class Filling:
         if (n_done, row) != (n_texts, self.shape[0]):
             raise self._damaged(TEXTS)
         return first
+
+    @contextlib.contextmanager
+    def _frequent_words_kept(self) -> Iterator[None]:
+        """The same words kept in every run, or the bits would differ; a plain word cache afterwards."""
+        vocabulary = self.elmo.folder.vocabulary.words
+        try:
+            self.elmo.keep_words(vocabulary[: min(_MOST_KEPT, self.manifest["n_words"] // 10)])
+            yield
+        finally:
+            self.elmo.keep_words(())
 
     def _chunks(self, lines: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
         """Texts, some at a time. Where they are cut depends on the texts alone."""
@@ -120,7 +140,7 @@ class Filling:
             done = int(record["n_texts"]), int(record["n_vectors"])
             with open(self.file, "rb") as vectors:
                 same = vectors.read(len(self.header)) == self.header
-            same &= self.file.stat().st_size == self.n_bytes
+            same &= self.file.stat().st_size == self.size.vectors
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._damaged(f"{PROGRESS} or {self.file.name}") from error
         if not same or not 0 <= done[0] <= self.manifest["n_texts"] or not 0 <= done[1] <= self.shape[0]:
@@ -133,17 +153,18 @@ class Filling:
             remedy="Delete the folder, or choose another --out, and start anew.",
         )
 
-    def _check_room(self, n_exports: int, fresh: bool) -> None:
-        needed = self.n_bytes * (n_exports + fresh)
+    def check_room(self, fresh: bool) -> None:
+        """Refuse a disk without room for what is not on it yet: exports and, if ``fresh``, vectors."""
+        needed = self.size.vectors if fresh else 0
+        for name, n_bytes in self.size.exports.items():
+            needed += 0 if export_path(self.out, name).exists() else n_bytes
         with explaining(self.out):
-            if fresh:
-                self.file.unlink(missing_ok=True)  # begun and cut off
             free = shutil.disk_usage(self.out).free
         if needed > free:
             raise RunError(
-                f"{self.out} needs {size_text(needed)} on disk, but only {size_text(free)} are free.",
+                f"{self.out} needs {size_text(needed)} more on disk, but only {size_text(free)} are free.",
                 remedy="Free some space, choose another --out, or keep less: --pool mean, --dtype float16, "
-                "one layer instead of all.",
+                "one layer instead of all, no --export.",
             )
 
     def _set_aside(self) -> None:
@@ -152,9 +173,9 @@ class Filling:
             file.write(self.header)
             file.flush()
             if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, self.n_bytes)
+                os.posix_fallocate(file.fileno(), 0, self.size.vectors)
             else:
-                file.truncate(self.n_bytes)
+                file.truncate(self.size.vectors)
             os.fsync(file.fileno())
         with contextlib.suppress(OSError):
             sync(self.out)

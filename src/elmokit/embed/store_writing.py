@@ -18,7 +18,6 @@ import elmokit
 from elmokit.bilm.folder import FORMAT, FORMAT_VERSION
 from elmokit.embed.elmo import Elmo
 from elmokit.embed.export import check_exports, write_exports
-from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.identified import IdentifiedTexts
 from elmokit.embed.store import VectorStore
 from elmokit.embed.store_card import card, plan
@@ -88,7 +87,8 @@ def embed_files(
     """Embed all texts of some files into a folder that ``VectorStore.open`` opens.
 
     Safe to kill at any moment: the same call goes on where it was and ends in the same bytes. The
-    size on disk is known, said and set aside before the first vector is computed.
+    size on disk is known and said, and room for the vectors set aside, before the first is computed. A
+    model that is given loses the words in its cache, which is a plain one again afterwards.
 
     Args:
         model: a model, or the folder of one.
@@ -115,14 +115,19 @@ def embed_files(
         manifest = before
     else:
         manifest = _read(elmo, texts, out, wanted, reporter)
-    store = Filling(elmo, out, config, manifest)
+    store = Filling(elmo, out, config, manifest, exports)
     was_done = manifest["done"]
     n_resumed, seconds = manifest["n_texts"], 0.0
-    reporter.event("plan", **{key: manifest[key] for key in _COUNTS}, n_bytes=store.n_bytes)
-    if not was_done:
-        reporter.say(plan(manifest, config, store.shape, store.n_bytes))
+    size = store.size
+    reporter.event(
+        "plan", **{key: manifest[key] for key in _COUNTS}, n_bytes=size.vectors, n_bytes_total=size.total
+    )
+    if was_done:
+        store.check_room(fresh=False)
+    else:
+        reporter.say(plan(manifest, config, store.shape, size))
         begun = time.monotonic()
-        n_resumed = store.fill(len(exports), reporter)
+        n_resumed = store.fill(reporter)
         seconds = time.monotonic() - begun
         write_text(out / README, card(manifest, config))
         manifest["done"] = True
@@ -134,7 +139,7 @@ def embed_files(
     return EmbedResult(
         out,
         **counts,
-        n_bytes=store.n_bytes,
+        n_bytes=size.vectors,
         n_resumed=n_resumed,
         seconds=seconds,
         was_done=was_done,
@@ -173,7 +178,7 @@ def _identity(
         "format_version": FORMAT_VERSION,
         "kind": KIND,
         "elmokit_version": elmokit.__version__,
-        "model": {"name": name, "fingerprint": fingerprint(elmo.folder)},
+        "model": {"name": name, "fingerprint": elmo.fingerprint},
         "settings": config.to_dict(),
         "reading": read.to_dict(),
         "files": texts.marks(),
@@ -248,7 +253,7 @@ def _read(
 def _write_texts(
     elmo: Elmo, texts: IdentifiedTexts, out: Path, pooled: bool, reporter: Reporter
 ) -> dict[str, int]:
-    n_texts = n_words = n_empty = n_vectors = 0
+    n_texts = n_words = n_empty = n_vectors = ids_bytes = 0
     with contextlib.ExitStack() as stack:
         new_texts = stack.enter_context(saving(out / TEXTS))
         new_offsets = stack.enter_context(saving(out / OFFSETS))
@@ -261,6 +266,7 @@ def _write_texts(
                     record = {"id": id, "text": text, "words": words}
                     lines.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
                     n_texts += 1
+                    ids_bytes += len(id.encode())
                     n_words += len(words)
                     n_empty += not words
                     n_vectors += 1 if pooled else len(words)
@@ -277,6 +283,7 @@ def _write_texts(
         "n_vectors": n_vectors,
         "n_empty": n_empty,
         "texts_bytes": texts_bytes,
+        "ids_bytes": ids_bytes,
     }
 
 

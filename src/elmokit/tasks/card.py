@@ -66,10 +66,12 @@ def render(facts: dict[str, Any], console: Console) -> None:
     table.add_row("mix", f"[bold]{settings['mix']['mix']}[/]{form}")
     highest = max(abs(value) for name, value in facts["mix"].items() if name != "mix_gamma") or 1.0
     for name, value in facts["mix"].items():
-        first = next((entry[name] for entry in facts["mix_history"] if name in entry), value)
         label = "gamma" if name == "mix_gamma" else f"layer {name.removeprefix('mix_')}"
         bar = "█" * round(_WIDTH * abs(value) / highest) if name != "mix_gamma" else ""
-        table.add_row("", f"{label}  [cyan]{bar:<{_WIDTH}}[/] {value:.3f} [dim](from {first:.3f})[/]")
+        way = [entry[name] for entry in facts["mix_history"] if name in entry]
+        every = -(-len(way) // 6) or 1  # half a dozen values at most
+        seen = " → ".join(f"{value:.3f}" for value in [*way[:-1:every], *way[-1:]])
+        table.add_row("", f"{label}  [cyan]{bar:<{_WIDTH}}[/] {value:.3f}  [dim]{seen}[/]")
     for split, figures in facts["splits"].items():
         table.add_row(
             split,

@@ -102,12 +102,14 @@ class TextClassifier:
     ) -> Iterator[npt.NDArray[np.float32]]:
         """``probabilities`` for any number of texts, some at a time, so that memory stays flat."""
         chunk: list[Text] = []
+        n_characters = 0
         for text in texts:
             chunk.append(text)
-            if len(chunk) == _PREDICT_TEXTS:
+            n_characters += sum(map(len, text))
+            if len(chunk) == _PREDICT_TEXTS or n_characters > 1000 * _PREDICT_TEXTS:
                 yield self._some(chunk)
                 progress(len(chunk))
-                chunk = []
+                chunk, n_characters = [], 0
         if chunk:
             yield self._some(chunk)
             progress(len(chunk))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from elmokit.bilm.folder import BilmFolder
 from elmokit.embed.elmo import Elmo, Text
-from elmokit.errors import DataError
+from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.classifier import PREDICT_WORDS, Network, Targets, TextClassifier
 from elmokit.tasks.examples import Batch, Examples, KeptLayers, encoded, keep_layers, layers_of, number_texts
 from elmokit.tasks.settings import ClassifierConfig, FitConfig
@@ -54,14 +55,17 @@ class Classification:
         self._epoch = 0
         self._weights = self._row_weights()
         self._groups = self._thawing_groups()
-        for parameter in self.bilm.parameters():
-            parameter.requires_grad_(False)
 
     def _row_weights(self) -> Tensor:
         """Weight of each text: given, times that of its class; 1 on average."""
         targets = self.targets
         weights = np.ones(len(self.examples)) if targets.weights is None else targets.weights.astype(float)
-        if self.config.class_weights == "balanced" and not targets.multilabel:
+        if self.config.class_weights == "balanced":
+            if targets.multilabel:
+                raise ConfigError(
+                    "class_weights = 'balanced' is for one label per text, not for several.",
+                    remedy="Leave it out, or weigh the texts themselves (sample_weight).",
+                )
             counts = np.bincount(targets.values, weights=weights, minlength=len(targets.classes))
             weights = weights / np.maximum(counts, 1e-12)[targets.values]
         if not weights.sum() > 0:
@@ -132,7 +136,7 @@ class Classification:
         if self.kept is not None:
             batch = self.kept[0].batch(rows)
         else:
-            with torch.set_grad_enabled(any(p.requires_grad for p in self.bilm.parameters())):
+            with torch.set_grad_enabled(bool(self._groups)):
                 out = encoded(self.bilm, self.examples, rows, self.config, rng if self._groups else None)
             batch = Batch(out.layers, out.mask)
         if self.config.dropout_word and rng is not None and not self.config.finetune:
@@ -155,12 +159,20 @@ class Classification:
                 scores[torch.from_numpy(rows)] = self.network(batch, is_mixed=self.is_mixed)
         wanted = torch.from_numpy(targets.values)
         loss = float(_losses(scores, wanted, 0.0).mean())
-        right = (scores > 0) == (wanted > 0.5) if targets.multilabel else scores.argmax(dim=1) == wanted
-        accuracy = float(right.double().mean())
-        # Accuracy decides, the loss breaks ties.
+        figures = {}
+        if targets.multilabel:
+            guessed, there = scores > 0, wanted > 0.5  # (n_texts, n_classes)
+            accuracy = float((guessed == there).all(dim=1).double().mean())
+            n_both = float((guessed & there).sum())
+            decisive = 2 * n_both / max(1.0, float(guessed.sum() + there.sum()))
+            figures["micro_f1"] = decisive
+        else:
+            decisive = accuracy = float((scores.argmax(dim=1) == wanted).double().mean())
+        # Accuracy decides (of several labels, micro F1), the loss breaks ties.
         return {
-            "score": 1.0 - accuracy + 1e-6 * loss,
+            "score": 1.0 - decisive + 1e-6 * loss,
             "accuracy": accuracy,
+            **figures,
             "valid_loss": loss,
             **self.network.mix.values(),
         }
@@ -219,7 +231,7 @@ def fit_classifier(
     """Fit a classifier on top of ``elmo``.
 
     Args:
-        elmo: the encoder; fine-tuning changes its weights in place.
+        elmo: the encoder; it stays as it is, fine-tuning works on a copy.
         train_rows: texts and what they are.
         valid_rows: texts and what they are, to choose the best weights by.
         config: all settings.
@@ -272,6 +284,13 @@ def _fit(
         n_steps = len(examples[0].batches(fit.batch_words))
         fit = replace(fit, epochs=min(_MOST_EPOCHS, max(_EPOCHS, -(-_STEPS // n_steps))))
         config = replace(config, fit=fit)
+    if fit.finetune and fit.thaw >= fit.epochs:
+        raise ConfigError(
+            f"With thaw = {fit.thaw:g} nothing of the encoder would learn in {fit.epochs} epochs.",
+            remedy="Lower thaw (0 thaws all layers at once), or raise epochs.",
+        )
+    if fit.finetune:
+        elmo = Elmo(_copied(elmo.folder))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fit.seed)
         network = Network(config, elmo.n_layers, elmo.dim, len(classes))
@@ -291,18 +310,30 @@ def _fit(
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(result.weights[name])
-    for parameter in elmo.model.parameters():
-        parameter.requires_grad_(True)
-    if layers_folder is None:
+    if fit.finetune:
+        for parameter in elmo.model.parameters():
+            parameter.requires_grad_(True)
+        elmo = Elmo(elmo.folder)  # without word vectors of earlier weights
+    if layers_folder is None and result.stopped != "interrupted":
         for part in kept or ():
             part.discard()
         for file in run.glob("*layers-*.npy*"):  # of a run that was killed
             file.unlink(missing_ok=True)
     network.eval()
-    fitted = Elmo(elmo.folder) if fit.finetune else elmo  # its cached words are those of the old weights
-    classifier = TextClassifier(fitted, network, classes, train_rows[1].multilabel)
+    classifier = TextClassifier(elmo, network, classes, train_rows[1].multilabel)
     history = result.position.history
     return FitResult(classifier, result.stopped, history, seconds, notes, mix_start, result.was_done)
+
+
+def _copied(folder: BilmFolder) -> BilmFolder:
+    """An encoder to be fine-tuned: a copy, without what will no longer be true of it."""
+    kept = {name: value for name, value in folder.training.items() if name not in ("held_out", "history")}
+    return replace(
+        folder,
+        model=copy.deepcopy(folder.model).requires_grad_(False),
+        training={**kept, "fine_tuned": True},
+        start_state=None,
+    )
 
 
 def _keep(

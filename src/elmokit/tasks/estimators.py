@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,12 @@ class ElmoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             config,
             reporter=Reporter("auto" if self.verbose else "silent"),
         )
-        self.classifier_ = result.classifier
+        if result.stopped == "interrupted":
+            raise KeyboardInterrupt
+        record: dict[str, Any] = {"history": result.history, "mix_start": result.mix_start}
+        if all(isinstance(label, str | int | float) for label in self.classes_.tolist()):  # as JSON has them
+            record["labels"] = self.classes_.tolist()
+        self.classifier_ = replace(result.classifier, record=record)
         self.history_ = result.history
         return self
 
@@ -175,16 +181,17 @@ class ElmoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def save(self, folder: str | Path) -> None:
-        """Write the fitted classifier as a folder. Labels become text."""
+        """Write the fitted classifier as a folder. Labels that are no text, number or truth value
+        become text."""
         save_classifier(folder, self._fitted())
 
     @classmethod
     def load(cls, folder: str | Path) -> ElmoClassifier:
-        """Open a classifier folder. Its labels are text."""
+        """Open a classifier folder."""
         classifier = load_classifier(folder)
-        made = cls(Path(folder) / "encoder")
+        made = cls(Path(folder) / "encoder", **_parameters(classifier.network.config))
         made.classifier_ = classifier
-        made.classes_ = np.array(classifier.classes)
+        made.classes_ = np.array(classifier.record.get("labels", classifier.classes))
         if classifier.multilabel:
             made.classes_ = np.arange(len(classifier.classes))
         made.history_ = classifier.record.get("history", [])
@@ -204,7 +211,7 @@ class ElmoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def validation_split(values: npt.NDArray[Any], share: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Which rows are set aside: a share of each class, at least one row of those with two or more."""
+    """Which rows are set aside: a share of all and, as far as it goes, of each class."""
     n_rows = len(values)
     held = np.zeros(n_rows, dtype=bool)
     if n_rows < 2:
@@ -214,16 +221,40 @@ def validation_split(values: npt.NDArray[Any], share: float, seed: int) -> npt.N
         held[aside] = True
         return held
     rng = np.random.default_rng(seed)
-    for label in np.unique(values):
-        rows = np.flatnonzero(values == label)
-        n_held = min(len(rows) - 1, max(1, round(share * len(rows))))
-        held[rng.permutation(rows)[:n_held]] = True
+    labels, counts = np.unique(values, return_counts=True)
+    wanted = np.minimum(share * counts, counts - 1)  # one row at least stays to train on
+    quotas = np.floor(wanted).astype(int)
+    # What the rounding leaves over goes to the classes that lost most by it.
+    spare = max(1, round(share * n_rows)) - int(quotas.sum())
+    behind = np.argsort(quotas - wanted, kind="stable")
+    for place in [place for place in behind if counts[place] - 1 > quotas[place]][: max(0, spare)]:
+        quotas[place] += 1
+    for label, quota in zip(labels, quotas, strict=True):
+        held[rng.permutation(np.flatnonzero(values == label))[:quota]] = True
     return held
+
+
+def _parameters(config: ClassifierConfig) -> dict[str, Any]:
+    """The estimator's parameters that give these settings."""
+    flat, usual = (
+        {**part.mix.to_dict(), **part.head.to_dict(), **part.fit.to_dict()}
+        for part in (config, ClassifierConfig())
+    )
+    balanced = flat.pop("class_weights") == "balanced"
+    known = [name for name in ElmoClassifier().get_params(deep=False) if name in flat]
+    others = {name: value for name, value in flat.items() if name not in known and value != usual[name]}
+    return {
+        **{name: flat[name] for name in known},
+        "class_weight": "balanced" if balanced else None,
+        "options": others or None,
+    }
 
 
 def _checked(texts: Texts) -> list[Any]:
     if isinstance(texts, str):
         raise DataError("Give a list of texts, not one string.", remedy="Put it in a list: [text].")
+    if hasattr(texts, "columns") or getattr(texts, "ndim", 1) != 1:
+        raise DataError("Give one column of texts, not a table.", remedy='Choose the column: table["text"].')
     found = list(texts)
     for place, text in enumerate(found):
         if not isinstance(text, str | list | tuple):

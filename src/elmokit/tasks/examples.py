@@ -24,7 +24,7 @@ from elmokit.errors import RunError
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
 from elmokit.text.vocabulary import Rows
-from elmokit.training.checkpoint import explaining
+from elmokit.training.checkpoint import explaining, sync
 
 __all__ = ["Batch", "Examples", "KeptLayers", "encoded", "keep_layers", "layers_of", "number_texts"]
 
@@ -207,6 +207,7 @@ def keep_layers(
     unfinished = file.with_name(f".{file.name}.new")
     with explaining(file):
         values = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.float16, shape=shape)
+        _reserve(unfinished)
     for rows, out in layers_of(folder.model, examples, batch_words):
         layers = (mix(out.layers),) if mix else out.layers
         stacked = torch.stack(layers, dim=2).clamp_(-65504, 65504).to(torch.float16)
@@ -215,8 +216,17 @@ def keep_layers(
             values[first:last] = stacked[place, : last - first].numpy()
         progress(len(rows))
     with explaining(file):
+        values.flush()
+        sync(unfinished)
         os.replace(unfinished, file)
     return KeptLayers(file, examples, values, mix is not None)
+
+
+def _reserve(file: Path) -> None:
+    """Take the disk space of a file now: a disk that is full later could not be told from a crash."""
+    if hasattr(os, "posix_fallocate"):
+        with open(file, "r+b") as stream:
+            os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
 
 
 @torch.no_grad()

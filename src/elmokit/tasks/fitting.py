@@ -92,12 +92,12 @@ def read_labelled(
 
 def fit_files(
     encoder: str | Path,
-    train: Sequence[str | Path],
+    train: str | Path | Sequence[str | Path],
     out: str | Path,
     config: ClassifierConfig | None = None,
     *,
-    valid: Sequence[str | Path] = (),
-    test: Sequence[str | Path] = (),
+    valid: str | Path | Sequence[str | Path] = (),
+    test: str | Path | Sequence[str | Path] = (),
     read: ReadConfig | None = None,
     labels: LabelConfig | None = None,
     checkpoint_every: float = 60.0,
@@ -123,6 +123,9 @@ def fit_files(
     """
     config, reporter = config or ClassifierConfig(), reporter or Reporter("silent")
     read, labels, out = read or ReadConfig(), labels or LabelConfig(), Path(out)
+    train, valid, test = (
+        [files] if isinstance(files, str | Path) else list(files) for files in (train, valid, test)
+    )
     elmo = Elmo.load(encoder)
     fitting = read_labelled(train, read, labels, reporter)
     multilabel = bool(labels.label_separator)
@@ -198,7 +201,7 @@ def fit_files(
         "history": _with_train_loss(run, result.history),
         "mix_start": result.mix_start,
         "timings": timings,
-        "notes": [*notes, *result.notes],
+        "notes": [*notes, *result.notes, *(cut_note(result.classifier) if tested is not None else [])],
         "encoder": encoder_facts(elmo, Path(encoder).resolve().name),
         "versions": versions(),
         "splits": {
@@ -207,8 +210,8 @@ def fit_files(
         },
     }
     classifier = replace(result.classifier, record=made)
-    save_classifier(out, classifier)
     write_report(out, report_facts(classifier, splits, mistakes, title=out.resolve().name))
+    save_classifier(out, classifier)  # last: what it makes is what says that all is done
     return FittedFolder(out, result, splits)
 
 
@@ -227,16 +230,26 @@ def evaluate_files(
     reporter = reporter or Reporter("silent")
     if out is not None and out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
+    if out is not None and kind_of(out) is not None:
+        raise RunError(
+            f"{out} holds a model: a report there would replace its own.", remedy="Choose another --out."
+        )
     classifier = load_classifier(model)
     read, labels = read or ReadConfig(), labels or LabelConfig()
     if classifier.multilabel and not labels.label_separator:
         labels = replace(labels, label_separator=classifier.separator)
     rows = read_labelled(files, read, labels, reporter)
     splits, mistakes, speed = _measured(classifier, {name: rows}, reporter)
-    figures = {**splits[name], "documents_per_second": round(speed, 1), "notes": rows.notes}
+    notes = [*rows.notes, *cut_note(classifier)]
+    figures = {**splits[name], "documents_per_second": round(speed, 1), "notes": notes}
     if out is not None:
         facts = report_facts(classifier, splits, mistakes, title=Path(model).resolve().name)
-        facts |= {"command": without_surrogates(command), "notes": rows.notes, "versions": versions()}
+        facts |= {
+            "command": without_surrogates(command),
+            "notes": notes,
+            "versions": versions(),
+            "timings": {"documents_per_second": round(speed, 1)},
+        }
         with explaining(out):
             out.mkdir(parents=True, exist_ok=True)
         write_report(out, facts)
@@ -252,6 +265,10 @@ def report_facts(
     values = classifier.network.mix.values()
     history = record.get("history", [])
     keys = [key for key in values if key != "mix_gamma"]
+    per_epoch = len([entry for entry in history if entry["epoch"] == 1]) or 1
+    measured = [{**entry, "epoch": (place + 1) / per_epoch} for place, entry in enumerate(history)]
+    start = {"epoch": 0.0, **record.get("mix_start", {})}
+    along = [entry for entry in [start, *measured] if all(key in entry for key in keys)]
     return {
         "title": title,
         "classes": classifier.classes,
@@ -265,11 +282,8 @@ def report_facts(
             "names": names,
             "values": [values[key] for key in keys],
             "gamma": values.get("mix_gamma"),
-            "history": [
-                [entry[key] for key in keys]
-                for entry in [record.get("mix_start", {}), *history]
-                if all(key in entry for key in keys)
-            ],
+            "history": [[entry[key] for key in keys] for entry in along],
+            "epochs": [round(entry["epoch"], 2) for entry in along],
         },
         "settings": {**config.mix.to_dict(), **config.head.to_dict(), **config.fit.to_dict()},
         **{
@@ -278,6 +292,17 @@ def report_facts(
             if key in record
         },
     }
+
+
+def cut_note(classifier: TextClassifier) -> list[str]:
+    """A sentence on the texts that were too long, if there were any."""
+    if not classifier.n_cut:
+        return []
+    limit, some = (
+        classifier.network.config.fit.max_words,
+        "1 text" if classifier.n_cut == 1 else (f"{classifier.n_cut:,} texts"),
+    )
+    return [f"Of {some} only the first {limit} words were read (max_words)."]
 
 
 def encoder_facts(elmo: Elmo, name: str) -> dict[str, Any]:

@@ -62,8 +62,13 @@ def load_classifier(folder: str | Path) -> TextClassifier:
             remedy="Copy the whole folder, encoder included, from where it was fitted.",
         )
     elmo = Elmo(load_bilm(folder / "encoder"))
-    with torch.device("meta"):
-        network = Network(config, elmo.n_layers, elmo.dim, len(classes))
+    if len(set(classes)) != len(classes):
+        raise ModelError(f"{folder / 'config.json'} is damaged: it names a class twice.", remedy=_FRESH)
+    try:
+        with torch.device("meta"):
+            network = Network(config, elmo.n_layers, elmo.dim, len(classes))
+    except (RuntimeError, ConfigError) as error:  # sizes that no tensor can have
+        raise ModelError(f"{folder / 'config.json'} is damaged: {error}", remedy=_FRESH) from error
     tensors, _ = load_tensors(folder / "model.safetensors")
     check_tensors(folder / "model.safetensors", dict(network.named_parameters()), tensors)
     network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
@@ -85,7 +90,7 @@ def classifier_card(name: str, classifier: TextClassifier) -> str:
         rows.append((f"accuracy ({split}, {figures['n']:,} rows)", f"{figures['accuracy']:.4f}"))
     for label, key in (("date", "date"), ("made by", "command")):
         if record.get(key):
-            rows.append((label, f"`{record[key]}`"))
+            rows.append((label, f"`{_plain(str(record[key]))}`"))
     table = "\n".join(f"| {label} | {value} |" for label, value in rows)
     return (
         f"# {name}\n\nA text classifier made with elmokit {elmokit.__version__}.\n\n"

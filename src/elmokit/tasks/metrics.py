@@ -117,7 +117,7 @@ def measure_multilabel(
     if not len(has):
         return facts
     # In whole numbers: with one class only, scikit-learn would take a column of truth values for labels.
-    given, wanted = (chances >= threshold).astype(int), has.astype(int)
+    given, wanted = (chances > threshold).astype(int), has.astype(int)
     if len(classes) == 1:
         nothing = np.zeros_like(given)
         given, wanted = np.hstack([given, nothing]), np.hstack([wanted, nothing])

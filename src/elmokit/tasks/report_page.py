@@ -322,7 +322,8 @@ def _mix(mix: Mapping[str, Any]) -> dict[str, Any] | None:
     largest = max((abs(value) for value in values if value is not None), default=0.0) or 1.0
     picture = None
     if len(history) > 1:
-        along = [float(epoch) for epoch in range(len(history))]
+        given = mix.get("epochs") or []
+        along = [float(epoch) for epoch in (given if len(given) == len(history) else range(len(history)))]
         lines = [
             (name.partition(" (")[0], along, [row[column] for row in history])
             for column, name in enumerate(names[: len(values)])

@@ -37,12 +37,17 @@ class FitConfig(DropoutConfig, RunConfig):
     batch_words: int = option(2048, "Words in a step: texts of like length together.", at_least=1)
     max_words: int = option(400, "Texts are cut to this many words.", at_least=1)
     lr: float = option(1e-3, "Highest learning rate of mix and head.", at_least=0)
-    encoder_lr: float = option(5e-4, "Highest learning rate of the encoder's top layer.", at_least=0)
+    encoder_lr: float = option(5e-4, "Highest learning rate of a fine-tuned encoder's top layer.", at_least=0)
     layer_decay: float = option(
-        0.8, "Each encoder layer learns this much slower than the one above.", at_least=0.01, at_most=1
+        0.8,
+        "Fine-tuning: each encoder layer learns this much slower than the one above.",
+        at_least=0.01,
+        at_most=1,
     )
     thaw: float = option(
-        0.1, "Epochs from one encoder layer's thawing to the next, top first (0: all at once).", at_least=0
+        0.1,
+        "Fine-tuning: epochs from one layer's thawing to the next, top first (0: all at once).",
+        at_least=0,
     )
     weight_decay: float = option(0.01, "Weight decay, on densely updated matrices.", at_least=0)
     warmup: float = option(0.1, "Share of all steps that warm up.", at_least=0, at_most=1)
@@ -56,6 +61,11 @@ class FitConfig(DropoutConfig, RunConfig):
         "equal", "Every row counts the same, or every class does."
     )
     dropout_word: float = option(0.1, "Share of words blanked.", at_least=0, at_most=0.95)
+    dropout_input: float = option(0.1, "Fine-tuning: dropout on word vectors.", at_least=0, at_most=0.95)
+    dropout_layer: float = option(0.1, "Fine-tuning: dropout between layers.", at_least=0, at_most=0.95)
+    dropout_weight: float = option(
+        0.0, "Fine-tuning: dropout on recurrent weights.", at_least=0, at_most=0.95
+    )
     valid_share: float = option(
         0.1, "Share of rows set aside for validation when no --valid is given.", at_least=0.001, at_most=0.5
     )
