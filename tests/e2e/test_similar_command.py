@@ -130,7 +130,7 @@ def test_other_words_layers_and_odd_scripts(run: Run, tiny_model: Path, tmp_path
 
 
 def test_words_that_look_like_markup_are_shown_as_they_are(
-    run: Run, tiny_model: Path, tiny_corpus: Path, tmp_path: Path
+    run: Run, tiny_model: Path, tmp_path: Path
 ) -> None:
     odd = tmp_path / "odd.txt"
     odd.write_text("see [/red] and [bold]fox[/] here\n", encoding="utf-8")
@@ -144,10 +144,9 @@ def test_words_that_look_like_markup_are_shown_as_they_are(
     save_bilm(model, replace(saved, model=word_model, text=text, tokenizer=tokenizer, start_state=None))
     done = run("similar", model, "see http://x.y/[/red]z and [bold]fox[/]", "--in", odd)
     assert done.code == 0, done.err
-    assert "read as <unk>: see, http://x.y/[/red]z, [bold]fox[/]" in done.out
+    assert "read as <unk>: http://x.y/[/red]z, [bold]fox[/]" in done.out
     assert "[/red] and [bold]fox[/] here" in done.out
-    (row,) = [row for row in done.out.splitlines() if row.split()[1:2] == ["[/red]"]][:1]
-    assert row
+    assert "[/red]" in {row.split()[1] for row in done.out.splitlines() if len(row.split()) > 1}
 
 
 def test_bad_input_is_refused_with_a_remedy(

@@ -574,7 +574,7 @@ def test_the_size_said_beforehand_is_that_of_all_files(
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     size = store_size(manifest, config, VectorStore.open(out).vectors.shape, ["parquet", "npz"])
     assert heard.events["plan"]["n_bytes_total"] == size.total
-    assert exported[0] <= size.exports["parquet"] <= 2 * exported[0] + 8192
+    assert exported[0] <= size.exports["parquet"] <= 2 * exported[0] + 8192 + size.texts // 2  # they shrink
     assert 0 <= size.exports["npz"] - exported[1] <= 8192
 
 

@@ -29,9 +29,10 @@ def command(
     *,
     settings: dict[str, dict[str, Any]],
 ) -> None:
-    """Accuracy, precision, recall, F1, confusion matrix and calibration on labelled rows.
+    """Accuracy, precision, recall and F1 on labelled rows, over all and class by class.
 
-    Labels that the classifier has never seen count as wrong and are listed.
+    With --out, a report adds the confusion matrix, calibration and the most confident mistakes. Labels
+    that the classifier has never seen count as wrong and are listed.
     """
     from rich.console import Console
     from rich.table import Table

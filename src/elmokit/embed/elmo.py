@@ -14,7 +14,6 @@ from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder, load_bilm
 from elmokit.bilm.model import BilmState, BothWays
-from elmokit.bilm.quantised import quantise
 from elmokit.bilm.start_state import repeated
 from elmokit.embed.embeddings import Embeddings, Floats
 from elmokit.embed.fingerprint import model_fingerprint
@@ -57,18 +56,14 @@ class Elmo:
         self._rarity = _rarity(len(folder.vocabulary))
 
     @classmethod
-    def load(cls, folder: str | Path, *, quantize: bool = False, cached_words: int = _CACHED_WORDS) -> Elmo:
+    def load(cls, folder: str | Path, *, cached_words: int = _CACHED_WORDS) -> Elmo:
         """Open a model folder that ``elmokit pretrain`` has made.
 
         Args:
             folder: where it is.
-            quantize: run the LSTM layers in int8: faster on a CPU, very slightly different vectors.
             cached_words: how many words' token-encoder vectors are kept from call to call.
         """
-        loaded = load_bilm(folder)
-        if quantize:
-            quantise(loaded.model)
-        return cls(loaded, cached_words=cached_words)
+        return cls(load_bilm(folder), cached_words=cached_words)
 
     @cached_property
     def fingerprint(self) -> str:
