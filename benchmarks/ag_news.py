@@ -3,8 +3,8 @@
 The data is 73,106 of the 120,000 train rows (and 10,331 more without titles), and the canonical test of
 7,600. A twentieth of the 73,106 is the validation set, on which everything is chosen; neither it nor the
 test rows are in the pretraining. (No train row has the title and description of a test row, but 70 test
-descriptions stand in train under other titles: news agencies' texts, in the data as published.) Every part is a unit
-on disk: a stopped run goes on where it was.
+descriptions stand in train under other titles: news agencies' texts, in the data as published.)
+Every part is a unit on disk: a stopped run goes on where it was.
 
     python benchmarks/ag_news.py prepare     the split, as CSV files
     python benchmarks/ag_news.py pretrain    the two language models (about an hour on two cores)

@@ -22,7 +22,7 @@ class HeadConfig(Config):
     head_dim: int = option(128, "Width of the hidden layer, or of the biLSTM in each direction.", at_least=1)
     head_layers: int = option(2, "Layers of the biLSTM.", at_least=1, at_most=8)
     dropout_head: float = option(
-        0.3, "Dropout on what goes into the head and its layers.", at_least=0, at_most=0.95
+        0.2, "Dropout on what goes into the head and its layers.", at_least=0, at_most=0.95
     )
 
 
@@ -36,8 +36,8 @@ class FitConfig(DropoutConfig, RunConfig):
     )
     batch_words: int = option(2048, "Words in a step: texts of like length together.", at_least=1)
     max_words: int = option(400, "Texts are cut to this many words.", at_least=1)
-    lr: float = option(1e-3, "Highest learning rate of mix and head.", at_least=0)
-    encoder_lr: float = option(5e-4, "Highest learning rate of a fine-tuned encoder's top layer.", at_least=0)
+    lr: float = option(2e-3, "Highest learning rate of mix and head.", at_least=0)
+    encoder_lr: float = option(1e-3, "Highest learning rate of a fine-tuned encoder's top layer.", at_least=0)
     layer_decay: float = option(
         0.8,
         "Fine-tuning: each encoder layer learns this much slower than the one above.",
@@ -54,13 +54,11 @@ class FitConfig(DropoutConfig, RunConfig):
     ema: float = option(
         0.998, "Keep a moving average of the weights with this decay (0: off).", at_least=0, at_most=0.99999
     )
-    label_smoothing: float = option(
-        0.05, "Share of the target given to all classes.", at_least=0, at_most=0.9
-    )
+    label_smoothing: float = option(0.0, "Share of the target given to all classes.", at_least=0, at_most=0.9)
     class_weights: Literal["equal", "balanced"] = option(
         "equal", "Every row counts the same, or every class does."
     )
-    dropout_word: float = option(0.1, "Share of words blanked.", at_least=0, at_most=0.95)
+    dropout_word: float = option(0.05, "Share of words blanked.", at_least=0, at_most=0.95)
     dropout_input: float = option(0.1, "Fine-tuning: dropout on word vectors.", at_least=0, at_most=0.95)
     dropout_layer: float = option(0.1, "Fine-tuning: dropout between layers.", at_least=0, at_most=0.95)
     dropout_weight: float = option(
