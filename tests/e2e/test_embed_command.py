@@ -59,12 +59,18 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts the program; what still runs when the test is over is killed."""
+    """Starts the program, which then takes its time over each chunk, so that it can be caught at work;
+    what still runs when the test is over is killed."""
+    slow = (
+        "import time; from elmokit.embed.elmo import Elmo; from elmokit.cli.main import main; "
+        "embed = Elmo.embed; "
+        "Elmo.embed = lambda self, texts, **more: (time.sleep(0.3), embed(self, texts, **more))[1]; main()"
+    )
     started: list[subprocess.Popen[str]] = []
 
     def begin(*words: str | Path) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "elmokit.cli.main", *map(str, words)],
+            [sys.executable, "-c", slow, *map(str, words)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
