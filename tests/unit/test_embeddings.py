@@ -178,7 +178,9 @@ class Table:
         return iter(self.columns)
 
 
-@pytest.mark.parametrize("texts", [Table(), np.array([["the", "cat"]]), np.array("the")], ids=str)
+@pytest.mark.parametrize(
+    "texts", [Table(), np.array([["the", "cat"]]), np.array("the")], ids=["frame", "matrix", "word"]
+)
 def test_a_table_is_refused_and_one_column_of_it_is_not(texts: Any) -> None:
     for ask in (elmo_of().embed, elmo_of().words):
         with pytest.raises(DataError, match="A list of texts is needed, not a table") as caught:
