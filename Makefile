@@ -22,7 +22,7 @@ types: $(VENV)/.installed
 
 tests: $(VENV)/.installed
 	@echo "==> pytest: unit, property, parity and end-to-end tests, the import layers, the docs' snippets"
-	@$(BIN)/pytest $(TESTS)
+	@OMP_NUM_THREADS=1 $(BIN)/pytest $(TESTS)
 
 format: $(VENV)/.installed
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -58,7 +58,8 @@ def command(
     console.print(
         f"Accuracy [bold]{figures['accuracy']:.4f}[/]  macro precision {macro['precision']:.4f}, "
         f"recall {macro['recall']:.4f}, F1 {macro['f1']:.4f}  [dim]({figures['n']:,} rows, "
-        f"{figures['documents_per_second']:,.0f} a second)[/]"
+        f"{figures['documents_per_second']:,.0f} a second)[/]",
+        soft_wrap=True,
     )
     for note in figures["notes"]:
         console.print(f"[dim]{note}[/]")
@@ -73,4 +74,4 @@ def command(
         table.add_row(escape(entry["name"]), *values, f"{entry['support']:,}")
     console.print(table)
     if out is not None:
-        console.print(f"Report: {escape(str(out / 'report.html'))}")
+        console.print(f"Report: {escape(str(out / 'report.html'))}", soft_wrap=True)
