@@ -311,7 +311,7 @@ def test_an_interrupted_fit_is_not_taken_for_a_finished_one(
 
 
 def test_a_table_is_refused_instead_of_its_column_names(encoder: Path) -> None:
-    with pytest.raises(DataError, match="one column of texts"):
+    with pytest.raises(DataError, match="not a table"):
         ElmoClassifier(encoder, **EASY).fit(np.array([["a", "b"], ["c", "d"]]), ["x", "y"])
 
 

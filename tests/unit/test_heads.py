@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from elmokit.tasks.heads import BilstmHead, PoolHead, dropped, make_head, read_out, shared_over_time
+from elmokit.bilm.lstm import shared_dropout
+from elmokit.tasks.heads import BilstmHead, PoolHead, make_head, read_out
 from elmokit.tasks.settings import HeadConfig
 
 DIM, N_CLASSES = 6, 4
@@ -120,7 +123,7 @@ def test_dropout_needs_a_generator_and_is_the_same_for_the_same_seed(config: Hea
 
 def test_dropout_keeps_the_mean_and_drops_the_share_asked_for() -> None:
     x = torch.ones(100, 50, 4)
-    for drop in (dropped, shared_over_time):
+    for drop in (partial(shared_dropout, over=None), partial(shared_dropout, over=1)):
         found = drop(x, 0.25, torch.Generator().manual_seed(0))
         assert set(found.unique().tolist()) == {0.0, float(1 / torch.tensor(0.75))}
         assert float((found == 0).double().mean()) == pytest.approx(0.25, abs=0.05)
@@ -129,6 +132,6 @@ def test_dropout_keeps_the_mean_and_drops_the_share_asked_for() -> None:
 
 
 def test_dropout_shared_over_time_blanks_the_same_features_of_all_words_of_a_text() -> None:
-    found = shared_over_time(torch.ones(20, 6, 8), 0.5, torch.Generator().manual_seed(0))
+    found = shared_dropout(torch.ones(20, 6, 8), 0.5, torch.Generator().manual_seed(0), over=1)
     assert torch.equal(found, found[:, :1].expand_as(found))
     assert len(found[:, 0].unique(dim=0)) > 1

@@ -15,13 +15,20 @@ LayerState = tuple[Tensor, Tensor]
 """Output h (batch, dim) and cell c (batch, hidden_dim) after the last step."""
 
 
-def shared_dropout(x: Tensor, share: float, rng: torch.Generator | None) -> Tensor:
-    """Variational dropout: one mask for all time steps. x is (time, batch, dim)."""
+def shared_dropout(x: Tensor, share: float, rng: torch.Generator | None, *, over: int | None = 0) -> Tensor:
+    """Dropout drawn from ``rng``; without one, none.
+
+    Args:
+        x: any tensor; (time, batch, dim) by default.
+        share: of the numbers, to be left out.
+        rng: as said.
+        over: the axis along which one mask serves all (time: variational dropout); None for none.
+    """
     if share == 0.0 or rng is None:
         return x
     keep = 1.0 - share
-    mask = torch.empty(1, *x.shape[1:]).bernoulli_(keep, generator=rng)
-    return x * mask.div_(keep)
+    shape = [1 if axis == over else size for axis, size in enumerate(x.shape)]
+    return x * torch.empty(shape).bernoulli_(keep, generator=rng).div_(keep)
 
 
 class LstmLayer(nn.Module):

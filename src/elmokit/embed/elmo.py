@@ -23,7 +23,7 @@ from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
 from elmokit.training.machine import tuned_process
 
-__all__ = ["Elmo", "State", "Text", "refuse_table"]
+__all__ = ["Elmo", "State", "Text", "n_characters", "refuse_table"]
 
 Text = str | Sequence[str]
 """A raw text, or a text that is already a list of words."""
@@ -178,10 +178,9 @@ class Elmo:
         vectors, places = self._words.look_up(words)
         lengths = torch.tensor([len(row) + 2 for row in words])
         index = np.zeros((len(words), int(lengths.max())), dtype=np.int64)
-        begin, end = self._words.boundaries
         start = 0
         for row, length in zip(index, lengths.tolist(), strict=True):
-            row[0], row[length - 1] = begin, end
+            row[0], row[length - 1] = BOS, EOS
             row[1 : length - 1] = places[start : start + length - 2]
             start += length - 2
         with torch.inference_mode():
@@ -192,18 +191,18 @@ class Elmo:
     def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings[Floats]]:
         """``embed`` for a stream of texts, some hundred at a time, so that memory stays flat."""
         chunk: list[Text] = []
-        n_characters = 0
+        n_read = 0
         rows = _rows_carried(options.get("state", "zero"), options.get("batch_size")) or 1
         for text in texts:
             chunk.append(text)
-            n_characters += _n_characters(text)
-            is_full = len(chunk) >= _CHUNK_TEXTS or n_characters > 400 * _CHUNK_TEXTS
+            n_read += n_characters(text)
+            is_full = len(chunk) >= _CHUNK_TEXTS or n_read > 400 * _CHUNK_TEXTS
             if is_full and len(chunk) % rows == 0:  # each row goes on with its own texts
                 found = self.embed(chunk, **options)
                 if found.state is not None:
                     options["state"] = found.state
                 yield found
-                chunk, n_characters = [], 0
+                chunk, n_read = [], 0
         if chunk:
             yield self.embed(chunk, **options)
 
@@ -333,7 +332,8 @@ def _rarity(n_words: int) -> Floats:
     return (_SIF / (_SIF + share)).astype(np.float32)
 
 
-def _n_characters(text: Text) -> int:
+def n_characters(text: Text) -> int:
+    """The length of a text; 0 for what is none, which is refused later."""
     if isinstance(text, str):
         return len(text)
     return sum(len(word) for word in text if isinstance(word, str)) if isinstance(text, Sequence) else 0

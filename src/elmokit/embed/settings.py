@@ -9,7 +9,7 @@ from typing import Literal
 from elmokit.config import Config, option
 from elmokit.errors import ConfigError
 
-__all__ = ["MixConfig"]
+__all__ = ["MixConfig", "layer_weights"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +52,18 @@ class MixConfig(Config):
     @property
     def weights(self) -> tuple[float, ...]:
         """The weights given, one by one; empty if none were."""
-        try:
-            found = tuple(float(part) for part in self.mix_weights.split(",") if part.strip())
-        except ValueError:
-            found = (math.nan,)
-        if not all(map(math.isfinite, found)):
-            raise ConfigError(
-                f"mix_weights = {self.mix_weights!r} is not a list of numbers.",
-                remedy="Write one number per layer, as in 0.2,0.3,0.5.",
-            )
-        return found
+        return layer_weights("mix_weights", self.mix_weights)
+
+
+def layer_weights(name: str, text: str) -> tuple[float, ...]:
+    """The numbers in a list of weights, one by one; ``name`` is the setting, for the error."""
+    try:
+        found = tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        found = (math.nan,)
+    if not all(map(math.isfinite, found)):
+        raise ConfigError(
+            f"{name} = {text!r} is not a list of numbers.",
+            remedy="Write one number per layer, lowest first, as in 0.2,0.3,0.5.",
+        )
+    return found

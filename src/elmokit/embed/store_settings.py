@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from elmokit.config import Config, option
+from elmokit.embed.settings import layer_weights
 from elmokit.errors import ConfigError
 
 __all__ = ["EXPORTS", "StoreConfig"]
@@ -56,18 +56,7 @@ class StoreConfig(Config):
     @property
     def weights(self) -> tuple[float, ...] | None:
         """The weights of the mix, one by one; None for equal ones."""
-        if not self.mix.strip():
-            return None
-        try:
-            found = tuple(float(part) for part in self.mix.split(","))
-        except ValueError:
-            found = (math.nan,)
-        if not all(map(math.isfinite, found)):
-            raise ConfigError(
-                f"mix = {self.mix!r} is not a list of numbers.",
-                remedy="Write one number per layer, lowest first, as in 0.2,0.3,0.5.",
-            )
-        return found
+        return layer_weights("mix", self.mix) or None
 
     def check(self, n_layers: int) -> None:
         """Refuse a layer or a number of weights that a model with ``n_layers`` layers does not have."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.token_encoder import WordEncoder
-from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
+from elmokit.text.tokenising import SPECIALS, UNK
 
 __all__ = ["WordVectors"]
 
@@ -30,7 +30,6 @@ class WordVectors:
         self._places: dict[str, int] = {}
         self._table = torch.empty(0, folder.model.config.dim)
         self._n_kept = 0
-        self.boundaries = (BOS, EOS)
         self.keep(())
 
     def look_up(self, words: Sequence[Sequence[str]]) -> tuple[Tensor, list[int]]:

@@ -11,10 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from elmokit.embed.elmo import Elmo, Text
+from elmokit.bilm.lstm import shared_dropout
+from elmokit.embed.elmo import Elmo, Text, n_characters
 from elmokit.embed.mix import make_mix
 from elmokit.tasks.examples import Batch
-from elmokit.tasks.heads import make_head, shared_over_time
+from elmokit.tasks.heads import make_head
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.text.batching import bucket_batches
 from elmokit.training.machine import tuned_process
@@ -38,7 +39,7 @@ class Network(nn.Module):
     def forward(self, batch: Batch, rng: torch.Generator | None = None, *, is_mixed: bool = False) -> Tensor:
         """Class scores, (batch, n_classes); ``is_mixed`` if the batch holds the mix already."""
         x = batch.layers[0] if is_mixed else self.mix(batch.layers)  # (batch, time, dim)
-        x = shared_over_time(x, self.config.head.dropout_head / 2, rng)
+        x = shared_dropout(x, self.config.head.dropout_head / 2, rng, over=1)
         scores: Tensor = self.head(x, batch.mask, rng)
         return scores
 
@@ -102,14 +103,14 @@ class TextClassifier:
     ) -> Iterator[npt.NDArray[np.float32]]:
         """``probabilities`` for any number of texts, some at a time, so that memory stays flat."""
         chunk: list[Text] = []
-        n_characters = 0
+        n_read = 0
         for text in texts:
             chunk.append(text)
-            n_characters += sum(map(len, text))
-            if len(chunk) == _PREDICT_TEXTS or n_characters > 1000 * _PREDICT_TEXTS:
+            n_read += n_characters(text)
+            if len(chunk) == _PREDICT_TEXTS or n_read > 1000 * _PREDICT_TEXTS:
                 yield self._some(chunk)
                 progress(len(chunk))
-                chunk, n_characters = [], 0
+                chunk, n_read = [], 0
         if chunk:
             yield self._some(chunk)
             progress(len(chunk))

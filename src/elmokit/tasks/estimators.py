@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import train_test_split
 
 from elmokit.bilm.folder import load_bilm
-from elmokit.embed.elmo import Elmo
+from elmokit.embed.elmo import Elmo, refuse_table
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.classifier import Targets, TextClassifier
 from elmokit.tasks.classify import fit_classifier
@@ -253,8 +253,7 @@ def _parameters(config: ClassifierConfig) -> dict[str, Any]:
 def _checked(texts: Texts) -> list[Any]:
     if isinstance(texts, str):
         raise DataError("Give a list of texts, not one string.", remedy="Put it in a list: [text].")
-    if hasattr(texts, "columns") or getattr(texts, "ndim", 1) != 1:
-        raise DataError("Give one column of texts, not a table.", remedy='Choose the column: table["text"].')
+    refuse_table(texts)
     found = list(texts)
     for place, text in enumerate(found):
         if not isinstance(text, str | list | tuple):

@@ -5,26 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from elmokit.bilm.lstm import shared_dropout
 from elmokit.tasks.settings import HeadConfig
 
-__all__ = ["BilstmHead", "PoolHead", "dropped", "make_head"]
-
-
-def dropped(x: Tensor, share: float, rng: torch.Generator | None) -> Tensor:
-    """Dropout drawn from ``rng``; without one, none."""
-    if rng is None or share == 0.0:
-        return x
-    keep = 1.0 - share
-    return x * torch.empty_like(x).bernoulli_(keep, generator=rng).div_(keep)
-
-
-def shared_over_time(x: Tensor, share: float, rng: torch.Generator | None) -> Tensor:
-    """Dropout with one mask for all words of a text; x is (batch, time, dim)."""
-    if rng is None or share == 0.0:
-        return x
-    keep = 1.0 - share
-    mask = x.new_empty(x.shape[0], 1, x.shape[2]).bernoulli_(keep, generator=rng)
-    return x * mask.div_(keep)
+__all__ = ["BilstmHead", "PoolHead", "make_head"]
 
 
 def read_out(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -54,8 +38,8 @@ class PoolHead(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor, rng: torch.Generator | None = None) -> Tensor:
         """(batch, time, dim), (batch, time) -> (batch, n_classes)"""
-        pooled = dropped(torch.cat(read_out(x, mask), dim=1), self.dropout, rng)
-        hidden = dropped(torch.relu(self.hidden(pooled)), self.dropout, rng)
+        pooled = shared_dropout(torch.cat(read_out(x, mask), dim=1), self.dropout, rng, over=None)
+        hidden = shared_dropout(torch.relu(self.hidden(pooled)), self.dropout, rng, over=None)
         scores: Tensor = self.output(hidden)
         return scores
 
@@ -83,12 +67,13 @@ class BilstmHead(nn.Module):
             return y.flatten(0, 1).index_select(0, places).view(y.shape)
 
         for ahead, behind in zip(self.ahead, self.behind, strict=True):
-            steps_first = shared_over_time(x, self.dropout, rng).transpose(0, 1).contiguous()
+            steps_first = shared_dropout(x, self.dropout, rng, over=1).transpose(0, 1).contiguous()
             there, _ = ahead(steps_first)
             back, _ = behind(turned(steps_first))
             x = torch.cat([there, turned(back)], dim=2).transpose(0, 1)  # (batch, time, 2 * width)
         highest, _, last = read_out(x, mask)
-        scores: Tensor = self.output(dropped(torch.cat([highest, last], dim=1), self.dropout, rng))
+        read = shared_dropout(torch.cat([highest, last], dim=1), self.dropout, rng, over=None)
+        scores: Tensor = self.output(read)
         return scores
 
 
