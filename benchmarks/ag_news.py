@@ -78,15 +78,15 @@ FROZEN = {
 }
 FINETUNED = {
     "finetune": True,
-    "epochs": 3,
+    "epochs": 5,
     "lr": 1e-3,
     "encoder_lr": 1e-3,
     "mix_form": "softmax",
-    "dropout_word": 0.1,
+    "dropout_word": 0.15,
     "dropout_input": 0.1,
-    "dropout_layer": 0.2,
-    "dropout_weight": 0.1,
-    "dropout_head": 0.3,
+    "dropout_layer": 0.25,
+    "dropout_weight": 0.2,
+    "dropout_head": 0.4,
     "label_smoothing": 0.05,
     "ema": 0.999,
 }
