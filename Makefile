@@ -3,6 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The tests of a file stay with one of two workers, and the files come in their order: the slowest, end to end,
+# first. Files asked for by name need no workers.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test lint types tests format clean
 
@@ -22,7 +25,7 @@ types: $(VENV)/.installed
 
 tests: $(VENV)/.installed
 	@echo "==> pytest: unit, property, parity and end-to-end tests, the import layers, the docs' snippets"
-	@OMP_NUM_THREADS=1 $(BIN)/pytest $(TESTS)
+	@OMP_NUM_THREADS=1 $(BIN)/pytest $(if $(findstring .py,$(TESTS)),,$(WORKERS)) $(TESTS)
 
 format: $(VENV)/.installed
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -1,13 +1,24 @@
-"""A small text and a small model made from it, for every test that needs one."""
+"""What many tests need: a small text, small models, and the program to run on them."""
 
 from __future__ import annotations
 
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import settings
 
-from elmokit import PretrainConfig, pretrain, resolve
+from elmokit import Elmo, PretrainConfig, embed_files, pretrain, resolve
+from elmokit.cli.main import main
+from odd_texts import TEXTS, make_model
+from program import COLOURS, Cli, Outcome, Start, environment
+from topics import save_encoder
 
 # The same examples in every run, and no limit on the time of one: machines are shared.
 settings.register_profile("elmokit", deadline=None, derandomize=True, database=None)
@@ -58,3 +69,94 @@ def tiny_model(
     folder = tmp_path_factory.mktemp("model") / "tiny"
     pretrain([tiny_corpus], folder, tiny_config)
     return folder
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder with random weights that knows the words of ``topics``. Copy it before changing anything."""
+    folder = tmp_path_factory.mktemp("encoder") / "random"
+    save_encoder(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def elmo() -> Elmo:
+    """A small model of characters, with random weights."""
+    return Elmo(make_model())
+
+
+@pytest.fixture
+def odd_corpus(tmp_path: Path) -> Path:
+    """A file of odd texts."""
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def odd_store(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> Path:
+    """Their vectors on disk, free to be damaged."""
+    embed_files(elmo, odd_corpus, tmp_path / "store")
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The program inside this process: quicker than one of its own."""
+    for name in COLOURS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "90")
+
+    def run(*words: str | Path, stdin: str = "") -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["elmokit", *map(str, words)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        said = capsys.readouterr()
+        return Outcome(code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts the program; what still runs when the test is over is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(
+        *words: str | Path, code: str = "from elmokit.cli.main import main; main()"
+    ) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(),
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def single_thread() -> Iterator[None]:
+    """One thread here, as in ``start``, so that sums are taken in the same order."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_threads)
+
+
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fitting without a report, which takes a while."""
+    monkeypatch.setattr("elmokit.tasks.fitting.write_report", lambda folder, facts: None)

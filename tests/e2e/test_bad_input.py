@@ -7,11 +7,9 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from elmokit import ModelError, PretrainConfig, ReadConfig, RunError, load_bilm, pretrain
-from elmokit.cli.main import main
 from elmokit.errors import ElmokitError
 from elmokit.text.readers import TextSource
+from program import Cli, in_its_own_process
 
 # The flags of the tiny model, and of one that is trained in a moment.
 TINY = (
@@ -32,54 +30,6 @@ TINY = (
     *("--n-lanes", "4", "--window", "8"),
 )
 QUICK = (*TINY, "--max-steps", "1", "--held-out", "0")
-COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-    def check_refused(self, *parts: str | Path) -> None:
-        """Code 2, no traceback, an error that holds all of ``parts``, and something to try."""
-        assert self.code == 2, self.err
-        assert "Traceback" not in self.err
-        assert self.err.startswith("error:")
-        assert "try:" in self.err
-        assert [part for part in map(str, parts) if part not in self.err] == [], self.err
-
-
-def program(*words: str | Path, stdin: bytes = b"") -> Outcome:
-    """The program as a process of its own: what a person gets."""
-    command = [sys.executable, "-m", "elmokit.cli.main", *map(str, words)]
-    plain = {name: value for name, value in os.environ.items() if name not in COLOURS}
-    done = subprocess.run(command, input=stdin, capture_output=True, timeout=120, env=plain)
-    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-Cli = Callable[..., Outcome]
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """The same program inside this process: quicker."""
-
-    for name in COLOURS:
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*words: str | Path) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["elmokit", *map(str, words)])
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        found = capsys.readouterr()
-        return Outcome(code, found.out, found.err)
-
-    return run
 
 
 @pytest.fixture
@@ -113,7 +63,7 @@ def check_model(folder: Path, *words: str) -> None:
 
 def test_empty_file_is_refused_by_name(tmp_path: Path) -> None:
     file = write(tmp_path / "empty.txt", b"")
-    program("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused("no word", file)
+    in_its_own_process("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused("no word", file)
 
 
 def test_file_of_blank_lines_is_refused_by_name(tmp_path: Path, cli: Cli) -> None:
@@ -121,9 +71,9 @@ def test_file_of_blank_lines_is_refused_by_name(tmp_path: Path, cli: Cli) -> Non
     cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused("no word", file)
 
 
-def test_text_that_is_not_utf8_is_refused_by_line_and_byte(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_is_refused_by_line_and_byte(tmp_path: Path, cli: Cli) -> None:
     file = write(tmp_path / "latin.txt", "one line\nun café noir\n".encode("latin-1"))
-    outcome = program("pretrain", file, "--out", tmp_path / "m", *QUICK)
+    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK)
     outcome.check_refused(f"{file}, line 2, byte 15: 0xe9", "--encoding", "--errors replace")
     assert list(TextSource([file], ReadConfig(encoding="latin-1"))) == ["one line", "un café noir"]
     assert list(TextSource([file], ReadConfig(errors="replace"))) == ["one line", "un caf\ufffd noir"]
@@ -210,20 +160,22 @@ def test_truncated_gzip_is_refused_by_name(tmp_path: Path, cli: Cli, tiny_corpus
 # -- wrong settings ---------------------------------------------------------------------------
 
 
-def test_wrong_preset_is_refused_with_the_nearest(tmp_path: Path, tiny_corpus: Path) -> None:
-    outcome = program("pretrain", tiny_corpus, "--out", tmp_path / "m", "--preset", "smal")
+def test_wrong_preset_is_refused_with_the_nearest(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
+    outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", "--preset", "smal")
     outcome.check_refused("'smal'", "Did you mean 'small'?")
     assert not (tmp_path / "m").exists()
 
 
-def test_wrong_toml_field_is_refused_with_file_and_nearest(tmp_path: Path, tiny_corpus: Path) -> None:
+def test_wrong_toml_field_is_refused_with_file_and_nearest(
+    tmp_path: Path, cli: Cli, tiny_corpus: Path
+) -> None:
     file = write(tmp_path / "my.toml", "[model]\nhiden_dim = 8\n")
-    outcome = program("pretrain", tiny_corpus, "--out", tmp_path / "m", "--config", file)
+    outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", "--config", file)
     outcome.check_refused("'hiden_dim'", "Did you mean 'hidden_dim'?", file)
 
 
 def test_unknown_flag_ends_with_code_2(tmp_path: Path, tiny_corpus: Path) -> None:
-    outcome = program("pretrain", tiny_corpus, "--out", tmp_path / "m", "--epoch", "3")
+    outcome = in_its_own_process("pretrain", tiny_corpus, "--out", tmp_path / "m", "--epoch", "3")
     assert outcome.code == 2
     assert "--epoch" in outcome.err
     assert "Traceback" not in outcome.err
@@ -309,7 +261,9 @@ def test_file_name_that_is_not_utf8_is_trained_on(
 
 
 def test_standard_input_is_trained_on(tmp_path: Path, tiny_corpus: Path) -> None:
-    outcome = program("pretrain", "-", "--out", tmp_path / "m", *QUICK, stdin=tiny_corpus.read_bytes())
+    outcome = in_its_own_process(
+        "pretrain", "-", "--out", tmp_path / "m", *QUICK, stdin=tiny_corpus.read_bytes()
+    )
     assert (outcome.code, outcome.err) == (0, "")
     check_model(tmp_path / "m", "fox", "café")
 
@@ -345,10 +299,12 @@ def test_folder_name_in_brackets_is_shown_as_it_is(tmp_path: Path, cli: Cli, tin
 # -- the output folder ------------------------------------------------------------------------
 
 
-def test_folder_that_is_not_ours_is_refused_and_untouched(tmp_path: Path, tiny_corpus: Path) -> None:
+def test_folder_that_is_not_ours_is_refused_and_untouched(
+    tmp_path: Path, cli: Cli, tiny_corpus: Path
+) -> None:
     write(tmp_path / "mine" / "README.md", "my notes")
     before = snapshot(tmp_path / "mine")
-    outcome = program("pretrain", tiny_corpus, "--out", tmp_path / "mine", *QUICK)
+    outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "mine", *QUICK)
     outcome.check_refused(tmp_path / "mine", "not an elmokit folder")
     assert snapshot(tmp_path / "mine") == before
 
@@ -404,10 +360,10 @@ def test_corpus_folder_that_cannot_be_made_is_refused(
 # -- model folders ----------------------------------------------------------------------------
 
 
-def test_truncated_weights_are_refused_by_name(model: Path) -> None:
+def test_truncated_weights_are_refused_by_name(model: Path, cli: Cli) -> None:
     file = model / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    program("inspect", model).check_refused(file, "cut off")
+    cli("inspect", model).check_refused(file, "cut off")
 
 
 def test_folder_without_a_model_is_refused(tmp_path: Path, cli: Cli) -> None:
@@ -512,9 +468,11 @@ def test_wrong_tensor_is_refused_by_name(model: Path, cli: Cli, damage: str) -> 
 # -- going on ---------------------------------------------------------------------------------
 
 
-def test_resumed_run_with_other_settings_is_refused_and_says_which(model: Path, tiny_corpus: Path) -> None:
+def test_resumed_run_with_other_settings_is_refused_and_says_which(
+    model: Path, cli: Cli, tiny_corpus: Path
+) -> None:
     before = snapshot(model)
-    outcome = program("pretrain", tiny_corpus, "--out", model, *TINY, "--epochs", "1", "--max-steps", "3")
+    outcome = cli("pretrain", tiny_corpus, "--out", model, *TINY, "--epochs", "1", "--max-steps", "3")
     outcome.check_refused(model, "max_steps was None, is 3", "--out")
     assert "text itself" not in outcome.err
     assert snapshot(model) == before
@@ -592,10 +550,10 @@ def test_start_from_goes_on_with_new_text_and_the_old_words(
 
 
 def test_start_from_refuses_flags_that_change_the_shape(
-    tmp_path: Path, tiny_model: Path, tiny_corpus: Path
+    tmp_path: Path, cli: Cli, tiny_model: Path, tiny_corpus: Path
 ) -> None:
     words = ("--out", tmp_path / "m", "--start-from", tiny_model, "--dim", "16", "--lowercase")
-    outcome = program("pretrain", tiny_corpus, *words, *CONTINUED)
+    outcome = cli("pretrain", tiny_corpus, *words, *CONTINUED)
     outcome.check_refused("--start-from", "dim", "lowercase")
     assert not (tmp_path / "m").exists()
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -21,109 +17,39 @@ import pytest
 import torch
 
 from elmokit import load_bilm, save_bilm
-from elmokit.cli.main import main
+from elmokit.embed import store_filling
 from elmokit.embed.elmo import Elmo
 from elmokit.embed.store import VectorStore
+from program import Cli, Start, small_disk, wait_for_more
 
+N_TEXTS = 500
 WORDS = (
     "the a old small fox dog mayor town ran saw bread milk tea 1,000 lights naïve café 😀 שלום Paris didn't"
 )
-COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages
-_LIMITED = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
-sys.argv = ["elmokit", *sys.argv[2:]]
+# The program that takes its time over the part of the work that ``{slow}`` does, so that it can be caught
+# at it; and in smaller chunks than it would otherwise.
+_SLOWLY = """
+import time
 from elmokit.cli.main import main
+from elmokit.embed import store_filling
+from elmokit.embed.elmo import Elmo
+work = Elmo.{slow}
+Elmo.{slow} = lambda *given, **named: (time.sleep(0.3), work(*given, **named))[1]
+store_filling._CHUNK_TEXTS = 64
 main()
 """
-
-Start = Callable[..., "subprocess.Popen[str]"]
+EMBEDDING_SLOWLY, READING_SLOWLY = _SLOWLY.format(slow="embed"), _SLOWLY.format(slow="words")
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A text of many chunks: some thousand lines, each of its own."""
+    """Some hundred lines, each of its own."""
     rng = random.Random(3)
     words = WORDS.split()
     path = tmp_path_factory.mktemp("corpus") / "text.txt"
-    lines = (" ".join(rng.choices(words, k=rng.randint(3, 40))) + f" {i:x}" for i in range(4000))
+    lines = (" ".join(rng.choices(words, k=rng.randint(3, 40))) + f" {i:x}" for i in range(N_TEXTS))
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
-
-
-def environment() -> dict[str, str]:
-    """One thread: the machine may be busy, and threads that wait for each other crawl then."""
-    plain = {name: value for name, value in os.environ.items() if name not in COLOURS}
-    return {**plain, "OMP_NUM_THREADS": "1"}
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts the program, which then takes its time over each chunk, so that it can be caught at work;
-    what still runs when the test is over is killed."""
-    slow = (
-        "import time; from elmokit.embed.elmo import Elmo; from elmokit.cli.main import main; "
-        "embed = Elmo.embed; "
-        "Elmo.embed = lambda self, texts, **more: (time.sleep(0.3), embed(self, texts, **more))[1]; main()"
-    )
-    started: list[subprocess.Popen[str]] = []
-
-    def begin(*words: str | Path) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", slow, *map(str, words)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment(),
-        )
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-    def check_refused(self, *parts: str) -> None:
-        """Code 2, no traceback, an error that holds all of ``parts``, and something to try."""
-        assert self.code == 2, self.err
-        assert self.err.startswith("error:")
-        assert "Traceback" not in self.err
-        assert "try:" in self.err
-        assert [part for part in parts if part not in self.err] == [], self.err
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The program inside this process: quicker than one of its own."""
-    for name in COLOURS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("COLUMNS", "90")
-
-    def begin(*words: str | Path, stdin: str = "") -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["elmokit", *map(str, words)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        said = capsys.readouterr()
-        return Outcome(code, said.out, said.err)
-
-    return begin
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -137,64 +63,49 @@ def n_done(out: Path) -> int:
         return 0
 
 
-def wait_for_progress(process: subprocess.Popen[str], out: Path, before: int) -> bool:
-    """Wait until more texts are done than ``before``; false if the program ended first."""
-    while n_done(out) <= before:
-        if process.poll() is not None:
-            return False
-        time.sleep(0.005)
-    return True
-
-
+@pytest.mark.usefixtures("single_thread")
 def test_killed_at_random_moments_and_run_again_it_ends_in_the_same_bytes(
-    start: Start, tiny_model: Path, corpus: Path, tmp_path: Path
+    start: Start, cli: Cli, tiny_model: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["embed", tiny_model, corpus, "--all-layers"]
-    alone = start(*words, "--out", tmp_path / "alone")
-    rng = random.Random()
+    words = ["embed", tiny_model, corpus, "--all-layers", "--out"]
     out = tmp_path / "killed"
     n_kills = 0
-    while n_kills < 3:
-        process = start(*words, "--out", out)
-        if not wait_for_progress(process, out, n_done(out)):
+    while n_kills < 2:
+        before = n_done(out)
+        process = start(*words, out, code=EMBEDDING_SLOWLY)
+        if not wait_for_more(process, lambda: n_done(out), before):
             break
-        time.sleep(rng.uniform(0.0, 0.1))
+        time.sleep(random.uniform(0.0, 0.1))
         process.kill()
         process.communicate()
         n_kills += process.returncode == -signal.SIGKILL
     assert n_kills > 0
-    process = start(*words, "--out", out)
-    said, _ = process.communicate()
-    assert process.returncode == 0, said
-    assert "Done." in said or "Already done." in said
-    said, _ = alone.communicate()
-    assert alone.returncode == 0, said
-    assert "MB on disk" in said
+    monkeypatch.setattr(store_filling, "_CHUNK_TEXTS", 64)
+    cli(*words, out).check_fine()
+    cli(*words, tmp_path / "alone").check_fine("Done.", "MB on disk")
     assert contents(out) == contents(tmp_path / "alone")
-    assert len(VectorStore.open(out)) == 4000
+    assert len(VectorStore.open(out)) == N_TEXTS
 
 
 def test_killed_while_it_reads_it_starts_anew(
-    start: Start, run: Run, tiny_model: Path, corpus: Path, tmp_path: Path
+    start: Start, cli: Cli, tiny_model: Path, corpus: Path, tmp_path: Path
 ) -> None:
     words = ["embed", tiny_model, corpus, "--pool", "mean", "--out", tmp_path / "out"]
-    process = start(*words)
-    while not (tmp_path / "out" / "manifest.json").exists():
-        assert process.poll() is None
-        time.sleep(0.001)
+    process = start(*words, code=READING_SLOWLY)
+    assert wait_for_more(process, (tmp_path / "out" / "manifest.json").exists)
     process.kill()
     process.communicate()
-    done = run(*words)
-    assert done.code == 0, done.err
-    assert VectorStore.open(tmp_path / "out").vectors.shape == (4000, 16)
+    assert not (tmp_path / "out" / "texts.jsonl").exists()
+    cli(*words).check_fine("Done.")
+    assert VectorStore.open(tmp_path / "out").vectors.shape == (N_TEXTS, 16)
 
 
 def test_interrupted_it_says_how_to_go_on_and_going_on_with_another_model_is_refused(
-    run: Run, start: Start, tiny_model: Path, corpus: Path, tmp_path: Path
+    cli: Cli, start: Start, tiny_model: Path, corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    process = start("embed", tiny_model, corpus, "--out", out)
-    assert wait_for_progress(process, out, 0)
+    process = start("embed", tiny_model, corpus, "--out", out, code=EMBEDDING_SLOWLY)
+    assert wait_for_more(process, lambda: n_done(out))
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate()
     assert process.returncode == 130, said
@@ -206,30 +117,26 @@ def test_interrupted_it_says_how_to_go_on_and_going_on_with_another_model_is_ref
     with torch.no_grad():
         next(iter(saved.model.parameters())).add_(1e-3)
     save_bilm(tmp_path / "other", replace(saved))
-    other = run("embed", tmp_path / "other", corpus, "--out", out)
+    other = cli("embed", tmp_path / "other", corpus, "--out", out)
     other.check_refused("another model", "Nothing was touched")
-    other = run("embed", tiny_model, corpus, "--pool", "max", "--out", out)
+    other = cli("embed", tiny_model, corpus, "--pool", "max", "--out", out)
     other.check_refused("pool was 'none', is 'max'")
-    run("similar", tiny_model, "the fox", "--in", out).check_refused("not finished")
+    cli("similar", tiny_model, "the fox", "--in", out).check_refused("not finished")
     assert contents(out) == before
 
-    done = run("embed", tiny_model, corpus, "--out", out)
-    assert done.code == 0, done.err
-    assert "Going on from text" in done.out
-    done = run("embed", tiny_model, corpus, "--out", out)
-    assert done.code == 0
-    assert "Already done." in done.out
+    cli("embed", tiny_model, corpus, "--out", out).check_fine("Going on from text")
+    cli("embed", tiny_model, corpus, "--out", out).check_fine("Already done.")
 
 
 def test_everything_at_once_from_a_table_told_to_a_program(
-    run: Run, tiny_model: Path, tmp_path: Path
+    cli: Cli, tiny_model: Path, tmp_path: Path
 ) -> None:
     table = tmp_path / "rows.csv"
     table.write_text(
         "key,title,body\nr1,The fox,ran home 😀\nr2,,\nr3,שלום,cafe\u0301 in Paris\n", encoding="utf-8"
     )
     out = tmp_path / "out"
-    done = run(
+    done = cli(
         *("embed", tiny_model, table, "--out", out, "--json", "--text-columns", "title,body"),
         *("--id-column", "key", "--pool", "sif", "--mix", "0.2,0.3,0.5", "--state", "warm"),
         *("--dtype", "float16", "--format", "safetensors", "--export", "parquet", "--export", "npz"),
@@ -252,32 +159,28 @@ def test_everything_at_once_from_a_table_told_to_a_program(
         assert str(tmp_path).encode() not in file.read_bytes(), file.name
 
 
-def test_standard_input_can_be_embedded_and_gone_on_with(run: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_standard_input_can_be_embedded_and_gone_on_with(cli: Cli, tiny_model: Path, tmp_path: Path) -> None:
     words = ("embed", tiny_model, "-", "--out", tmp_path / "out")
-    done = run(*words, stdin="The fox ran.\nUn café.\n")
+    done = cli(*words, stdin="The fox ran.\nUn café.\n")
     assert done.code == 0, done.err
     assert list(VectorStore.open(tmp_path / "out").texts) == ["The fox ran.", "Un café."]
-    assert "Already done." in run(*words, stdin="The fox ran.\nUn café.\n").out
-    run(*words, stdin="Something else.\n").check_refused("standard input changed")
+    assert "Already done." in cli(*words, stdin="The fox ran.\nUn café.\n").out
+    cli(*words, stdin="Something else.\n").check_refused("standard input changed")
 
 
 def test_a_disk_that_fills_up_is_named_before_anything_is_computed(
-    run: Run, tiny_model: Path, corpus: Path, tmp_path: Path
+    cli: Cli, tiny_model: Path, corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-c", _LIMITED, str(2_000_000), "embed", str(tiny_model), str(corpus)]
-    done = subprocess.run(
-        [*command, "--out", str(out)], capture_output=True, text=True, check=False, env=environment()
-    )
-    Outcome(done.returncode, done.stdout, done.stderr).check_refused("the disk is full")
+    with small_disk(250_000):
+        cli("embed", tiny_model, corpus, "--out", out).check_refused("the disk is full")
     assert n_done(out) == 0
-    again = run("embed", tiny_model, corpus, "--out", out)
-    assert again.code == 0, again.err
-    assert len(VectorStore.open(out)) == 4000
+    cli("embed", tiny_model, corpus, "--out", out).check_fine("Done.")
+    assert len(VectorStore.open(out)) == N_TEXTS
 
 
 def test_bad_input_is_refused_with_a_remedy_and_leaves_nothing(
-    run: Run, tiny_model: Path, tiny_corpus: Path, tmp_path: Path
+    cli: Cli, tiny_model: Path, tiny_corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     (tmp_path / "image.txt").write_bytes(bytes(range(256)) * 20)
@@ -302,18 +205,18 @@ def test_bad_input_is_refused_with_a_remedy_and_leaves_nothing(
         ((*good, "--export", "excel"), ["excel"]),
         ((*good, "--id-column", "key"), ["plain text"]),
     ):
-        run("embed", *words, "--out", out).check_refused(*parts)
+        cli("embed", *words, "--out", out).check_refused(*parts)
         assert not out.exists(), words
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "note.txt").write_text("mine", encoding="utf-8")
-    run("embed", *good, "--out", tmp_path / "mine").check_refused("mine", "nothing in it was touched")
-    run("embed", *good, "--out", tiny_corpus).check_refused("is a file")
-    run("embed", *good, "--out", "/dev/null/vectors").check_refused("/dev/null/vectors")
+    cli("embed", *good, "--out", tmp_path / "mine").check_refused("mine", "nothing in it was touched")
+    cli("embed", *good, "--out", tiny_corpus).check_refused("is a file")
+    cli("embed", *good, "--out", "/dev/null/vectors").check_refused("/dev/null/vectors")
 
 
-def test_help_says_defaults_of_zero_and_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_says_defaults_of_zero_and_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    rows = run("pretrain", "--help").out.splitlines()
+    rows = cli("pretrain", "--help").out.splitlines()
     for flag, default in (("--clip-norm", 1.0), ("--evals-per-epoch", 1), ("--seed", 0)):
         (row,) = [row for row in rows if f" {flag} " in row]
         assert f"(default {default})" in row
@@ -321,11 +224,11 @@ def test_help_says_defaults_of_zero_and_one(run: Run, monkeypatch: pytest.Monkey
 
 
 def test_a_folder_that_looks_like_markup_is_named_as_it_is(
-    run: Run, tiny_model: Path, tiny_corpus: Path, tmp_path: Path
+    cli: Cli, tiny_model: Path, tiny_corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "[bold]out"
     for said in ("Done.", "Already done."):
-        done = run("embed", tiny_model, tiny_corpus, "--pool", "mean", "--out", out, "--export", "npz")
+        done = cli("embed", tiny_model, tiny_corpus, "--pool", "mean", "--out", out, "--export", "npz")
         assert done.code == 0, done.err
         assert said in done.out
         assert f"Exported: {out / 'vectors.npz'}" in done.out

@@ -6,117 +6,22 @@ import csv
 import gzip
 import io
 import json
-import random
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
-from elmokit.bilm.folder import BilmFolder, save_bilm
-from elmokit.bilm.model import Bilm
-from elmokit.cli.main import main
-from elmokit.config import BilmConfig, TextConfig
+import topics
 from elmokit.tasks import fitting
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.text.tokenising import SPECIALS, TextPipeline
-from elmokit.text.vocabulary import Vocabulary
+from program import Cli
+from topics import TOPICS, flags, rows, several, table
 
-TOPICS = {"money": ("bank", "profit"), "sport": ("goal", "coach"), "weather": ("rain", "storm")}
-OTHERS = ("the", "a", "we", "saw")
-EASY = (
-    *("--epochs", "5", "--lr", "0.03", "--batch-words", "128", "--head-dim", "16", "--ema", "0"),
-    *("--dropout-head", "0", "--dropout-word", "0", "--label-smoothing", "0.05"),
-    *("--warmup", "0.1", "--weight-decay", "0.01"),
-)
-QUICK = (*EASY, "--epochs", "2", "--max-steps", "2")
-COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-    def check_fine(self, *parts: str | Path) -> None:
-        """Code 0, and all of ``parts`` said."""
-        assert self.code == 0, self.err
-        assert [part for part in map(str, parts) if part not in self.out] == [], self.out
-
-    def check_refused(self, *parts: str | Path) -> None:
-        """Code 2, no traceback, an error that holds all of ``parts``, and something to try."""
-        assert self.code == 2, self.err
-        assert "Traceback" not in self.err
-        assert self.err.startswith("error:")
-        assert "try:" in self.err
-        assert [part for part in map(str, parts) if part not in self.err] == [], self.err
-
-
-Cli = Callable[..., Outcome]
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """The program, inside this process."""
-    for name in COLOURS:
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*words: str | Path, stdin: str = "") -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["elmokit", *map(str, words)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        found = capsys.readouterr()
-        return Outcome(code, found.out, found.err)
-
-    return run
-
-
-@pytest.fixture
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fitting without a report, which takes a while."""
-    monkeypatch.setattr(fitting, "write_report", lambda folder, facts: None)
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An encoder with random weights."""
-    torch.manual_seed(0)
-    vocabulary = Vocabulary([*SPECIALS, *OTHERS, *(word for words in TOPICS.values() for word in words)])
-    config = BilmConfig(input="word", dim=12, hidden_dim=12, objective="full")
-    tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
-    model = Bilm(config, len(vocabulary)).eval()
-    folder = tmp_path_factory.mktemp("encoder") / "random"
-    save_bilm(folder, BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}))
-    return folder
-
-
-def rows(n: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Texts told apart by words of their topic, and the topics."""
-    rng = random.Random(seed)
-    found = []
-    for number in range(n):
-        topic = list(TOPICS)[number % len(TOPICS)]
-        words = [*rng.choices(OTHERS, k=rng.randint(1, 4)), *rng.choices(TOPICS[topic], k=2)]
-        found.append((" ".join(rng.sample(words, len(words))), topic))
-    return found
-
-
-def table(path: Path, rows: Iterable[Sequence[Any]], head: Sequence[str] = ("text", "label")) -> Path:
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([head, *rows])
-    return path
+EASY, QUICK = flags(topics.EASY), flags(topics.QUICK)
 
 
 def objects(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
@@ -132,16 +37,11 @@ def read_csv(text: str) -> list[dict[str, str]]:
 def made(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A good classifier. Copy it before changing anything."""
     folder = tmp_path_factory.mktemp("made")
-    flags = {
-        flag[2:].replace("-", "_"): json.loads(value)
-        for flag, value in zip(EASY[::2], EASY[1::2], strict=True)
-    }
     train, test = table(folder / "train.csv", rows(90)), table(folder / "test.csv", rows(30, 1))
+    config = ClassifierConfig.from_flat(**topics.EASY)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "write_report", lambda folder, facts: None)
-        fitting.fit_files(
-            encoder, [train], folder / "topics", ClassifierConfig.from_flat(**flags), test=[test]
-        )
+        fitting.fit_files(encoder, [train], folder / "topics", config, test=[test])
     return folder / "topics"
 
 
@@ -212,12 +112,7 @@ def test_columns_are_chosen_by_name_or_number(cli: Cli, encoder: Path, tmp_path:
 
 @pytest.mark.usefixtures("no_report")
 def test_several_labels_a_row_go_through_all_commands(cli: Cli, encoder: Path, tmp_path: Path) -> None:
-    rng = random.Random(0)
-    found = []
-    for _ in range(150):
-        topics = rng.sample(list(TOPICS), rng.randint(1, 3))
-        words = (rng.choice(TOPICS[topic] if topic in topics else OTHERS) for topic in TOPICS)
-        found.append((" ".join(words), ";".join(topics)))
+    found = several(150, separator=";")
     train, test = table(tmp_path / "train.csv", found[:120]), table(tmp_path / "test.csv", found[120:])
     more = ("--label-separator", ";", "--mix", "function", "--epochs", "8", "--batch-words", "64")
     out = tmp_path / "made"

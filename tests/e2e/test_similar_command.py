@@ -2,65 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from elmokit import load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
-from elmokit.cli.main import main
 from elmokit.config import TextConfig
 from elmokit.embed.store_writing import embed_files
 from elmokit.text.tokenising import TextPipeline
-
-COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-    def check_refused(self, *parts: str) -> None:
-        """Code 2, no traceback, an error that holds all of ``parts``, and something to try."""
-        assert self.code == 2, self.err
-        assert self.err.startswith("error:")
-        assert "Traceback" not in self.err
-        assert "try:" in self.err
-        assert [part for part in parts if part not in self.err] == [], self.err
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The program inside this process: quicker than one of its own."""
-    for name in COLOURS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("COLUMNS", "90")
-
-    def begin(*words: str | Path, stdin: str = "") -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["elmokit", *map(str, words)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        said = capsys.readouterr()
-        return Outcome(code, said.out, said.err)
-
-    return begin
+from program import Cli
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +25,9 @@ def store(tiny_model: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPath
 
 
 def test_a_table_for_each_word_with_the_word_in_one_column(
-    run: Run, tiny_model: Path, tiny_corpus: Path
+    cli: Cli, tiny_model: Path, tiny_corpus: Path
 ) -> None:
-    done = run("similar", tiny_model, "A small dog ran home.", "--in", tiny_corpus, "-k", "3")
+    done = cli("similar", tiny_model, "A small dog ran home.", "--in", tiny_corpus, "-k", "3")
     assert done.code == 0, done.err
     blocks = done.out.strip().split("\n\n")
     heads = [block.splitlines()[0] for block in blocks]
@@ -90,12 +44,12 @@ def test_a_table_for_each_word_with_the_word_in_one_column(
 
 
 def test_json_holds_the_same_for_files_a_folder_and_standard_input(
-    run: Run, tiny_model: Path, tiny_corpus: Path, store: Path
+    cli: Cli, tiny_model: Path, tiny_corpus: Path, store: Path
 ) -> None:
     words = ("similar", tiny_model, "The mayor of Paris ran home.", "--word", "mayor", "-k", "4", "--json")
     answers = []
     for place, stdin in ((tiny_corpus, ""), (store, ""), ("-", tiny_corpus.read_text(encoding="utf-8"))):
-        done = run(*words, "--in", place, stdin=stdin)
+        done = cli(*words, "--in", place, stdin=stdin)
         assert done.code == 0, done.err
         answers.append(json.loads(done.out))
     for answer in answers:
@@ -111,26 +65,26 @@ def test_json_holds_the_same_for_files_a_folder_and_standard_input(
     assert places[0] == places[1] == places[2]
 
 
-def test_other_words_layers_and_odd_scripts(run: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_other_words_layers_and_odd_scripts(cli: Cli, tiny_model: Path, tmp_path: Path) -> None:
     odd = tmp_path / "odd.txt"
     odd.write_text(
         "日本の銀行😀 cafe\u0301\nשלום עולם fox\n\u0915\u093f\u0924\u093e\u092c fox 👩‍👩‍👧\n",
         encoding="utf-8",
     )
     for options in (["--different"], ["--layer", "0"], ["--mix", "0,0,1"], ["--state", "warm"]):
-        done = run("similar", tiny_model, "a fox 😀", "--word", "fox", "--in", odd, *options)
+        done = cli("similar", tiny_model, "a fox 😀", "--word", "fox", "--in", odd, *options)
         assert done.code == 0, done.err
         rows = done.out.strip().splitlines()[1:]
         assert ("fox" in {row.split()[1] for row in rows}) is ("--different" not in options)
     only = tmp_path / "only.txt"
     only.write_text("fox Fox FOX\n", encoding="utf-8")
-    done = run("similar", tiny_model, "a fox", "--word", "fox", "--in", only, "--different")
+    done = cli("similar", tiny_model, "a fox", "--word", "fox", "--in", only, "--different")
     assert done.code == 0, done.err
     assert "no other word in the corpus" in done.out
 
 
 def test_words_that_look_like_markup_are_shown_as_they_are(
-    run: Run, tiny_model: Path, tmp_path: Path
+    cli: Cli, tiny_model: Path, tmp_path: Path
 ) -> None:
     odd = tmp_path / "odd.txt"
     odd.write_text("see [/red] and [bold]fox[/] here\n", encoding="utf-8")
@@ -142,7 +96,7 @@ def test_words_that_look_like_markup_are_shown_as_they_are(
     tokenizer = TextPipeline(text).word_tokenizer(saved.vocabulary.words)
     model = tmp_path / "words"
     save_bilm(model, replace(saved, model=word_model, text=text, tokenizer=tokenizer, start_state=None))
-    done = run("similar", model, "see http://x.y/[/red]z and [bold]fox[/]", "--in", odd)
+    done = cli("similar", model, "see http://x.y/[/red]z and [bold]fox[/]", "--in", odd)
     assert done.code == 0, done.err
     assert "read as <unk>: http://x.y/[/red]z, [bold]fox[/]" in done.out
     assert "[/red] and [bold]fox[/] here" in done.out
@@ -150,7 +104,7 @@ def test_words_that_look_like_markup_are_shown_as_they_are(
 
 
 def test_bad_input_is_refused_with_a_remedy(
-    run: Run, tiny_model: Path, tiny_corpus: Path, store: Path, tmp_path: Path
+    cli: Cli, tiny_model: Path, tiny_corpus: Path, store: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.txt").write_text("", encoding="utf-8")
     for words, part in (
@@ -165,4 +119,4 @@ def test_bad_input_is_refused_with_a_remedy(
         ((tiny_model, "the fox", "--in", store, "--layer", "1"), "not the layer 1"),
         ((tiny_model, "the fox", "--in", store, "--in", tiny_corpus), "cannot be mixed"),
     ):
-        run("similar", *words).check_refused(part)
+        cli("similar", *words).check_refused(part)

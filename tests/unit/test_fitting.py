@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import random
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,76 +13,16 @@ import pytest
 import torch
 from rich.console import Console
 
-from elmokit.bilm.folder import BilmFolder, is_model_folder, save_bilm
-from elmokit.bilm.model import Bilm
-from elmokit.config import BilmConfig, TextConfig
+from elmokit.bilm.folder import is_model_folder
 from elmokit.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.tasks import card, fitting
 from elmokit.tasks.fitting import FittedFolder, LabelledTexts, evaluate_files, fit_files, read_labelled
 from elmokit.tasks.folder import load_classifier, save_classifier
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenising import SPECIALS, TextPipeline
-from elmokit.text.vocabulary import Vocabulary
 from elmokit.training.checkpoint import load_tensors, save_tensors
 from elmokit.training.progress import Reporter
-
-TOPICS = {"money": ("bank", "profit"), "sport": ("goal", "coach"), "weather": ("rain", "storm")}
-OTHERS = ("the", "a", "we", "saw")
-EASY = {
-    "epochs": 5,
-    "lr": 0.03,
-    "batch_words": 128,
-    "head_dim": 16,
-    "dropout_head": 0.0,
-    "dropout_word": 0.0,
-    "label_smoothing": 0.05,
-    "warmup": 0.1,
-    "weight_decay": 0.01,
-    "ema": 0.0,
-}
-QUICK = {**EASY, "epochs": 2, "max_steps": 2}
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An encoder with random weights."""
-    torch.manual_seed(0)
-    vocabulary = Vocabulary([*SPECIALS, *OTHERS, *(word for words in TOPICS.values() for word in words)])
-    config = BilmConfig(input="word", dim=12, hidden_dim=12, objective="full")
-    tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
-    model = Bilm(config, len(vocabulary)).eval()
-    folder = tmp_path_factory.mktemp("encoder") / "random"
-    save_bilm(folder, BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}))
-    return folder
-
-
-def rows(n: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Texts told apart by words of their topic, and the topics."""
-    rng = random.Random(seed)
-    found = []
-    for number in range(n):
-        topic = list(TOPICS)[number % len(TOPICS)]
-        words = [*rng.choices(OTHERS, k=rng.randint(1, 4)), *rng.choices(TOPICS[topic], k=2)]
-        found.append((" ".join(rng.sample(words, len(words))), topic))
-    return found
-
-
-def several(n: int, seed: int = 0, separator: str = "|") -> list[tuple[str, str]]:
-    """Texts with one to three topics each."""
-    rng = random.Random(seed)
-    found = []
-    for _ in range(n):
-        topics = rng.sample(list(TOPICS), rng.randint(1, 3))
-        words = (rng.choice(TOPICS[topic] if topic in topics else OTHERS) for topic in TOPICS)
-        found.append((" ".join(words), separator.join(topics)))
-    return found
-
-
-def table(path: Path, rows: Iterable[tuple[str, str]]) -> Path:
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *rows])
-    return path
+from topics import EASY, QUICK, TOPICS, rows, several, table
 
 
 def settings(**values: Any) -> ClassifierConfig:
@@ -108,9 +46,8 @@ Fit = Callable[..., FittedFolder]
 
 
 @pytest.fixture
-def fit(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fit:
-    """Fits the rows given; without a report, which takes a while."""
-    monkeypatch.setattr(fitting, "write_report", lambda folder, facts: None)
+def fit(encoder: Path, tmp_path: Path, no_report: None) -> Fit:
+    """Fits the rows given."""
 
     def run(train: Iterable[tuple[str, str]], out: str = "made", **options: Any) -> FittedFolder:
         config = options.pop("config", settings(**QUICK))

@@ -20,7 +20,7 @@ from elmokit.embed.store_files import PROGRESS, TEXTS, export_path, header, row_
 from elmokit.embed.store_settings import StoreConfig
 from elmokit.embed.store_size import store_size
 from elmokit.errors import RunError
-from elmokit.training.checkpoint import explaining, sync
+from elmokit.training.checkpoint import explaining, reserve, sync
 from elmokit.training.progress import Reporter
 
 __all__ = ["Filling"]
@@ -169,14 +169,12 @@ class Filling:
 
     def _set_aside(self) -> None:
         """Make the file at its full size, so that a disk that is too small says so now."""
-        with explaining(self.file), open(self.file, "wb") as file:
-            file.write(self.header)
-            file.flush()
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, self.size.vectors)
-            else:
+        with explaining(self.file):
+            with open(self.file, "wb") as file:
+                file.write(self.header)
                 file.truncate(self.size.vectors)
-            os.fsync(file.fileno())
+            reserve(self.file)
+            sync(self.file)
         with contextlib.suppress(OSError):
             sync(self.out)
         write_json(self.out / PROGRESS, {"n_texts": 0, "n_vectors": 0})

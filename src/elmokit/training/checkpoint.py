@@ -16,7 +16,7 @@ from torch import Tensor
 
 from elmokit.errors import ModelError, RunError
 
-__all__ = ["explaining", "load_tensors", "save_tensors", "saving", "sync", "write_text"]
+__all__ = ["explaining", "load_tensors", "reserve", "save_tensors", "saving", "sync", "write_text"]
 
 
 @contextlib.contextmanager
@@ -63,6 +63,13 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def reserve(path: Path) -> None:
+    """Take the disk space of a whole file now: a disk that is full says so here, not halfway."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def write_text(path: Path, text: str) -> None:

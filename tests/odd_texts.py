@@ -1,0 +1,47 @@
+"""Odd texts, and a small model without training that reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from elmokit.bilm.folder import BilmFolder
+from elmokit.bilm.model import Bilm
+from elmokit.config import BilmConfig, TextConfig
+from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.text.vocabulary import Vocabulary
+
+KNOWN = "the bank raised its rates and a river flows under bridge of stone , ."
+TEXTS = [
+    "The bank raised its rates.",
+    "A river flows under the bridge of stone.",
+    "😀 👩‍👩‍👧 naïve cafe\u0301 — ok?",
+    "שלום עולם, the bank",
+    "\u200b",  # no word
+    "日本の銀行 raised rates",
+    "x" * 300 + " and its bank",
+    'a "quoted" word\u2028and a line separator',
+    "rates",
+    "The river bank, the river bank, the river bank.",
+]
+SMALL = {"dim": 6, "hidden_dim": 6, "max_chars": 10, "char_dim": 3, "filters": ((1, 3), (2, 4))}
+
+
+def make_model(seed: int = 0, input: str = "char") -> BilmFolder:
+    torch.manual_seed(seed)
+    config = BilmConfig.from_dict({**SMALL, "input": input})
+    vocabulary = Vocabulary([*SPECIALS, *KNOWN.split()])
+    tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
+    model = Bilm(config, len(vocabulary), 0).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    start = model.zero_state(1)
+    for tensor in start.tensors().values():
+        tensor.fill_(0.25)
+    return BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}, start)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}

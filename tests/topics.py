@@ -1,0 +1,82 @@
+"""Texts on three topics, told apart by their words, and an encoder that knows these words."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmokit import BilmFolder, save_bilm
+from elmokit.bilm.model import Bilm
+from elmokit.config import BilmConfig, TextConfig
+from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.text.vocabulary import Vocabulary
+
+TOPICS = {"money": ("bank", "profit"), "sport": ("goal", "coach"), "weather": ("rain", "storm")}
+OTHERS = ("the", "a", "we", "saw")
+
+# Settings with which a classifier learns the topics in a moment, and ones that only go through the motions.
+EASY: dict[str, Any] = {
+    "epochs": 5,
+    "lr": 0.03,
+    "batch_words": 128,
+    "head_dim": 16,
+    "dropout_head": 0.0,
+    "dropout_word": 0.0,
+    "label_smoothing": 0.05,
+    "warmup": 0.1,
+    "weight_decay": 0.01,
+    "ema": 0.0,
+}
+QUICK = {**EASY, "epochs": 2, "max_steps": 2}
+
+
+def rows(n: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Texts and their topics."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(n):
+        topic = list(TOPICS)[number % len(TOPICS)]
+        words = [*rng.choices(OTHERS, k=rng.randint(1, 4)), *rng.choices(TOPICS[topic], k=2)]
+        found.append((" ".join(rng.sample(words, len(words))), topic))
+    return found
+
+
+def several(n: int, seed: int = 0, separator: str = "|") -> list[tuple[str, str]]:
+    """Texts with one to three topics each."""
+    rng = random.Random(seed)
+    found = []
+    for _ in range(n):
+        topics = rng.sample(list(TOPICS), rng.randint(1, 3))
+        words = (rng.choice(TOPICS[topic] if topic in topics else OTHERS) for topic in TOPICS)
+        found.append((" ".join(words), separator.join(topics)))
+    return found
+
+
+def table(path: Path, rows: Iterable[Sequence[Any]], head: Sequence[str] = ("text", "label")) -> Path:
+    """A CSV file of ``rows``."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([head, *rows])
+    return path
+
+
+def flags(settings: dict[str, Any]) -> list[str]:
+    """Settings as the command line takes them."""
+    return [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+        for name, value in settings.items()
+    ]
+
+
+def save_encoder(folder: Path) -> None:
+    """An encoder with random weights."""
+    torch.manual_seed(0)
+    vocabulary = Vocabulary([*SPECIALS, *OTHERS, *(word for words in TOPICS.values() for word in words)])
+    config = BilmConfig(input="word", dim=12, hidden_dim=12, objective="full")
+    tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
+    model = Bilm(config, len(vocabulary)).eval()
+    save_bilm(folder, BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}))
