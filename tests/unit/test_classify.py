@@ -79,6 +79,13 @@ def settings(**values: Any) -> ClassifierConfig:
     return ClassifierConfig.from_flat(**{**EASY, **values})
 
 
+def elmo_of(result: FitResult) -> Elmo:
+    """The encoder of what was fitted."""
+    encoder = result.classifier.encoder
+    assert isinstance(encoder, Elmo)
+    return encoder
+
+
 def copies(elmo: Elmo) -> dict[str, Tensor]:
     return {name: p.detach().clone() for name, p in elmo.model.named_parameters()}
 
@@ -94,7 +101,7 @@ def task_of(config: ClassifierConfig, texts: list[str], targets: Targets) -> Cla
     numbered = number_texts(elmo, texts, config.fit.max_words)
     torch.manual_seed(0)
     network = Network(config, elmo.n_layers, elmo.dim, len(targets.classes))
-    return Classification(elmo.folder, network, (numbered, targets), (numbered, targets), None)
+    return Classification(elmo, network, (numbered, targets), (numbered, targets), None)
 
 
 def step_losses(task: Classification, epoch: int = 0) -> list[float]:
@@ -158,7 +165,7 @@ def test_fine_tuning_changes_the_whole_encoder_but_not_the_word_predictor(input:
     elmo = make_elmo(input=input, max_chars=8, char_dim=4, filters=((1, 4), (2, 4)))
     before = copies(elmo)
     result = fit(elmo, settings(finetune=True, thaw=0.0, epochs=1))
-    tuned = result.classifier.elmo
+    tuned = elmo_of(result)
     assert moved(before, tuned) == {name for name in before if not name.startswith("predictor.")}
     assert not moved(before, elmo)  # the caller's stays as it is
     assert all(parameter.requires_grad for parameter in [*elmo.model.parameters(), *tuned.model.parameters()])
@@ -169,8 +176,9 @@ def test_fine_tuning_changes_the_whole_encoder_but_not_the_word_predictor(input:
 def test_a_fine_tuned_classifier_predicts_with_the_new_weights_of_its_encoder() -> None:
     elmo = make_elmo()
     elmo.embed(["bank rain goal"])  # now it holds vectors of these words
-    found = fit(elmo, settings(finetune=True, encoder_lr=0.05)).classifier
-    fresh = TextClassifier(Elmo(found.elmo.folder), found.network, found.classes)
+    result = fit(elmo, settings(finetune=True, encoder_lr=0.05))
+    found = result.classifier
+    fresh = TextClassifier(Elmo(elmo_of(result).folder), found.network, found.classes)
     texts = rows(12, 5)[0]
     assert np.array_equal(found.probabilities(texts), fresh.probabilities(texts))
 
@@ -184,7 +192,7 @@ def test_layers_thaw_from_the_top_each_in_its_time(n_layers: int, tmp_path: Path
         fit(elmo, settings(finetune=True, thaw=1.0, epochs=n_epochs, schedule="constant"), n=30, run=run)
         after, _ = load_tensors(run / "checkpoint.safetensors")  # the last weights, not the best
         names = [name for name in before if not name.startswith("predictor.")]
-        found = {name for name in names if not torch.equal(before[name], after[f"weights.bilm.{name}"])}
+        found = {name for name in names if not torch.equal(before[name], after[f"weights.encoder.{name}"])}
         lowest = n_layers - (n_epochs - 1)  # in the first epoch only mix and head learn
         stacks = {name for name in names for depth in range(lowest, n_layers) if f".{depth}." in name}
         assert found == (set(names) if lowest < 0 else stacks)
@@ -193,7 +201,7 @@ def test_layers_thaw_from_the_top_each_in_its_time(n_layers: int, tmp_path: Path
 def test_without_thawing_all_layers_learn_from_the_first_step() -> None:
     elmo = make_elmo()
     before = copies(elmo)
-    tuned = fit(elmo, settings(finetune=True, thaw=0.0, epochs=1, max_steps=1)).classifier.elmo
+    tuned = elmo_of(fit(elmo, settings(finetune=True, thaw=0.0, epochs=1, max_steps=1)))
     assert len(moved(before, tuned)) == len(before) - len([n for n in before if n.startswith("predictor.")])
 
 
@@ -206,10 +214,10 @@ def test_learning_rates_fall_from_layer_to_layer() -> None:
     config = settings(finetune=True, lr=1e-2, encoder_lr=5e-3, layer_decay=0.5)
     task = task_of(config, *rows(6))
     scales = task.lr_scales()
-    assert scales["bilm.forward_stack.layers.1.input_weight"] == pytest.approx(0.5)
-    assert scales["bilm.backward_stack.layers.0.bias"] == pytest.approx(0.25)
-    assert scales["bilm.encoder.weight"] == pytest.approx(0.125)
-    theirs = {f"bilm.{n}" for n, _ in task.bilm.named_parameters() if not n.startswith("predictor.")}
+    assert scales["encoder.forward_stack.layers.1.input_weight"] == pytest.approx(0.5)
+    assert scales["encoder.backward_stack.layers.0.bias"] == pytest.approx(0.25)
+    assert scales["encoder.encoder.weight"] == pytest.approx(0.125)
+    theirs = {f"encoder.{n}" for n, _ in task.model.named_parameters() if not n.startswith("predictor.")}
     assert set(scales) == theirs
     assert set(task.parameters()) == theirs | {name for name, _ in task.network.named_parameters()}
 
@@ -217,13 +225,13 @@ def test_learning_rates_fall_from_layer_to_layer() -> None:
 def test_lower_layers_move_less() -> None:
     elmo = make_elmo()
     before = copies(elmo)
-    tuned = fit(
+    result = fit(
         elmo,
         settings(
             finetune=True, thaw=0.0, epochs=1, max_steps=1, encoder_lr=0.01, layer_decay=0.1, warmup=0.0
         ),
-    ).classifier.elmo
-    after = copies(tuned)
+    )
+    after = copies(elmo_of(result))
     names = ("forward_stack.layers.1.input_weight", "forward_stack.layers.0.input_weight", "encoder.weight")
     top, below, lowest = (float((after[name] - before[name]).abs().max()) for name in names)
     # Adam's first step is the learning rate itself; decay adds little.

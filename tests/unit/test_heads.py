@@ -24,7 +24,9 @@ CONFIGS = [
 
 def make(config: HeadConfig) -> PoolHead | BilstmHead:
     torch.manual_seed(0)
-    return make_head(config, DIM, N_CLASSES)
+    head = make_head(config, DIM, N_CLASSES)
+    assert isinstance(head, PoolHead | BilstmHead)
+    return head
 
 
 def batch(noise: float = 0.0, longer: int = 0) -> tuple[Tensor, Tensor]:

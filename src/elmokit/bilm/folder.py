@@ -39,6 +39,19 @@ __all__ = [
 
 FORMAT, FORMAT_VERSION = "elmokit", 1
 _START = "start_state.safetensors"
+Kind = Literal["bilm", "classifier", "word-vectors", "linear"]
+_KINDS: dict[str, str] = {
+    "bilm": "a language model",
+    "classifier": "a classifier",
+    "word-vectors": "word vectors",
+    "linear": "a linear model",
+}
+_VERBS: dict[Kind, str] = {
+    "bilm": "pretrain",
+    "classifier": "fit",
+    "word-vectors": "baseline",
+    "linear": "compare",
+}
 _FRESH = "The files are damaged or do not belong together; take a fresh copy of the folder."
 
 
@@ -179,10 +192,10 @@ def load_bilm(folder: str | Path) -> BilmFolder:
     return BilmFolder(model, text, vocabulary, tokenizer, training, start_state)
 
 
-def read_record(folder: Path, kind: Literal["bilm", "classifier"]) -> dict[str, Any]:
+def read_record(folder: Path, kind: Kind) -> dict[str, Any]:
     """The ``config.json`` of a model folder of this kind, or an error that says what is there."""
     file = folder / "config.json"
-    verb = "pretrain" if kind == "bilm" else "fit"
+    verb = _VERBS[kind]
     if not file.exists():
         unfinished = (folder / "run").is_dir()
         raise ModelError(
@@ -209,11 +222,10 @@ def read_record(folder: Path, kind: Literal["bilm", "classifier"]) -> dict[str, 
             remedy="Install a newer elmokit.",
         )
     if record.get("kind") != kind:
-        known = {"bilm": "a language model", "classifier": "a classifier"}
-        found = known.get(str(record.get("kind")), f"a {record.get('kind')!r}")
+        found = _KINDS.get(str(record.get("kind")), f"a {record.get('kind')!r}")
         raise ModelError(
-            f"{folder} holds {found}, not {known[kind]}.",
-            remedy=f"Give a folder that elmokit {'pretrain' if kind == 'bilm' else 'fit'} has made.",
+            f"{folder} holds {found}, not {_KINDS[kind]}.",
+            remedy=f"Give a folder that elmokit {verb} has made.",
         )
     return record
 

@@ -36,16 +36,17 @@ _CLITIC = re.compile(r"['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
 
 @with_settings({"read": ReadConfig}, {"read": "Reading files"})
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or one of word vectors.")],
     query: Annotated[str, typer.Argument(metavar="SENTENCE", help="A sentence with the words to look for.")],
     corpus: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--in",
-            help="Where to look: files, folders, patterns, - or a folder of elmokit embed; may repeat.",
+            help="Where to look: files, folders, patterns, - or a folder of elmokit embed; may repeat. "
+            "Needed unless MODEL is word vectors.",
             show_default=False,
         ),
-    ],
+    ] = None,
     word: Annotated[
         str | None,
         typer.Option(
@@ -74,10 +75,23 @@ def command(
     """Find the words of a corpus that are used most like the words of a sentence.
 
     Words are compared by their vectors in context, so [bold]bank[/] in "the bank raised rates" finds
-    other banks of that kind, and with [bold]--different[/] other words in its place.
+    other banks of that kind, and with [bold]--different[/] other words in its place. The static vectors
+    of [bold]elmokit baseline[/] know no context: for them, the nearest words are found, without a corpus.
     """
     config = StoreConfig.from_dict({"layer": layer, "mix": mix, "state": state})
     read = ReadConfig.from_dict(settings["read"])
+
+    from elmokit.bilm.folder import kind_of
+
+    if kind_of(model) == "word-vectors":
+        _refuse_context(corpus, config)
+        _static(model, query, word, n_found, as_json)
+        return
+    if not corpus:
+        raise ConfigError(
+            "There is nowhere to look: --in is missing.",
+            remedy="Say --in with a text file, a folder, or a folder that elmokit embed has made.",
+        )
 
     from elmokit.embed.elmo import Elmo
     from elmokit.embed.similar import similar_words
@@ -112,6 +126,58 @@ def command(
         listed = escape(", ".join(dict.fromkeys(unknown)))
         reporter.say(f"[yellow]Unknown to this model, so read as <unk>: {listed}[/]")
     _show(words, found, Console(highlight=False))
+
+
+def _refuse_context(corpus: list[str] | None, config: StoreConfig) -> None:
+    """Refuse what only vectors in context can answer."""
+    given = {"--in": corpus, "--layer": config.layer is not None, "--mix": config.mix}
+    idle = [flag for flag, value in given.items() if value]
+    if config.state != StoreConfig().state:
+        idle.append("--state")
+    if idle:
+        raise ConfigError(
+            f"Static word vectors know no context, so {', '.join(idle)} cannot be used with them.",
+            remedy="Leave it out: the nearest words are found without a corpus.",
+        )
+
+
+def _static(model: Path, query: str, word: str | None, n_found: int, as_json: bool) -> None:
+    """The nearest words, by vectors that are the same in every sentence."""
+    from elmokit.static.folder import load_vectors
+    from elmokit.static.similar import near_words
+
+    vectors = load_vectors(model)
+    found = near_words(vectors, query, word=word, k=n_found)
+    if as_json:
+        record = {
+            "query": vectors.words([query])[0],
+            "context": False,
+            "words": [
+                {
+                    "word": one.word,
+                    "position": one.position,
+                    "known": one.is_known,
+                    "found": [{"score": round(score, 6), "word": near} for near, score in one.found],
+                }
+                for one in found
+            ],
+        }
+        typer.echo(json.dumps(record, ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    console.print("[dim]Static vectors: the same in every sentence, so the rest of it does not matter.[/]")
+    for one in found:
+        console.print()
+        console.print(Text.assemble((one.word, "bold cyan")))
+        if not one.is_known:
+            console.print("  [yellow]unknown to these vectors[/]")
+            continue
+        table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=True)
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(overflow="fold")
+        for near, score in one.found:
+            table.add_row(_score(score), Text(near))
+        console.print(table)
 
 
 def _opened(corpus: list[str], read: ReadConfig) -> TextSource | VectorStore:

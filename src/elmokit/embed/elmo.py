@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder, load_bilm
-from elmokit.bilm.model import BilmState, BothWays
+from elmokit.bilm.model import BilmOutput, BilmState, BothWays
 from elmokit.bilm.start_state import repeated
 from elmokit.embed.embeddings import Embeddings, Floats
 from elmokit.embed.fingerprint import model_fingerprint
-from elmokit.embed.word_vectors import WordVectors
+from elmokit.embed.word_cache import WordCache
 from elmokit.errors import ConfigError, DataError, ModelError, nearest
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
+from elmokit.text.vocabulary import WordFeatures
 from elmokit.training.machine import tuned_process
 
 __all__ = ["Elmo", "State", "Text", "n_characters", "refuse_table"]
@@ -49,10 +50,13 @@ class Elmo:
         cached_words: how many words' token-encoder vectors are kept from call to call.
     """
 
+    frame = (BOS, EOS)
+    """Words that are put around every text."""
+
     def __init__(self, folder: BilmFolder, *, cached_words: int = _CACHED_WORDS) -> None:
         self.folder = folder
         self.model = folder.model.eval()
-        self._words = WordVectors(folder, cached_words)
+        self._words = WordCache(folder, cached_words)
         self._rarity = _rarity(len(folder.vocabulary))
 
     @classmethod
@@ -70,6 +74,16 @@ class Elmo:
         """A short mark of the model: equal marks, comparable vectors. Computed once, as the weights do
         not change under an ``Elmo``."""
         return model_fingerprint(self.folder)
+
+    @property
+    def features(self) -> WordFeatures:
+        """Words to the rows that the token encoder takes."""
+        return self.folder.features
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """Where the model came from."""
+        return self.folder.training
 
     @property
     def n_layers(self) -> int:
@@ -187,6 +201,10 @@ class Elmo:
             return self.model.run(
                 vectors, torch.from_numpy(index), lengths, state, keep_state=keep_state, window=_WINDOW
             )
+
+    def batch(self, words: Sequence[Sequence[str]]) -> BilmOutput:
+        """Every layer of a batch of texts given as words, ``<s>`` and ``</s>`` included."""
+        return self.encode(words).padded()
 
     def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings[Floats]]:
         """``embed`` for a stream of texts, some hundred at a time, so that memory stays flat."""

@@ -1,4 +1,4 @@
-"""A text classifier: a biLM, a mix of its layers, a head; texts in, class probabilities out."""
+"""A text classifier: an encoder, a mix of its layers, a head; texts in, class probabilities out."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.bilm.lstm import shared_dropout
-from elmokit.embed.elmo import Elmo, Text, n_characters
+from elmokit.embed.elmo import Text, n_characters
 from elmokit.embed.mix import make_mix
+from elmokit.tasks.encoders import Encoder
 from elmokit.tasks.examples import Batch
 from elmokit.tasks.heads import make_head
 from elmokit.tasks.settings import ClassifierConfig
@@ -70,7 +71,7 @@ class TextClassifier:
     """A fitted classifier: texts in, class probabilities out.
 
     Attributes:
-        elmo: the encoder.
+        encoder: a biLM, or word vectors.
         network: mix and head.
         classes: their names.
         multilabel: whether a text may have several labels.
@@ -78,7 +79,7 @@ class TextClassifier:
         n_cut: texts so far that were longer than ``max_words``, of which only the start was read.
     """
 
-    elmo: Elmo
+    encoder: Encoder
     network: Network
     classes: list[str]
     multilabel: bool = False
@@ -128,14 +129,14 @@ class TextClassifier:
     def _some(self, texts: Sequence[Text]) -> npt.NDArray[np.float32]:
         self.network.eval()
         limit = self.network.config.fit.max_words
-        whole = self.elmo.words(texts)
+        whole = self.encoder.words(texts)
         self.n_cut += sum(len(row) > limit for row in whole)
         words = [row[:limit] for row in whole]
         lengths = [len(row) + 2 for row in words]
         result = torch.zeros(len(words), len(self.classes))
         with tuned_process():
             for rows in bucket_batches(lengths, PREDICT_WORDS):
-                out = self.elmo.encode([words[row] for row in rows]).padded()
+                out = self.encoder.batch([words[row] for row in rows])
                 scores = self.network(Batch(out.layers, out.mask))
                 shares = torch.sigmoid(scores) if self.multilabel else torch.softmax(scores, dim=1)
                 result[torch.from_numpy(rows)] = shares

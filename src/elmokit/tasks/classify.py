@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,19 +15,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.bilm.folder import BilmFolder
 from elmokit.embed.elmo import Elmo, Text
+from elmokit.embed.mix import Mix
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.classifier import PREDICT_WORDS, Network, Targets, TextClassifier
+from elmokit.tasks.encoders import Encoder, StaticEncoder, copied, thawing_groups
 from elmokit.tasks.examples import Batch, Examples, KeptLayers, encoded, keep_layers, layers_of, number_texts
+from elmokit.tasks.linear_fit import fit_linear
+from elmokit.tasks.row_weights import row_weights
 from elmokit.tasks.settings import ClassifierConfig, FitConfig
-from elmokit.training.checkpoint import load_tensors
+from elmokit.training.checkpoint import explaining, load_tensors
 from elmokit.training.loop import Carry, StepResult, Stopped, train
 from elmokit.training.machine import tuned_process
 from elmokit.training.progress import Reporter
 from elmokit.training.run_folder import fingerprint
 
-__all__ = ["Classification", "FitResult", "fit_classifier"]
+__all__ = ["Classification", "FitResult", "fit_classifier", "keep_all_layers"]
 
 Doubles = npt.NDArray[np.float64]
 _EPOCHS, _MOST_EPOCHS, _STEPS = 5, 60, 600  # passes over many rows, over few, and steps to aim at
@@ -39,13 +41,13 @@ class Classification:
 
     def __init__(
         self,
-        folder: BilmFolder,
+        encoder: Encoder,
         network: Network,
         train: tuple[Examples, Targets],
         valid: tuple[Examples, Targets],
         kept: tuple[KeptLayers, KeptLayers] | None,
     ) -> None:
-        self.bilm, self.network = folder.model, network
+        self.model, self.network = encoder.model, network
         self.config: FitConfig = network.config.fit
         self.examples, self.targets = train
         self.valid_examples, self.valid_targets = valid
@@ -53,49 +55,21 @@ class Classification:
         self.is_mixed = kept is not None and kept[0].is_mixed
         self._batches = self.examples.batches(self.config.batch_words)
         self._epoch = 0
-        self._weights = self._row_weights()
-        self._groups = self._thawing_groups()
-
-    def _row_weights(self) -> Tensor:
-        """Weight of each text: given, times that of its class; 1 on average."""
-        targets = self.targets
-        weights = np.ones(len(self.examples)) if targets.weights is None else targets.weights.astype(float)
-        if self.config.class_weights == "balanced":
-            if targets.multilabel:
-                raise ConfigError(
-                    "class_weights = 'balanced' is for one label per text, not for several.",
-                    remedy="Leave it out, or weigh the texts themselves (sample_weight).",
-                )
-            counts = np.bincount(targets.values, weights=weights, minlength=len(targets.classes))
-            weights = weights / np.maximum(counts, 1e-12)[targets.values]
-        if not weights.sum() > 0:
-            raise DataError("All rows to train on have a weight of zero.", remedy="Give some more weight.")
-        return torch.from_numpy((weights / weights.mean()).astype(np.float32))
-
-    def _thawing_groups(self) -> list[list[str]]:
-        """Names of the encoder's parameters, in the order in which they thaw: top layer first."""
-        if not self.config.finetune:
-            return []
-        names = [name for name, _ in self.bilm.named_parameters() if not name.startswith("predictor.")]
-        n_layers = self.bilm.config.n_layers
-        groups = [
-            [name for name in names if f"_stack.layers.{depth}." in name]
-            for depth in reversed(range(n_layers))
-        ]
-        return [*groups, [name for name in names if name.startswith("encoder.")]]
+        self._weights = row_weights(self.targets, self.config.class_weights)
+        self._groups = thawing_groups(self.model) if self.config.finetune else []
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
         """Those of mix and head that learn, and the encoder's when it is fine-tuned."""
         own = dict(self.network.named_parameters())
         found = {name: parameter for name, parameter in own.items() if parameter.requires_grad}
-        theirs = dict(self.bilm.named_parameters())
-        return found | {f"bilm.{name}": theirs[name] for group in self._groups for name in group}
+        theirs = dict(self.model.named_parameters())
+        return found | {f"encoder.{name}": theirs[name] for group in self._groups for name in group}
 
     def lr_scales(self) -> Mapping[str, float]:
         """The encoder's layers learn more slowly, the lower the slower."""
         ratio = self.config.encoder_lr / max(self.config.lr, 1e-12)
         return {
-            f"bilm.{name}": ratio * self.config.layer_decay**depth
+            f"encoder.{name}": ratio * self.config.layer_decay**depth
             for depth, group in enumerate(self._groups)
             for name in group
         }
@@ -127,7 +101,7 @@ class Classification:
             return
         done = self._epoch + index / len(self._batches)
         n_thawed = len(self._groups) if self.config.thaw == 0 else int(done / self.config.thaw)
-        parameters = dict(self.bilm.named_parameters())
+        parameters = dict(self.model.named_parameters())
         for place, group in enumerate(self._groups):
             for name in group:
                 parameters[name].requires_grad_(place < n_thawed)
@@ -137,7 +111,7 @@ class Classification:
             batch = self.kept[0].batch(rows)
         else:
             with torch.set_grad_enabled(bool(self._groups)):
-                out = encoded(self.bilm, self.examples, rows, self.config, rng if self._groups else None)
+                out = encoded(self.model, self.examples, rows, self.config, rng if self._groups else None)
             batch = Batch(out.layers, out.mask)
         if self.config.dropout_word and rng is not None and not self.config.finetune:
             keep = 1.0 - self.config.dropout_word
@@ -151,8 +125,11 @@ class Classification:
         return (losses * self._weights[torch.from_numpy(rows)]).mean()
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy and loss on the validation rows, and how much each layer counts."""
+        """Accuracy and loss on the validation rows, and how much each layer counts; nothing if there are
+        none."""
         examples, targets = self.valid_examples, self.valid_targets
+        if not len(examples):
+            return {}
         scores = torch.zeros(len(examples), len(targets.classes))
         with torch.no_grad():
             for rows, batch in self._valid_batches():
@@ -182,7 +159,7 @@ class Classification:
             for rows in self.valid_examples.batches(PREDICT_WORDS):
                 yield rows, self.kept[1].batch(rows)
             return
-        for rows, out in layers_of(self.bilm, self.valid_examples, PREDICT_WORDS):
+        for rows, out in layers_of(self.model, self.valid_examples, PREDICT_WORDS):
             yield rows, Batch(out.layers, out.mask)
 
 
@@ -218,9 +195,9 @@ class FitResult:
 
 
 def fit_classifier(
-    elmo: Elmo,
+    encoder: Encoder,
     train_rows: tuple[Sequence[Text], Targets],
-    valid_rows: tuple[Sequence[Text], Targets],
+    valid_rows: tuple[Sequence[Text], Targets] | None,
     config: ClassifierConfig,
     *,
     run: Path | None = None,
@@ -228,12 +205,13 @@ def fit_classifier(
     checkpoint_every: float = 60.0,
     reporter: Reporter | None = None,
 ) -> FitResult:
-    """Fit a classifier on top of ``elmo``.
+    """Fit a classifier on top of ``encoder``.
 
     Args:
-        elmo: the encoder; it stays as it is, fine-tuning works on a copy.
+        encoder: it stays as it is, fine-tuning works on a copy.
         train_rows: texts and what they are.
-        valid_rows: texts and what they are, to choose the best weights by.
+        valid_rows: texts and what they are, to choose the best weights by; None: the last weights count,
+            which is right where labels are too few to set any aside.
         config: all settings.
         run: a folder for checkpoints and metrics, to go on from; temporary unless given.
         layers_folder: where a frozen encoder's layers are kept for further fits with the same encoder
@@ -244,14 +222,14 @@ def fit_classifier(
     reporter = reporter or Reporter("silent")
     if run is None:
         with tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
-            return _fit(elmo, train_rows, valid_rows, config, Path(folder), layers_folder, 1e9, reporter)
-    return _fit(elmo, train_rows, valid_rows, config, run, layers_folder, checkpoint_every, reporter)
+            return _fit(encoder, train_rows, valid_rows, config, Path(folder), layers_folder, 1e9, reporter)
+    return _fit(encoder, train_rows, valid_rows, config, run, layers_folder, checkpoint_every, reporter)
 
 
 def _fit(
-    elmo: Elmo,
+    encoder: Encoder,
     train_rows: tuple[Sequence[Text], Targets],
-    valid_rows: tuple[Sequence[Text], Targets],
+    valid_rows: tuple[Sequence[Text], Targets] | None,
     config: ClassifierConfig,
     run: Path,
     layers_folder: Path | None,
@@ -261,6 +239,9 @@ def _fit(
     seconds: dict[str, float] = {}
     fit = config.fit
     classes = train_rows[1].classes
+    chooses = valid_rows is not None
+    if valid_rows is None:
+        valid_rows = [], Targets(classes, train_rows[1].values[:0])
     with (
         timed(seconds, "numbering"),
         reporter.counting(
@@ -268,18 +249,31 @@ def _fit(
         ) as advance,
     ):
         examples = [
-            number_texts(elmo, texts, fit.max_words, advance) for texts, _ in (train_rows, valid_rows)
+            number_texts(encoder, texts, fit.max_words, advance) for texts, _ in (train_rows, valid_rows)
         ]
     notes = _notes(examples, fit)
     if not len(examples[0]):
         raise DataError("There are no rows to train on.", remedy="Give a file with labelled texts.")
-    if not len(examples[1]):
+    if chooses and not len(examples[1]):
         raise DataError(
             "There are no rows for validation.",
             remedy="Give validation rows, or two rows or more of a class, so that one can be set aside.",
         )
     if examples[0].n_empty == len(examples[0]):
         raise DataError("None of the texts to train on holds a word.", remedy="Look at the texts first.")
+    if config.head.head == "linear":
+        rows = [(part, found[1]) for part, found in zip(examples, (train_rows, valid_rows), strict=True)]
+        shared = None
+        if layers_folder is not None and _worth_keeping(encoder, fit):
+            files = _shared_files(encoder, examples, layers_folder)
+            if all(file.exists() for file in files):
+                shared = _kept_in(encoder, examples, files, None, config, reporter)
+        with timed(seconds, "training"), tuned_process():
+            found, history = fit_linear(
+                encoder, rows[0], rows[1] if chooses else None, config, shared, reporter
+            )
+        classifier = TextClassifier(encoder, found, classes, train_rows[1].multilabel)
+        return FitResult(classifier, "done", history, seconds, notes, found.mix.values())
     if not fit.epochs:
         n_steps = len(examples[0].batches(fit.batch_words))
         fit = replace(fit, epochs=min(_MOST_EPOCHS, max(_EPOCHS, -(-_STEPS // n_steps))))
@@ -290,19 +284,17 @@ def _fit(
             remedy="Lower thaw (0 thaws all layers at once), or raise epochs.",
         )
     if fit.finetune:
-        elmo = Elmo(_copied(elmo.folder))
+        encoder = copied(encoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fit.seed)
-        network = Network(config, elmo.n_layers, elmo.dim, len(classes))
+        network = Network(config, encoder.n_layers, encoder.dim, len(classes))
     mix_start = network.mix.values()
     kept = None
     done = (run / "checkpoint.safetensors").exists() and _is_done(run)
     with timed(seconds, "encoding"), tuned_process():
-        if not done and not fit.finetune and (fit.cache == "yes" or (fit.cache == "auto" and fit.epochs > 1)):
-            kept = _keep(elmo.folder, examples, network, run, layers_folder, reporter)
-    task = Classification(
-        elmo.folder, network, (examples[0], train_rows[1]), (examples[1], valid_rows[1]), kept
-    )
+        if not done and not fit.finetune and _worth_keeping(encoder, fit):
+            kept = _keep(encoder, examples, network, run, layers_folder, reporter)
+    task = Classification(encoder, network, (examples[0], train_rows[1]), (examples[1], valid_rows[1]), kept)
     with timed(seconds, "training"):
         result = train(task, fit, run, reporter=reporter, checkpoint_every=checkpoint_every)
     seconds["training"] = round(result.position.seconds, 2)
@@ -311,55 +303,85 @@ def _fit(
         for name, parameter in parameters.items():
             parameter.copy_(result.weights[name])
     if fit.finetune:
-        for parameter in elmo.model.parameters():
+        for parameter in encoder.model.parameters():
             parameter.requires_grad_(True)
-        elmo = Elmo(elmo.folder)  # without word vectors of earlier weights
+        if isinstance(encoder, Elmo):
+            encoder = Elmo(encoder.folder)  # without word vectors of earlier weights
     if layers_folder is None and result.stopped != "interrupted":
         for part in kept or ():
             part.discard()
         for file in run.glob("*layers-*.npy*"):  # of a run that was killed
             file.unlink(missing_ok=True)
     network.eval()
-    classifier = TextClassifier(elmo, network, classes, train_rows[1].multilabel)
+    classifier = TextClassifier(encoder, network, classes, train_rows[1].multilabel)
     history = result.position.history
     return FitResult(classifier, result.stopped, history, seconds, notes, mix_start, result.was_done)
 
 
-def _copied(folder: BilmFolder) -> BilmFolder:
-    """An encoder to be fine-tuned: a copy, without what will no longer be true of it."""
-    kept = {name: value for name, value in folder.training.items() if name not in ("held_out", "history")}
-    return replace(
-        folder,
-        model=copy.deepcopy(folder.model).requires_grad_(False),
-        training={**kept, "fine_tuned": True},
-        start_state=None,
-    )
-
-
 def _keep(
-    folder: BilmFolder,
-    examples: list[Examples],
+    encoder: Encoder,
+    examples: Sequence[Examples],
     network: Network,
     run: Path,
     layers_folder: Path | None,
     reporter: Reporter,
 ) -> tuple[KeptLayers, KeptLayers] | None:
-    fit, never_changes = network.config.fit, network.config.mix.mix == "frozen"
+    never_changes = network.config.mix.mix == "frozen"
     mix = network.mix if never_changes and layers_folder is None else None
-    encoder = fingerprint(folder.model.parameters())
+    files = [run / f"layers-{name}.npy" for name in ("train", "valid")]
+    if layers_folder is not None:
+        files = _shared_files(encoder, examples, layers_folder)
+    return _kept_in(encoder, examples, files, mix, network.config, reporter)
+
+
+def _kept_in(
+    encoder: Encoder,
+    examples: Sequence[Examples],
+    files: Sequence[Path],
+    mix: Mix | None,
+    config: ClassifierConfig,
+    reporter: Reporter,
+) -> tuple[KeptLayers, KeptLayers] | None:
     kept = []
+    must_fit = config.fit.cache == "yes"
     with reporter.counting("Computing layers", total=sum(map(len, examples)), unit="texts") as advance:
-        for name, part in zip(("train", "valid"), examples, strict=True):
-            file = run / f"layers-{name}.npy"
-            if layers_folder is not None:
-                layers_folder.mkdir(parents=True, exist_ok=True)
-                file = layers_folder / f"layers-{part.content_hash(encoder)}.npy"
-            found = keep_layers(folder, part, file, mix, PREDICT_WORDS, advance, must_fit=fit.cache == "yes")
+        for file, part in zip(files, examples, strict=True):
+            found = keep_layers(encoder, part, file, mix, PREDICT_WORDS, advance, must_fit=must_fit)
             if found is None:
                 reporter.say("[yellow]The disk has no room for the layers: each epoch computes them anew.[/]")
                 return None
             kept.append(found)
     return kept[0], kept[1]
+
+
+def _shared_files(encoder: Encoder, examples: Sequence[Examples], folder: Path) -> list[Path]:
+    mark = fingerprint(encoder.model.parameters())
+    with explaining(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return [folder / f"layers-{part.content_hash(mark)}.npy" for part in examples]
+
+
+def keep_all_layers(
+    encoder: Encoder, texts: Sequence[Sequence[Text]], config: ClassifierConfig, folder: Path
+) -> list[Path]:
+    """Compute a frozen encoder's layers for some lists of texts, where ``fit_classifier`` will find them in
+    ``layers_folder``; the files, or none of them if the disk has no room."""
+    examples = [number_texts(encoder, part, config.fit.max_words) for part in texts]
+    if config.fit.cache == "no":
+        return []
+    files = _shared_files(encoder, examples, folder)
+    must_fit = config.fit.cache == "yes"
+    with tuned_process():
+        for part, file in zip(examples, files, strict=True):
+            if not keep_layers(encoder, part, file, None, PREDICT_WORDS, lambda n: None, must_fit=must_fit):
+                return []
+    return files
+
+
+def _worth_keeping(encoder: Encoder, fit: FitConfig) -> bool:
+    """Whether layers are to be kept on disk: looking word vectors up is as quick as reading them."""
+    quick = isinstance(encoder, StaticEncoder) or fit.epochs == 1
+    return fit.cache == "yes" or (fit.cache == "auto" and not quick)
 
 
 def _is_done(run: Path) -> bool:

@@ -13,11 +13,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import train_test_split
 
-from elmokit.bilm.folder import load_bilm
-from elmokit.embed.elmo import Elmo, refuse_table
+from elmokit.embed.elmo import refuse_table
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.classifier import Targets, TextClassifier
 from elmokit.tasks.classify import fit_classifier
+from elmokit.tasks.encoders import load_encoder
 from elmokit.tasks.folder import load_classifier, save_classifier
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.training.progress import Reporter
@@ -37,7 +37,7 @@ class ElmoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Works with ``clone``, ``Pipeline``, ``cross_val_score``, ``GridSearchCV`` and joblib.
 
     Args:
-        encoder: a model folder that ``elmokit pretrain`` has made.
+        encoder: a folder that ``elmokit pretrain`` (or ``elmokit baseline``) has made.
         mix: "trainable" (one trained weight per layer), "frozen" or "function".
         mix_form: "raw", or "softmax" times gamma as in the published ELMo.
         mix_weights: weights for the layers, as in "0.2,0.3,0.5".
@@ -153,7 +153,7 @@ class ElmoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = [str(name) for name in self.classes_.tolist()]
         train_texts = [texts[i] for i in np.flatnonzero(~held)]
         result = fit_classifier(
-            Elmo(load_bilm(self.encoder)),
+            load_encoder(self.encoder),
             (train_texts, Targets(names, values[~held], None if weights is None else weights[~held])),
             (valid_texts, Targets(names, valid_values)),
             config,

@@ -15,16 +15,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.bilm.folder import BilmFolder
-from elmokit.bilm.model import Bilm, BilmOutput
+from elmokit.bilm.model import BilmOutput
 from elmokit.config import DropoutConfig
-from elmokit.embed.elmo import Elmo, Text
+from elmokit.embed.elmo import Text
 from elmokit.embed.mix import Mix
 from elmokit.errors import RunError
+from elmokit.tasks.encoders import Encoder, EncoderModel, run_model
 from elmokit.text.batching import bucket_batches
-from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
+from elmokit.text.tokenising import PAD, SPECIALS, UNK
 from elmokit.text.vocabulary import Rows
-from elmokit.training.checkpoint import explaining, sync
+from elmokit.training.checkpoint import explaining, reserve, sync
 
 __all__ = ["Batch", "Examples", "KeptLayers", "encoded", "keep_layers", "layers_of", "number_texts"]
 
@@ -33,7 +33,8 @@ _ROOM = 0.7  # of the free disk may be used for kept layers
 
 @dataclass(frozen=True)
 class Examples:
-    """Texts as numbers: text i is ``ids[offsets[i]:offsets[i + 1]]``, ``<s>`` and ``</s>`` included.
+    """Texts as numbers: text i is ``ids[offsets[i]:offsets[i + 1]]``, with ``<s>`` and ``</s>`` around it
+    where the encoder wants them.
 
     Attributes:
         ids: places in ``features``.
@@ -54,7 +55,7 @@ class Examples:
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Words of each text, ``<s>`` and ``</s>`` included."""
+        """Words of each text, with what is put around it."""
         return np.diff(self.offsets)
 
     def content_hash(self, salt: str) -> str:
@@ -78,7 +79,10 @@ class Examples:
 
 
 def number_texts(
-    elmo: Elmo, texts: Sequence[Text], max_words: int, progress: Callable[[int], None] = lambda amount: None
+    encoder: Encoder,
+    texts: Sequence[Text],
+    max_words: int,
+    progress: Callable[[int], None] = lambda amount: None,
 ) -> Examples:
     """Turn texts into numbers, cut to ``max_words``."""
     places: dict[str, int] = {word: place for place, word in enumerate(SPECIALS)}
@@ -87,17 +91,19 @@ def number_texts(
     offsets = [0]
     n_cut = n_empty = 0
     for text in texts:
-        (words,) = elmo.words([text])
+        (words,) = encoder.words([text])
         n_cut += len(words) > max_words
         n_empty += not words
-        ids.append(BOS)
+        ids += encoder.frame[:1]
         for word in words[:max_words]:
             place = control.get(word)
             ids.append(places.setdefault(word, len(places)) if place is None else place)
-        ids.append(EOS)
+        ids += encoder.frame[1:]
+        if len(ids) == offsets[-1]:  # neither a word nor a frame
+            ids.append(PAD)
         offsets.append(len(ids))
         progress(1)
-    features = elmo.folder.features.rows(list(places))
+    features = encoder.features.rows(list(places))
     return Examples(
         np.array(ids, dtype=np.int32), np.array(offsets, dtype=np.int64), features, n_cut, n_empty
     )
@@ -112,7 +118,7 @@ class Batch:
 
 
 def encoded(
-    bilm: Bilm,
+    model: EncoderModel,
     examples: Examples,
     rows: npt.NDArray[np.int64],
     dropout: DropoutConfig | None = None,
@@ -121,7 +127,7 @@ def encoded(
     """All layers of some texts, each distinct word through the token encoder once."""
     ids, lengths = examples.padded(rows)
     distinct, index = np.unique(ids, return_inverse=True)
-    out: BilmOutput = bilm(
+    out: BilmOutput = model(
         torch.from_numpy(examples.features[distinct].astype(np.int64)),
         torch.from_numpy(index.reshape(ids.shape)),
         lengths,
@@ -165,7 +171,7 @@ class KeptLayers:
 
 
 def keep_layers(
-    folder: BilmFolder,
+    encoder: Encoder,
     examples: Examples,
     file: Path,
     mix: Mix | None,
@@ -177,7 +183,7 @@ def keep_layers(
     """Compute all layers once and keep them in ``file``.
 
     Args:
-        folder: the encoder.
+        encoder: whose layers.
         examples: the texts.
         file: where to keep them; used as it is if it is there.
         mix: a mix that never changes, so that only its result need be kept; else None.
@@ -185,9 +191,10 @@ def keep_layers(
         progress: told how many texts were just done.
         must_fit: a full disk is an error; otherwise None is returned.
     """
-    config = folder.model.config
-    shape = (int(examples.offsets[-1]), 1 if mix else config.n_layers + 1, 2 * config.dim)
+    shape = (int(examples.offsets[-1]), 1 if mix else encoder.n_layers, encoder.dim)
     values: npt.NDArray[np.float16] | None = None
+    if not len(examples):
+        return KeptLayers(file, examples, np.zeros(shape, dtype=np.float16), mix is not None)
     if file.exists():
         with contextlib.suppress(OSError, EOFError, ValueError):  # a damaged file is made anew
             values = np.load(file, mmap_mode="r", allow_pickle=False)
@@ -204,11 +211,11 @@ def keep_layers(
                 remedy="Free some space, or compute them anew in every epoch: --cache no.",
             )
         return None
-    unfinished = file.with_name(f".{file.name}.new")
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.new")
     with explaining(file):
         values = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.float16, shape=shape)
-        _reserve(unfinished)
-    for rows, out in layers_of(folder.model, examples, batch_words):
+        reserve(unfinished)  # a disk that is full later could not be told from a crash
+    for rows, out in layers_of(encoder.model, examples, batch_words):
         layers = (mix(out.layers),) if mix else out.layers
         stacked = torch.stack(layers, dim=2).clamp_(-65504, 65504).to(torch.float16)
         for place, row in enumerate(rows):
@@ -222,20 +229,13 @@ def keep_layers(
     return KeptLayers(file, examples, values, mix is not None)
 
 
-def _reserve(file: Path) -> None:
-    """Take the disk space of a file now: a disk that is full later could not be told from a crash."""
-    if hasattr(os, "posix_fallocate"):
-        with open(file, "r+b") as stream:
-            os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
-
-
 @torch.no_grad()
 def layers_of(
-    bilm: Bilm, examples: Examples, batch_words: int
+    model: EncoderModel, examples: Examples, batch_words: int
 ) -> Iterator[tuple[npt.NDArray[np.int64], BilmOutput]]:
     """All layers of all texts, batch by batch; each distinct word through the token encoder once."""
     parts = torch.from_numpy(examples.features.astype(np.int64)).split(4096)
-    vectors = torch.cat([bilm.encoder(part) for part in parts])
+    vectors = torch.cat([model.encoder(part) for part in parts])
     for rows in examples.batches(batch_words):
         ids, lengths = examples.padded(rows)
-        yield rows, bilm.run(vectors, torch.from_numpy(ids), lengths).padded()
+        yield rows, run_model(model, vectors, torch.from_numpy(ids), lengths)

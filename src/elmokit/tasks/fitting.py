@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from rich.markup import escape
 
 import elmokit
 from elmokit.bilm.folder import is_model_folder, kind_of
-from elmokit.embed.elmo import Elmo
 from elmokit.embed.mix import make_mix
 from elmokit.errors import DataError, RunError
 from elmokit.tasks.classifier import Targets, TextClassifier
 from elmokit.tasks.classify import FitResult, fit_classifier
+from elmokit.tasks.encoders import encoder_facts, load_encoder
 from elmokit.tasks.estimators import validation_split
 from elmokit.tasks.folder import load_classifier, save_classifier
 from elmokit.tasks.metrics import confident_mistakes, measure, measure_multilabel
@@ -36,7 +37,16 @@ from elmokit.training.checkpoint import explaining
 from elmokit.training.progress import Reporter
 from elmokit.training.run_folder import check_unchanged, fingerprint, open_run
 
-__all__ = ["FittedFolder", "LabelledTexts", "evaluate_files", "fit_files", "read_labelled"]
+__all__ = [
+    "FittedFolder",
+    "LabelledTexts",
+    "class_names",
+    "class_numbers",
+    "evaluate_files",
+    "fit_files",
+    "read_labelled",
+    "with_train_loss",
+]
 
 _BEGUN: set[str] = set()
 _MISTAKES = 20
@@ -56,6 +66,11 @@ class LabelledTexts:
         for text, labels in zip(self.texts, self.labels, strict=True):
             digest.update("\0".join([text, *labels, ""]).encode("utf-8", "replace"))
         return digest.hexdigest()
+
+    def some(self, chosen: npt.NDArray[np.bool_]) -> LabelledTexts:
+        """The rows for which ``chosen`` is true."""
+        places = np.flatnonzero(chosen)
+        return LabelledTexts([self.texts[i] for i in places], [self.labels[i] for i in places], [])
 
 
 @dataclass(frozen=True)
@@ -109,7 +124,7 @@ def fit_files(
     Called again with the same arguments, it goes on where it was stopped.
 
     Args:
-        encoder: a model folder that ``pretrain`` has made.
+        encoder: a folder that ``pretrain`` (or ``baseline``) has made.
         train: files, folders or glob patterns of labelled rows.
         out: the classifier folder to make.
         config: all settings.
@@ -126,18 +141,18 @@ def fit_files(
     train, valid, test = (
         [files] if isinstance(files, str | Path) else list(files) for files in (train, valid, test)
     )
-    elmo = Elmo.load(encoder)
+    loaded = load_encoder(encoder)
     fitting = read_labelled(train, read, labels, reporter)
     multilabel = bool(labels.label_separator)
-    classes = _classes(fitting, train, reporter)
-    values = _values(fitting, classes, multilabel, "train")
+    classes = class_names(fitting, train, reporter)
+    values = class_numbers(fitting, classes, multilabel, "train")
     parts = {"train": fitting}
     notes = list(fitting.notes)
     if valid:
         parts["valid"] = read_labelled(valid, read, labels, reporter)
     else:
         held = validation_split(values, config.fit.valid_share, config.fit.seed)
-        parts = {"train": _some(fitting, ~held), "valid": _some(fitting, held)}
+        parts = {"train": fitting.some(~held), "valid": fitting.some(held)}
         notes.append(f"{int(held.sum()):,} of {len(held):,} rows were set aside for validation.")
         if not held.any():
             raise DataError(
@@ -145,10 +160,12 @@ def fit_files(
                 remedy="Give more rows, or rows for validation with --valid.",
             )
     targets = {
-        name: Targets(classes, _values(part, classes, multilabel, name)) for name, part in parts.items()
+        name: Targets(classes, class_numbers(part, classes, multilabel, name)) for name, part in parts.items()
     }
     tested = read_labelled(test, read, labels, reporter) if test else None
-    make_mix(config.mix, elmo.n_layers, elmo.dim)  # so that wrong weights are refused before a run is begun
+    make_mix(
+        config.mix, loaded.n_layers, loaded.dim
+    )  # so that wrong weights are refused before a run is begun
     if kind_of(out) not in (None, "classifier") or (is_model_folder(out) and not (out / "run").is_dir()):
         raise RunError(
             f"{out} already holds a finished model, and not the run of this one.",
@@ -160,19 +177,19 @@ def fit_files(
         {
             **_lasting(config),
             "text": {f"{name}_rows": part.content_hash() for name, part in parts.items()},
-            "encoder": {"weights": fingerprint(elmo.model.parameters())},
+            "encoder": {"weights": fingerprint(loaded.model.parameters())},
         },
     )
     reporter.say(
         f"Rows: {len(parts['train'].texts):,} to train on, {len(parts['valid'].texts):,} for validation, "
         f"{len(classes)} classes ({escape(_listed(classes))}).\n"
-        f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({elmo.n_layers} layers, "
-        f"{elmo.dim} wide), {config.mix.mix} mix, {config.head.head} head."
+        f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({loaded.n_layers} layers, "
+        f"{loaded.dim} wide), {config.mix.mix} mix, {config.head.head} head."
     )
     for note in notes:
         reporter.say(f"[dim]{note}[/]")
     result = fit_classifier(
-        elmo,
+        loaded,
         (parts["train"].texts, targets["train"]),
         (parts["valid"].texts, targets["valid"]),
         config,
@@ -198,11 +215,11 @@ def fit_files(
         "command": without_surrogates(command),
         "stopped": result.stopped,
         "label_separator": labels.label_separator,
-        "history": _with_train_loss(run, result.history),
+        "history": with_train_loss(run, result.history),
         "mix_start": result.mix_start,
         "timings": timings,
         "notes": [*notes, *result.notes, *(cut_note(result.classifier) if tested is not None else [])],
-        "encoder": encoder_facts(elmo, Path(encoder).resolve().name),
+        "encoder": encoder_facts(loaded, Path(encoder).resolve().name),
         "versions": versions(),
         "splits": {
             name: {key: value for key, value in figures.items() if key in ("n", "accuracy", "macro", "micro")}
@@ -261,7 +278,10 @@ def report_facts(
 ) -> dict[str, Any]:
     """What ``write_report`` takes."""
     config, record = classifier.network.config, classifier.record
-    names = ["layer 0 (token encoder)", *(f"layer {depth}" for depth in range(1, classifier.elmo.n_layers))]
+    names = [
+        "layer 0 (token encoder)",
+        *(f"layer {depth}" for depth in range(1, classifier.encoder.n_layers)),
+    ]
     values = classifier.network.mix.values()
     history = record.get("history", [])
     keys = [key for key in values if key != "mix_gamma"]
@@ -303,21 +323,6 @@ def cut_note(classifier: TextClassifier) -> list[str]:
         "1 text" if classifier.n_cut == 1 else (f"{classifier.n_cut:,} texts"),
     )
     return [f"Of {some} only the first {limit} words were read (max_words)."]
-
-
-def encoder_facts(elmo: Elmo, name: str) -> dict[str, Any]:
-    """An encoder in a few plain facts."""
-    config, training = elmo.model.config, elmo.folder.training
-    held_out = training.get("held_out") or {}
-    return {
-        "name": name,
-        "input": config.input,
-        "layers": elmo.n_layers,
-        "width": elmo.dim,
-        "parameters": sum(parameter.numel() for parameter in elmo.model.parameters()),
-        "held-out perplexity": held_out.get("perplexity"),
-        "pretraining seconds": training.get("seconds"),
-    }
 
 
 def versions() -> dict[str, str]:
@@ -365,9 +370,11 @@ def _measured(
     return splits, mistakes, speed
 
 
-def _with_train_loss(run: Path, history: list[dict[str, float]]) -> list[dict[str, float]]:
+def with_train_loss(run: Path, history: list[dict[str, float]]) -> list[dict[str, float]]:
     """The history with each epoch's mean training loss, from the run's metrics."""
     losses: dict[int, list[float]] = {}
+    if not (run / "metrics.jsonl").exists():  # a head that is solved at a stroke
+        return [dict(entry) for entry in history]
     step = 0
     bounds = [int(entry["step"]) for entry in history]
     for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
@@ -381,12 +388,8 @@ def _with_train_loss(run: Path, history: list[dict[str, float]]) -> list[dict[st
     ]
 
 
-def _some(rows: LabelledTexts, chosen: Any) -> LabelledTexts:
-    places = np.flatnonzero(chosen)
-    return LabelledTexts([rows.texts[i] for i in places], [rows.labels[i] for i in places], [])
-
-
-def _classes(rows: LabelledTexts, train: Sequence[str | Path], reporter: Reporter) -> list[str]:
+def class_names(rows: LabelledTexts, train: Sequence[str | Path], reporter: Reporter) -> list[str]:
+    """The classes of the rows to train on, sorted; fewer than two, or far too many, are refused."""
     counts: dict[str, int] = {}
     for labels in rows.labels:
         for label in labels:
@@ -411,7 +414,8 @@ def _classes(rows: LabelledTexts, train: Sequence[str | Path], reporter: Reporte
     return sorted(counts)
 
 
-def _values(rows: LabelledTexts, classes: list[str], multilabel: bool, name: str) -> Any:
+def class_numbers(rows: LabelledTexts, classes: list[str], multilabel: bool, name: str) -> Any:
+    """What ``Targets`` holds as values; a label that is no class is refused (``name`` says whose)."""
     places = {label: place for place, label in enumerate(classes)}
     unseen = sorted({label for labels in rows.labels for label in labels if label not in places})
     if unseen:

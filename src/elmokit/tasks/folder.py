@@ -1,5 +1,5 @@
 """A classifier as a folder: ``config.json``, ``model.safetensors`` (mix and head), ``encoder/`` (a
-whole biLM folder, fine-tuned or as it was), ``README.md``."""
+whole folder of its own, fine-tuned or as it was), ``README.md``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 import elmokit
-from elmokit.bilm.folder import FORMAT, FORMAT_VERSION, check_tensors, load_bilm, read_record, save_bilm
-from elmokit.embed.elmo import Elmo
+from elmokit.bilm.folder import FORMAT, FORMAT_VERSION, check_tensors, read_record
 from elmokit.errors import ConfigError, ModelError
 from elmokit.tasks.classifier import Network, TextClassifier
+from elmokit.tasks.encoders import load_encoder, save_encoder
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.training.checkpoint import explaining, load_tensors, save_tensors, write_text
 
@@ -29,7 +29,7 @@ def save_classifier(folder: str | Path, classifier: TextClassifier) -> None:
     with explaining(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").unlink(missing_ok=True)
-    save_bilm(folder / "encoder", classifier.elmo.folder)
+    save_encoder(folder / "encoder", classifier.encoder)
     save_tensors(folder / "model.safetensors", dict(classifier.network.named_parameters()), {})
     write_text(folder / "README.md", classifier_card(folder.resolve().name, classifier))
     record = {
@@ -61,19 +61,19 @@ def load_classifier(folder: str | Path) -> TextClassifier:
             f"{folder} holds a classifier without its encoder: the folder {folder / 'encoder'} is missing.",
             remedy="Copy the whole folder, encoder included, from where it was fitted.",
         )
-    elmo = Elmo(load_bilm(folder / "encoder"))
+    encoder = load_encoder(folder / "encoder")
     if len(set(classes)) != len(classes):
         raise ModelError(f"{folder / 'config.json'} is damaged: it names a class twice.", remedy=_FRESH)
     try:
         with torch.device("meta"):
-            network = Network(config, elmo.n_layers, elmo.dim, len(classes))
+            network = Network(config, encoder.n_layers, encoder.dim, len(classes))
     except (RuntimeError, ConfigError) as error:  # sizes that no tensor can have
         raise ModelError(f"{folder / 'config.json'} is damaged: {error}", remedy=_FRESH) from error
     tensors, _ = load_tensors(folder / "model.safetensors")
     check_tensors(folder / "model.safetensors", dict(network.named_parameters()), tensors)
     network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
     network.eval()
-    return TextClassifier(elmo, network, classes, multilabel, made)
+    return TextClassifier(encoder, network, classes, multilabel, made)
 
 
 def classifier_card(name: str, classifier: TextClassifier) -> str:

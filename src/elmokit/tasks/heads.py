@@ -1,4 +1,4 @@
-"""From mixed vectors to class scores: pooling with a hidden layer, or a biLSTM."""
+"""From mixed vectors to class scores: pooling with a hidden layer, a biLSTM, or a linear model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.bilm.lstm import shared_dropout
+from elmokit.tasks.linear_head import LinearHead
 from elmokit.tasks.settings import HeadConfig
 
 __all__ = ["BilstmHead", "PoolHead", "make_head"]
@@ -77,6 +78,8 @@ class BilstmHead(nn.Module):
         return scores
 
 
-def make_head(config: HeadConfig, dim: int, n_classes: int) -> PoolHead | BilstmHead:
+def make_head(config: HeadConfig, dim: int, n_classes: int) -> PoolHead | BilstmHead | LinearHead:
     """The head that ``config`` asks for, over vectors of width ``dim``."""
+    if config.head == "linear":
+        return LinearHead(dim, n_classes)
     return (PoolHead if config.head == "pool" else BilstmHead)(config, dim, n_classes)

@@ -52,11 +52,14 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def page_html(template: str, page: Mapping[str, Any]) -> str:
-    """Fill one of the templates with a page's facts; all text in them is escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def page_html(template: str, page: Mapping[str, Any], room: str = "elmokit.tasks") -> str:
+    """Fill one of a room's templates with a page's facts; all text in them is escaped.
 
-    loader = PackageLoader("elmokit.tasks", "templates")
+    A template of another room may build on those here.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    loader = ChoiceLoader([PackageLoader(name) for name in dict.fromkeys([room, "elmokit.tasks"])])
     filler = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     return filler.get_template(template).render(page=page) + "\n"
 

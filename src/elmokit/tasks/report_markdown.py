@@ -9,7 +9,7 @@ from typing import Any
 
 from elmokit.tasks import pictures
 
-__all__ = ["Table", "page_markdown"]
+__all__ = ["Table", "escaped", "fenced", "page_markdown", "rows_markdown"]
 
 
 @dataclass(frozen=True)
@@ -43,39 +43,42 @@ class Table:
 
 def page_markdown(page: Mapping[str, Any]) -> str:
     """The page's tables as plain Markdown."""
-    parts = [f"# {_escaped(page['title'])}", _escaped(page["lead"])]
-    parts.append("\n".join(f"- {_escaped(note)}" for note in page["notes"]))
+    parts = [f"# {escaped(page['title'])}", escaped(page["lead"])]
+    parts.append("\n".join(f"- {escaped(note)}" for note in page["notes"]))
     parts.append(
         "\n".join(
-            f"- {figure['name']}: **{figure['value']}** ({_escaped(figure['under'])})"
+            f"- {figure['name']}: **{figure['value']}** ({escaped(figure['under'])})"
             for figure in page["figures"]
         )
     )
     if page["summary"]:
-        parts += ["## Scores", _escaped(page["summary_words"]), _rows(page["summary"])]
+        parts += ["## Scores", escaped(page["summary_words"]), rows_markdown(page["summary"])]
     if page["epochs"]:
-        parts += ["## Training", _rows(page["epochs"])]
+        parts += ["## Training", rows_markdown(page["epochs"])]
     if mix := page["mix"]:
         table = Table(
             ["Layer", "Start", "Final"], [[row["name"], row["start"], row["final"]] for row in mix["rows"]]
         )
-        parts += ["## How the layers are mixed", _escaped(mix["words"]), _rows(table)]
+        parts += ["## How the layers are mixed", escaped(mix["words"]), rows_markdown(table)]
     if page["confusion_tables"] or page["pairs"]:
         parts.append("## What is taken for what")
         for split, table in page["confusion_tables"]:
             parts += [
-                f"### {_escaped(split)}",
+                f"### {escaped(split)}",
                 "Rows are true classes, columns predicted ones.",
-                _rows(table),
+                rows_markdown(table),
             ]
         if page["pairs"]:
-            parts += [f"### Most common confusions ({_escaped(page['pairs_aside'])})", _rows(page["pairs"])]
+            parts += [
+                f"### Most common confusions ({escaped(page['pairs_aside'])})",
+                rows_markdown(page["pairs"]),
+            ]
     if page["classes"]:
-        parts += ["## Class by class", "In percent.", _rows(page["classes"])]
+        parts += ["## Class by class", "In percent.", rows_markdown(page["classes"])]
     if page["calibrations"]:
         parts += ["## Can its probabilities be believed?", "In percent."]
         for split, table in page["calibration_tables"]:
-            parts += [f"### {_escaped(split)}", _rows(table)]
+            parts += [f"### {escaped(split)}", rows_markdown(table)]
     if page["mistakes"]:
         parts.append("## Its most confident mistakes")
         for split, entries in page["mistakes"]:
@@ -83,27 +86,33 @@ def page_markdown(page: Mapping[str, Any]) -> str:
                 [entry["true"], entry["predicted"], entry["probability"], entry["text"]] for entry in entries
             ]
             parts += [
-                f"### {_escaped(split)}",
-                _rows(Table(["True", "Predicted", "Probability", "Text"], rows)),
+                f"### {escaped(split)}",
+                rows_markdown(Table(["True", "Predicted", "Probability", "Text"], rows)),
             ]
     if page["command"] or page["details"]:
         parts.append("## How it was made")
     if page["command"]:
-        longest = max((len(run) for run in re.findall("`+", page["command"])), default=0)
-        fence = "`" * max(3, longest + 1)
-        parts.append(f"{fence}\n{page['command']}\n{fence}")
+        parts.append(fenced(page["command"]))
     for caption, pairs in page["details"]:
-        parts += [f"### {caption}", _rows(Table(["Name", "Value"], [list(pair) for pair in pairs]))]
+        parts += [f"### {caption}", rows_markdown(Table(["Name", "Value"], [list(pair) for pair in pairs]))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
     text = re.sub(r"([\\`*_\[\]|$~])", r"\\\1", pictures.one_line(text))
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _rows(table: Table) -> str:
+def fenced(text: str) -> str:
+    """Text as a block of code, whatever it holds."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def rows_markdown(table: Table) -> str:
+    """A table; all but its first column stand to the right."""
     lines = [table.full_head, ["---", *["---:"] * (len(table.head) - 1)]]
-    escaped = [[_escaped(value) for value in line] for line in (lines[0], *table.rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (escaped[0], lines[1], *escaped[1:]))
+    cells = [[escaped(value) for value in line] for line in (lines[0], *table.rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (cells[0], lines[1], *cells[1:]))

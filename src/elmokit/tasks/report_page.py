@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeGuard
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from elmokit.tasks import pictures
 from elmokit.tasks.report_markdown import Table
+from elmokit.tasks.report_words import along, duration, flat, four_places, is_number, percent, said, shown
 
-__all__ = ["classifier_page", "known_splits"]
+__all__ = ["SPLITS", "classifier_page", "curve_pictures", "known_splits", "mix_part", "picture"]
 
-_ORDER = ("train", "valid", "test")
+SPLITS = ("train", "valid", "test")
+"""In their order."""
+
 _MANY = 5
 _MAX_PAIRS = 10
 _AVERAGES = ("micro", "macro", "weighted", "samples")
@@ -22,7 +23,7 @@ _AVERAGES = ("micro", "macro", "weighted", "samples")
 def known_splits(facts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The splits that have texts, in their order, and what is to be said of the others."""
     given: dict[str, Any] = facts.get("splits") or {}
-    order = sorted(given, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    order = sorted(given, key=lambda name: SPLITS.index(name) if name in SPLITS else len(SPLITS))
     splits, notes = {}, []
     for name in order:
         split = given[name]
@@ -49,7 +50,7 @@ def known_splits(facts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def classifier_page(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Everything on the page, as text, tables and pictures."""
     splits: dict[str, Any] = facts["splits"]
-    main = next((name for name in reversed(_ORDER) if name in splits), next(iter(splits), ""))
+    main = next((name for name in reversed(SPLITS) if name in splits), next(iter(splits), ""))
     several = bool(facts.get("multilabel"))
     n_classes = len(facts.get("classes") or (splits[main]["per_class"] if main else []))
     page: dict[str, Any] = {
@@ -65,8 +66,8 @@ def classifier_page(facts: Mapping[str, Any]) -> dict[str, Any]:
             else ", but for log loss. Macro averages count every class alike, weighted ones by its texts."
         ),
         "epochs": _epochs(facts.get("history") or []),
-        "curves": _curves(facts.get("history") or []),
-        "mix": _mix(facts.get("mix") or {}),
+        "curves": curve_pictures(facts.get("history") or []),
+        "mix": mix_part(facts.get("mix") or {}),
         "classes": _classes(splits),
         "confusions": [],
         "confusion_words": "",
@@ -88,12 +89,12 @@ def classifier_page(facts: Mapping[str, Any]) -> dict[str, Any]:
     if splits and not several:
         _add_confusions(page, splits, main)
         page["calibrations"] = [
-            _picture(
+            picture(
                 name,
                 pictures.reliability(
                     split["calibration"]["bins"], name=f"calibration{number}", ece=split["calibration"]["ece"]
                 ),
-                f"ECE {_percent(split['calibration']['ece'])}%, {split['n']:,} texts",
+                f"ECE {percent(split['calibration']['ece'])}%, {split['n']:,} texts",
             )
             for number, (name, split) in enumerate(splits.items())
         ]
@@ -101,7 +102,8 @@ def classifier_page(facts: Mapping[str, Any]) -> dict[str, Any]:
     return page
 
 
-def _picture(title: str, svg: str, aside: str = "", kind: str = "curve", **more: bool) -> dict[str, Any]:
+def picture(title: str, svg: str, aside: str = "", kind: str = "curve", **more: bool) -> dict[str, Any]:
+    """A picture as the templates' macro of that name takes it."""
     from markupsafe import Markup
 
     return {
@@ -116,25 +118,25 @@ def _picture(title: str, svg: str, aside: str = "", kind: str = "curve", **more:
 
 
 def _headline(split: Mapping[str, Any], name: str, several: bool, timings: Mapping[str, Any]) -> list[Any]:
-    macro = ("Macro F1", _percent(split["macro"]["f1"]) + "%", f"on {name}, all classes alike")
+    macro = ("Macro F1", percent(split["macro"]["f1"]) + "%", f"on {name}, all classes alike")
     if several:
         figures = [
-            ("Micro F1", _percent(split["micro"]["f1"]) + "%", f"on {name}, all answers alike"),
+            ("Micro F1", percent(split["micro"]["f1"]) + "%", f"on {name}, all answers alike"),
             macro,
-            ("All right", _percent(split["subset_accuracy"]) + "%", f"of the {name} texts, in every class"),
-            ("Hamming loss", _percent(split["hamming_loss"]) + "%", f"of all answers on {name} wrong"),
+            ("All right", percent(split["subset_accuracy"]) + "%", f"of the {name} texts, in every class"),
+            ("Hamming loss", percent(split["hamming_loss"]) + "%", f"of all answers on {name} wrong"),
         ]
     else:
         low, high = _interval(split["accuracy"], split["n"])
         figures = [
             (
                 "Accuracy",
-                _percent(split["accuracy"]) + "%",
+                percent(split["accuracy"]) + "%",
                 f"on {name}, 95% interval {low * 100:.1f} to {high * 100:.1f}",
             ),
             macro,
-            ("Calibration error", _percent(split["calibration"]["ece"]) + "%", f"on {name} (ECE)"),
-            ("Log loss", _number(split["log_loss"]), f"on {name}"),
+            ("Calibration error", percent(split["calibration"]["ece"]) + "%", f"on {name} (ECE)"),
+            ("Log loss", four_places(split["log_loss"]), f"on {name}"),
         ]
     if speed := timings.get("documents_per_second"):
         figures.append(("Speed", f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}", "texts a second"))
@@ -157,14 +159,14 @@ def _summary(splits: Mapping[str, Any], main: str, several: bool) -> Table:
     for name, split in splits.items():
         exact = split["subset_accuracy" if several else "accuracy"]
         scores = [
-            _percent(split[average][score]) for average in averages for score in ("precision", "recall", "f1")
+            percent(split[average][score]) for average in averages for score in ("precision", "recall", "f1")
         ]
         rest = (
-            [_percent(split["hamming_loss"])]
+            [percent(split["hamming_loss"])]
             if several
-            else [_number(split["log_loss"]), _percent(split["calibration"]["ece"])]
+            else [four_places(split["log_loss"]), percent(split["calibration"]["ece"])]
         )
-        rows.append([name, f"{split['n']:,}", _percent(exact), *scores, *rest])
+        rows.append([name, f"{split['n']:,}", percent(exact), *scores, *rest])
     return Table(
         ["Split", "Texts", first, *["Precision", "Recall", "F1"] * len(averages), *last],
         rows,
@@ -178,7 +180,7 @@ def _classes(splits: Mapping[str, Any]) -> Table | None:
     for number, split in enumerate(splits.values()):
         for entry in split["per_class"]:
             row = rows.setdefault(entry["name"], [entry["name"], *["–"] * (4 * number)])
-            row += [_percent(entry[score]) for score in ("precision", "recall", "f1")]
+            row += [percent(entry[score]) for score in ("precision", "recall", "f1")]
             row.append(f"{entry['support']:,}")
         for row in rows.values():
             row += ["–"] * (1 + 4 * (number + 1) - len(row))
@@ -202,7 +204,7 @@ def _add_confusions(page: dict[str, Any], splits: Mapping[str, Any], main: str) 
         svg = pictures.confusion(table, rows, columns, name=f"confusion{number}")
         aside = f"{split['n']:,} texts"
         kind = "scroll big" if many else "scroll"
-        page["confusions"].append(_picture(name, svg, aside, kind, roomy=many, folded=many and name != main))
+        page["confusions"].append(picture(name, svg, aside, kind, roomy=many, folded=many and name != main))
         head = ["True", *(pictures.one_line(column) for column in columns)]
         cells = [
             [pictures.one_line(label), *(f"{count:,}" for count in counts)]
@@ -223,7 +225,7 @@ def _add_confusions(page: dict[str, Any], splits: Mapping[str, Any], main: str) 
         page["pairs"] = Table(
             ["True", "Predicted", "Texts", "% of the true class"],
             [
-                [pictures.one_line(right), pictures.one_line(chosen), f"{count:,}", _percent(count / total)]
+                [pictures.one_line(right), pictures.one_line(chosen), f"{count:,}", percent(count / total)]
                 for count, total, right, chosen in pairs[:_MAX_PAIRS]
             ],
         )
@@ -236,8 +238,8 @@ def _calibration(split: Mapping[str, Any]) -> Table:
             [
                 f"{entry['low']:.0%} to {entry['high']:.0%}",
                 f"{entry['n']:,}",
-                _percent(entry["confidence"]),
-                _percent(entry["accuracy"]),
+                percent(entry["confidence"]),
+                percent(entry["accuracy"]),
             ]
             for entry in split["calibration"]["bins"]
             if entry["n"]
@@ -245,51 +247,32 @@ def _calibration(split: Mapping[str, Any]) -> Table:
     )
 
 
-def _curves(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    along, places = _along(history)
+def curve_pictures(history: Sequence[Mapping[str, Any]], name: str = "") -> list[dict[str, Any]]:
+    """Loss and accuracy over a training, whichever was measured; ``name`` is put before the pictures'."""
+    where, places = along(history)
     wanted = (
         ("Loss", {"train": "train_loss", "valid": "valid_loss"}, False),
         ("Accuracy", {"train": "train_accuracy", "valid": "accuracy"}, True),
     )
     found = []
-    for title, keys, percent in wanted:
+    for title, keys, in_percent in wanted:
         lines: list[pictures.Line] = []
-        for name, key in keys.items():
+        for split, key in keys.items():
             points = [
                 (place, entry[key])
                 for place, entry in zip(places, history, strict=True)
-                if _is_number(entry.get(key))
+                if is_number(entry.get(key))
             ]
-            lines.append((name, [place for place, _ in points], [value for _, value in points]))
+            lines.append((split, [place for place, _ in points], [value for _, value in points]))
         if any(line[1] for line in lines):
-            said = [_said(line, along, percent) for line in lines if line[1]]
-            words = f"{title} by {along}. {' '.join(said)}"
-            svg = pictures.curves(lines, name=title.lower(), words=words, x_label=along, percent=percent)
-            found.append(_picture(title, svg, f"by {along}"))
+            words = f"{title} by {where}. " + " ".join(
+                said(line, where, in_percent) for line in lines if line[1]
+            )
+            svg = pictures.curves(
+                lines, name=name + title.lower(), words=words, x_label=where, percent=in_percent
+            )
+            found.append(picture(title, svg, f"by {where}"))
     return found
-
-
-def _along(history: Sequence[Mapping[str, Any]]) -> tuple[str, list[float]]:
-    """What the curves run along: the epoch, the step, or just the number of the measurement."""
-    for key in ("epoch", "step"):
-        places = [entry.get(key) for entry in history]
-        numbers = [float(place) for place in places if _is_number(place)]
-        if len(numbers) == len(places) and all(a < b for a, b in itertools.pairwise(numbers)):
-            return key, numbers
-    return "measurement", [float(number) for number in range(1, len(history) + 1)]
-
-
-def _said(line: pictures.Line, along: str, percent: bool = False) -> str:
-    name, places, values = line
-
-    def at(index: int) -> str:
-        value = f"{values[index]:.2%}" if percent else _number(values[index])
-        return f"{value} at {along} {places[index]:g}"
-
-    if len(values) <= 12:
-        return f"{name}: " + ", ".join(map(at, range(len(values)))) + "."
-    low, high = values.index(min(values)), values.index(max(values))
-    return f"{name}: {at(0)}, lowest {at(low)}, highest {at(high)}, {at(len(values) - 1)}."
 
 
 def _epochs(history: Sequence[Mapping[str, Any]]) -> Table | None:
@@ -298,48 +281,49 @@ def _epochs(history: Sequence[Mapping[str, Any]]) -> Table | None:
         return None
     return Table(
         [key.replace("_", " ") for key in keys],
-        [[_shown(entry.get(key)) for key in keys] for entry in history],
+        [[shown(entry.get(key)) for key in keys] for entry in history],
     )
 
 
-def _mix(mix: Mapping[str, Any]) -> dict[str, Any] | None:
-    values = [value if _is_number(value) else None for value in mix.get("values") or []]
+def mix_part(mix: Mapping[str, Any], name: str = "mix") -> dict[str, Any] | None:
+    """What is said of the layers' weights: words, rows and, if they changed, a picture of that name."""
+    values = [value if is_number(value) else None for value in mix.get("values") or []]
     if not values:
         return None
-    names = [str(name) for name in mix.get("names") or []]
+    names = [str(layer) for layer in mix.get("names") or []]
     names += [f"layer {number}" for number in range(len(names), len(values))]
     history = [
-        row for row in mix.get("history") or [] if len(row) == len(values) and all(map(_is_number, row))
+        row for row in mix.get("history") or [] if len(row) == len(values) and all(map(is_number, row))
     ]
     kind, form = mix.get("kind"), mix.get("form")
-    said = {
+    opening = {
         "trainable": "The weights are learnt with the classifier",
         "frozen": "The weights are set beforehand and not learnt",
         "function": "A learnt function mixes the layers; shown is the size of the weights each goes through",
     }.get(str(kind), "The weight of each layer")
     ends = {"softmax": "; they add up to one.", "raw": "; they may take any value, also below zero."}
-    words = said + (ends.get(str(form), ".") if kind != "function" else ", as a share of all.")
+    words = opening + (ends.get(str(form), ".") if kind != "function" else ", as a share of all.")
     largest = max((abs(value) for value in values if value is not None), default=0.0) or 1.0
-    picture = None
+    shown_picture = None
     if len(history) > 1:
         given = mix.get("epochs") or []
-        along = [float(epoch) for epoch in (given if len(given) == len(history) else range(len(history)))]
+        epochs = [float(epoch) for epoch in (given if len(given) == len(history) else range(len(history)))]
         lines = [
-            (name.partition(" (")[0], along, [row[column] for row in history])
-            for column, name in enumerate(names[: len(values)])
+            (layer.partition(" (")[0], epochs, [row[column] for row in history])
+            for column, layer in enumerate(names[: len(values)])
         ]
-        spoken = "Weight of each layer by epoch. " + " ".join(_said(line, "epoch") for line in lines)
-        svg = pictures.curves(lines, name="mix", words=spoken, x_label="epoch")
-        picture = _picture("Weight of each layer", svg, "by epoch")
+        spoken = "Weight of each layer by epoch. " + " ".join(said(line, "epoch") for line in lines)
+        svg = pictures.curves(lines, name=name, words=spoken, x_label="epoch")
+        shown_picture = picture("Weight of each layer", svg, "by epoch")
     return {
         "words": words,
-        "picture": picture,
+        "picture": shown_picture,
         "started": bool(history),
         "rows": [
             {
                 "name": pictures.one_line(names[column]),
-                "start": _number(history[0][column]) if history else "–",
-                "final": _number(value),
+                "start": four_places(history[0][column]) if history else "–",
+                "final": four_places(value),
                 "share": f"{abs(value or 0.0) / largest * 100:.1f}",
             }
             for column, value in enumerate(values)
@@ -375,57 +359,14 @@ def _details(facts: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]
     timings = []
     for name, value in (facts.get("timings") or {}).items():
         if name == "documents_per_second":
-            timings.append(("texts per second", _shown(value)))
+            timings.append(("texts per second", shown(value)))
         else:
-            timings.append((name.replace("_", " "), _duration(value) if _is_number(value) else _shown(value)))
-    found = [("Encoder", list(_flat(facts.get("encoder") or {})))]
-    found += [("Settings", list(_flat(facts.get("settings") or {}))), ("Timings", timings)]
-    found.append(("Versions", list(_flat(facts.get("versions") or {}))))
+            timings.append((name.replace("_", " "), duration(value) if is_number(value) else shown(value)))
+    found = [("Encoder", list(flat(facts.get("encoder") or {})))]
+    found += [("Settings", list(flat(facts.get("settings") or {}))), ("Timings", timings)]
+    found.append(("Versions", list(flat(facts.get("versions") or {}))))
     return [(caption, rows) for caption, rows in found if rows]
-
-
-def _flat(values: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield pictures.one_line(before + name), _shown(value)
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{share * 100:.2f}"
 
 
 def _signed_percent(share: float | None) -> str:
     return "" if share is None else f"{share:.1%}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
-
-
-def _shown(value: Any) -> str:
-    """Any plain value as text for a table."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return f"{value:,}" if abs(value) >= 10_000 else str(value)
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    if isinstance(value, (list, dict)):
-        return pictures.one_line(json.dumps(value, ensure_ascii=False))
-    return pictures.one_line(str(value))
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

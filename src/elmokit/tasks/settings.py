@@ -16,8 +16,10 @@ __all__ = ["ClassifierConfig", "FitConfig", "HeadConfig"]
 class HeadConfig(Config):
     """What stands on top of the mixed vectors."""
 
-    head: Literal["pool", "bilstm"] = option(
-        "pool", "Pooling over the words and a hidden layer (fast), or a 2-layer biLSTM (course write-ups)."
+    head: Literal["pool", "bilstm", "linear"] = option(
+        "pool",
+        "Pooling over the words and a hidden layer (fast), a 2-layer biLSTM (course write-ups), or logistic "
+        "regression on the mean over the words (for few labels).",
     )
     head_dim: int = option(128, "Width of the hidden layer, or of the biLSTM in each direction.", at_least=1)
     head_layers: int = option(2, "Layers of the biLSTM.", at_least=1, at_most=8)
@@ -55,6 +57,12 @@ class FitConfig(DropoutConfig, RunConfig):
         0.998, "Keep a moving average of the weights with this decay (0: off).", at_least=0, at_most=0.99999
     )
     label_smoothing: float = option(0.0, "Share of the target given to all classes.", at_least=0, at_most=0.9)
+    l2: float = option(
+        2.0,
+        "Linear head: L2 penalty (half the squared weights, beside the mean loss); with validation rows also "
+        "smaller ones are tried.",
+        at_least=0,
+    )
     class_weights: Literal["equal", "balanced"] = option(
         "equal", "Every row counts the same, or every class does."
     )

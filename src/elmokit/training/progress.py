@@ -78,6 +78,12 @@ class Reporter:
             yield lambda amount, **fields: progress.advance(task, amount)
 
     @contextmanager
+    def progress(self, *columns: ProgressColumn) -> Iterator[Progress]:
+        """Bars of one's own, gone when they are done."""
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            yield progress
+
+    @contextmanager
     def training(self, total: int, done: int) -> Iterator[Advance]:
         """The bar of a training run: step, speed, loss, held-out perplexity, time left."""
         if self.mode != "live":

@@ -13,12 +13,12 @@ from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.text.tokenising import SPECIALS, UNK
 
-__all__ = ["WordVectors"]
+__all__ = ["WordCache"]
 
 _KEPT_AT_A_TIME = 1024
 
 
-class WordVectors:
+class WordCache:
     """Token-encoder vectors, computed once for each word and kept up to a number of words."""
 
     def __init__(self, folder: BilmFolder, at_most: int) -> None:

@@ -1,0 +1,213 @@
+"""What stands below a classifier: a biLM, or a table of word vectors, which is run as if it were a biLM
+with one layer. The same heads, loop and reports serve both."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elmokit.bilm.folder import kind_of, load_bilm, save_bilm
+from elmokit.bilm.lstm import shared_dropout
+from elmokit.bilm.model import Bilm, BilmOutput
+from elmokit.bilm.token_encoder import WordEncoder
+from elmokit.config import DropoutConfig
+from elmokit.embed.elmo import Elmo, Text
+from elmokit.static.folder import load_vectors, save_vectors
+from elmokit.static.word_vectors import WordVectors
+from elmokit.text.tokenising import PAD, SPECIALS, UNK
+from elmokit.text.vocabulary import WordFeatures, WordIds
+
+__all__ = [
+    "Encoder",
+    "EncoderModel",
+    "StaticEncoder",
+    "TableModel",
+    "copied",
+    "encoder_facts",
+    "load_encoder",
+    "run_model",
+    "save_encoder",
+    "thawing_groups",
+]
+
+
+class TableModel(nn.Module):
+    """A table of word vectors: one layer, the same whatever stands around a word."""
+
+    def __init__(self, vectors: Tensor) -> None:
+        super().__init__()
+        self.encoder = WordEncoder(*vectors.shape, sparse=True, scale=0.0)
+        with torch.no_grad():
+            self.encoder.weight.copy_(vectors)
+
+    def forward(
+        self,
+        features: Tensor,
+        index: Tensor,
+        lengths: Tensor,
+        *,
+        dropout: DropoutConfig | None = None,
+        rng: torch.Generator | None = None,
+    ) -> BilmOutput:
+        """As ``Bilm``: (n_distinct, 1), (batch, time), (batch,) -> one layer, (batch, time, dim)."""
+        return self.run(self.encoder(features), index, lengths, dropout=dropout, rng=rng)
+
+    def run(
+        self,
+        vectors: Tensor,
+        index: Tensor,
+        lengths: Tensor,
+        *,
+        dropout: DropoutConfig | None = None,
+        rng: torch.Generator | None = None,
+    ) -> BilmOutput:
+        """Like ``forward``, for words whose ``vectors`` (n_distinct, dim) are known already."""
+        mask = torch.arange(index.shape[1]) < lengths.unsqueeze(1)  # (batch, time)
+        x = F.embedding(index, vectors) * mask.unsqueeze(2)
+        if rng is not None and dropout is not None:
+            x = shared_dropout(x, dropout.dropout_word, rng, over=2)
+            x = shared_dropout(x, dropout.dropout_input, rng, over=1)
+        return BilmOutput((x,), mask, None)
+
+
+EncoderModel = Bilm | TableModel
+
+
+class StaticEncoder:
+    """Word vectors as the encoder of a classifier.
+
+    The vectors are brought to mean 0 and spread 1 over the whole table: what skip-gram and CBOW make of a
+    small text points nearly one way, and a head would see little else.
+
+    Args:
+        vectors: the table and all it takes to feed it.
+        model: the network, if it has been trained further.
+    """
+
+    n_layers = 1
+    frame: tuple[int, ...] = ()
+
+    def __init__(self, vectors: WordVectors, model: TableModel | None = None) -> None:
+        self.vectors = _levelled(vectors)
+        self.model = TableModel(torch.from_numpy(self.vectors.vectors)) if model is None else model
+        self.model.eval()
+
+    @property
+    def dim(self) -> int:
+        """Width of a vector."""
+        return self.vectors.dim
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """Where the vectors came from."""
+        return self.vectors.training
+
+    @cached_property
+    def features(self) -> WordFeatures:
+        """Words to rows of the table."""
+        return WordIds(self.vectors.vocabulary)
+
+    def words(self, texts: Sequence[Text]) -> list[list[str]]:
+        """The words of each text, as the table knows them."""
+        return self.vectors.words(texts)
+
+    def batch(self, words: Sequence[Sequence[str]]) -> BilmOutput:
+        """The one layer of a batch of texts given as words. A text without a word has one row of zeros."""
+        lengths = np.array([max(1, len(row)) for row in words], dtype=np.int64)
+        index = np.full((len(words), int(lengths.max())), PAD, dtype=np.int64)
+        id_of = self.vectors.vocabulary.id_of
+        for place, row in enumerate(words):
+            ids = [id_of(word) for word in row]
+            index[place, : len(row)] = [UNK if id < len(SPECIALS) else id for id in ids]
+        table = self.model.encoder.weight.detach()
+        return self.model.run(table, torch.from_numpy(index), torch.from_numpy(lengths))
+
+    def saved(self) -> WordVectors:
+        """The vectors as they are now."""
+        return replace(self.vectors, vectors=self.model.encoder.weight.detach().numpy())
+
+
+def _levelled(vectors: WordVectors) -> WordVectors:
+    """Mean 0 and spread 1; a table that was levelled before stays as it is. Rows of zeros stay zero."""
+    if vectors.training.get("levelled"):
+        return vectors
+    table = vectors.vectors
+    own = table[len(SPECIALS) :]
+    centre = own.mean(axis=0, dtype=np.float64)
+    spread = max(float((own - centre).std()), float(np.finfo(np.float32).tiny))
+    moved = ((table - centre) / spread).astype(np.float32)
+    moved[~table.any(axis=1)] = 0.0
+    return replace(vectors, vectors=moved, training={**vectors.training, "levelled": True})
+
+
+Encoder = Elmo | StaticEncoder
+
+
+def load_encoder(folder: str | Path) -> Encoder:
+    """Open a folder that ``pretrain`` or ``baseline`` has made."""
+    if kind_of(Path(folder)) == "word-vectors":
+        return StaticEncoder(load_vectors(folder))
+    return Elmo(load_bilm(folder))
+
+
+def save_encoder(folder: Path, encoder: Encoder) -> None:
+    """Write an encoder as a model folder."""
+    if isinstance(encoder, StaticEncoder):
+        save_vectors(folder, encoder.saved())
+    else:
+        save_bilm(folder, encoder.folder)
+
+
+def copied(encoder: Encoder) -> Encoder:
+    """An encoder to be fine-tuned: a copy, without what will no longer be true of it."""
+    model = copy.deepcopy(encoder.model).requires_grad_(False)
+    if isinstance(encoder, StaticEncoder):
+        assert isinstance(model, TableModel)
+        changed = {**encoder.vectors.training, "fine_tuned": True}
+        return StaticEncoder(replace(encoder.vectors, training=changed), model)
+    assert isinstance(model, Bilm)
+    folder = encoder.folder
+    kept = {name: value for name, value in folder.training.items() if name not in ("held_out", "history")}
+    return Elmo(replace(folder, model=model, training={**kept, "fine_tuned": True}, start_state=None))
+
+
+def run_model(model: EncoderModel, vectors: Tensor, index: Tensor, lengths: Tensor) -> BilmOutput:
+    """All layers of a batch, from the token encoder's vectors of its distinct words."""
+    if isinstance(model, TableModel):
+        return model.run(vectors, index, lengths)
+    return model.run(vectors, index, lengths).padded()
+
+
+def thawing_groups(model: EncoderModel) -> list[list[str]]:
+    """Names of an encoder's parameters, in the order in which they thaw: top layer first."""
+    names = [name for name, _ in model.named_parameters() if not name.startswith("predictor.")]
+    n_layers = model.config.n_layers if isinstance(model, Bilm) else 0
+    groups = [
+        [name for name in names if f"_stack.layers.{depth}." in name] for depth in reversed(range(n_layers))
+    ]
+    return [*groups, [name for name in names if name.startswith("encoder.")]]
+
+
+def encoder_facts(encoder: Encoder, name: str) -> dict[str, Any]:
+    """An encoder in a few plain facts."""
+    training = encoder.training
+    held_out = training.get("held_out") or {}
+    what = "word vectors" if isinstance(encoder, StaticEncoder) else encoder.model.config.input
+    return {
+        "name": name,
+        "input": what,
+        "layers": encoder.n_layers,
+        "width": encoder.dim,
+        "parameters": sum(parameter.numel() for parameter in encoder.model.parameters()),
+        "held-out perplexity": held_out.get("perplexity"),
+        "pretraining seconds": training.get("seconds"),
+    }

@@ -1,0 +1,153 @@
+"""``elmokit baseline``, and ``elmokit similar`` on what it makes, as a person runs them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elmokit.config import PIPELINES, TextConfig
+from elmokit.corpora import mini_news
+from elmokit.static.exchange import export_vectors, import_vectors
+from elmokit.static.folder import load_vectors, save_vectors
+from elmokit.static.learning import train_vectors
+from elmokit.static.settings import SvdConfig
+from elmokit.text.readers import TextSource
+from program import Cli
+
+
+@pytest.fixture(scope="module")
+def vectors(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("static") / "vectors"
+    save_vectors(folder, train_vectors("svd", TextSource(tiny_corpus), SvdConfig(dim=8)))
+    return folder
+
+
+def test_svd_of_the_bundled_corpus_with_checks_and_exports(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("bank,rates,9\nbank,goal,2\nteam,match,8\nteam,cells,1\nx,y,3\n")
+    with gzip.open(tmp_path / "questions.txt.gz", "wt") as file:
+        file.write(": made up\nbank rates team match\nx y z w\n")
+    out = tmp_path / "vectors"
+    words = ("baseline", "svd", mini_news(), "--text-columns", "text", "--out", out, "--dim", 20)
+    lists = ("--similarity", tmp_path / "pairs.csv", "--analogies", tmp_path / "questions.txt.gz")
+    exports = ("--export", tmp_path / "v.txt", "--export", tmp_path / "v.bin.gz")
+    done = cli(*words, *lists, *exports)
+    assert done.code == 0, done.err
+    found = load_vectors(out)
+    assert f"{found.n_words:,} words, vectors 20 wide" in done.out
+    assert "pairs.csv: Spearman " in done.out
+    assert "with 4 of 5 in the vocabulary" in done.out
+    assert "questions.txt.gz: accuracy " in done.out
+    assert f"elmokit similar {out} " in done.out
+    assert found.text == TextConfig(lowercase=True)
+    assert found.training["method"] == "svd"
+    assert found.training["command"].startswith("elmokit baseline svd mini_news.csv --text-columns")
+    assert str(tmp_path) not in found.training["command"]
+    assert [fact["covered"] for fact in found.training["intrinsic"]] == [4, 1]
+    for name in ("v.txt", "v.bin.gz"):
+        assert np.array_equal(import_vectors(tmp_path / name).vectors, found.vectors)
+    again = cli(*words, "--json")
+    (end,) = [json.loads(line) for line in again.out.splitlines()]
+    assert (end["event"], end["n_words"], end["dim"]) == ("end", found.n_words, 20)
+    assert load_vectors(out).fingerprint == found.fingerprint
+
+
+@pytest.mark.parametrize("method", ["sgns", "cbow"])
+def test_word2vec_learns_from_standard_input_and_with_its_own_settings(
+    cli: Cli, method: str, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    settings = ("--dim", 6, "--epochs", 2, "--workers", 1, "--negatives", 3, "--pipeline", "classic")
+    done = cli(
+        "baseline", method, "-", "--out", tmp_path / "v", *settings,
+        stdin=tiny_corpus.read_text(encoding="utf-8"),
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    found = load_vectors(tmp_path / "v")
+    assert found.text == PIPELINES["classic"]
+    assert found.training["settings"]["negatives"] == 3
+    assert found.training["corpus"]["files"] == ["standard input"]
+
+
+def test_a_foreign_table_becomes_a_folder(cli: Cli, vectors: Path, tmp_path: Path) -> None:
+    table = load_vectors(vectors)
+    export_vectors(tmp_path / "glove.txt", table, header=False)
+    done = cli("baseline", "import", tmp_path / "glove.txt", "--out", tmp_path / "v")
+    assert done.code == 0, done.err
+    found = load_vectors(tmp_path / "v")
+    assert found.fingerprint == table.fingerprint
+    assert (found.training["method"], found.training["file"]) == ("import", "glove.txt")
+    first = ("--max-words", 5, "--tokens", "whitespace")
+    done = cli("baseline", "import", tmp_path / "glove.txt", "--out", tmp_path / "w", *first)
+    assert done.code == 0, done.err
+    found = load_vectors(tmp_path / "w")
+    assert (found.n_words, found.text) == (4, TextConfig(lowercase=True, tokens="whitespace"))
+
+
+def test_similar_finds_the_nearest_words_and_says_that_there_is_no_context(cli: Cli, vectors: Path) -> None:
+    table = load_vectors(vectors)
+    rare = next(word for word in table.vocabulary.words[54:] if word.isalpha())  # not among the 50 first
+    done = cli("similar", vectors, f"The {rare} saw [red] xyzzy!", "-k", 3)
+    assert done.code == 0, done.err
+    head, *blocks = done.out.strip().split("\n\n")
+    assert "same in every sentence" in head
+    by_word = {block.splitlines()[0].strip(): block.splitlines()[1:] for block in blocks}
+    assert by_word["xyzzy"] == ["  unknown to these vectors"]
+    shown = [line.split()[1] for line in by_word[rare]]
+    assert shown == [word for word, _ in table.neighbours(rare, 3)]
+    assert "the" not in by_word
+
+    done = cli("similar", vectors, "The fox ate Bread", "--word", "BREAD", "-k", 2, "--json")
+    answer: dict[str, Any] = json.loads(done.out)
+    assert (answer["query"], answer["context"]) == (["the", "fox", "ate", "bread"], False)
+    (one,) = answer["words"]
+    assert (one["word"], one["position"], one["known"]) == ("bread", 3, True)
+    assert [hit["word"] for hit in one["found"]] == [word for word, _ in table.neighbours("bread", 2)]
+
+
+def test_bad_input_is_refused_with_a_remedy(
+    cli: Cli, tiny_model: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    out = ("--out", tmp_path / "out")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "bad.txt").write_text("cat 1 2\ndog 3\n")
+    (tmp_path / "v.kv").write_bytes(b"\x80\x04")
+    for words, said in (
+        (("svdd", tiny_corpus, *out), "Did you mean 'svd'?"),
+        (("glove", tiny_corpus, *out), "Choose from: svd, sgns, cbow, import"),
+        (("svd", tmp_path / "nowhere.txt", *out), "nowhere.txt"),
+        (("svd", tmp_path / "empty.txt", *out), "no word"),
+        (("svd", tiny_corpus, *out, "--epochs", 3), "svd does not use --epochs"),
+        (("cbow", tiny_corpus, *out, "--power", 1), "cbow does not use --power"),
+        (("svd", tiny_corpus, *out, "--counts", "pmi"), "Did you mean 'ppmi'?"),
+        (("svd", tiny_corpus, *out, "--pipeline", "clasic"), "Did you mean 'classic'?"),
+        (("svd", tiny_corpus, *out, "--export", tmp_path / "v.csv"), "v.csv"),
+        (("svd", tiny_corpus, *out, "--similarity", tmp_path / "bad.txt"), "bad.txt, line 2"),
+        (("svd", tiny_corpus, *out, "--analogies", tmp_path / "bad.txt"), "bad.txt, line 1"),
+        (("svd", tiny_corpus, "--out", tiny_model), "not a folder of word vectors"),
+        (("svd", tiny_corpus, "--out", tiny_corpus), "is a file"),
+        (("import", tmp_path / "bad.txt", *out), "bad.txt, line 2"),
+        (("import", tmp_path / "v.kv", *out), "pickles"),
+        (("import", tmp_path / "bad.txt", tiny_corpus, *out), "one table"),
+        (("import", tmp_path / "bad.txt", *out, "--dim", 5), "import does not use --dim"),
+        (("import", tmp_path / "bad.txt", *out, "--blocks", "lines"), "import does not use --blocks"),
+    ):
+        cli("baseline", *words).check_refused(said)
+        assert not (tmp_path / "out").exists(), words
+
+
+def test_similar_refuses_what_only_context_can_answer(
+    cli: Cli, vectors: Path, tiny_model: Path, tiny_corpus: Path
+) -> None:
+    for words, said in (
+        ((vectors, "fox", "--in", tiny_corpus), "no context, so --in"),
+        ((vectors, "fox", "--layer", 1), "--layer"),
+        ((vectors, "fox", "--state", "warm"), "--state"),
+        ((vectors, "the fox", "--word", "dog"), "no word 'dog'"),
+        ((vectors, " "), "no word"),
+        ((tiny_model, "the fox"), "--in is missing"),
+    ):
+        cli("similar", *words).check_refused(said)

@@ -1,0 +1,140 @@
+"""Agreement with people: lists are read strictly, figures are those of a plain calculation."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elmokit.config import TextConfig
+from elmokit.errors import DataError
+from elmokit.static.intrinsic import (
+    AnalogyResult,
+    SimilarityResult,
+    analogy_accuracy,
+    intrinsic_facts,
+    read_pairs,
+    read_questions,
+    similarity_correlation,
+)
+from elmokit.static.word_vectors import WordVectors
+
+
+@pytest.fixture(scope="module")
+def table() -> WordVectors:
+    rows = np.random.default_rng(0).normal(size=(40, 4))
+    return WordVectors.of([f"w{rank}" for rank in range(40)], rows, TextConfig(lowercase=True))
+
+
+def test_correlation_is_that_of_ranks(table: WordVectors) -> None:
+    rng = np.random.default_rng(1)
+    pairs = [(f"W{a}", f"w{b}", float(rng.integers(0, 5))) for a, b in rng.integers(0, 40, size=(30, 2))]
+    found = similarity_correlation(table, [*pairs, ("w1", "nothing", 3.0), ("", "w2", 1.0)])
+    cosines = np.array([table.similarity(a, b) for a, b, _ in pairs]).round(6)
+    scores = np.array([score for *_, score in pairs])
+
+    def ranks(values: np.ndarray) -> np.ndarray:
+        return np.array([(values < one).sum() + ((values == one).sum() + 1) / 2 for one in values])
+
+    wanted = np.corrcoef(ranks(cosines), ranks(scores))[0, 1]
+    assert found.spearman == pytest.approx(wanted, abs=1e-3)
+    assert (found.n_covered, found.n_pairs) == (30, 32)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [[("x", "y", 1.0)], [("w1", "w2", 1.0)], [("w1", "w2", 1.0), ("w3", "w4", 1.0)]],
+    ids=["none known", "one", "all alike"],
+)
+def test_a_correlation_that_cannot_be_told_is_none(
+    table: WordVectors, pairs: list[tuple[str, str, float]]
+) -> None:
+    assert similarity_correlation(table, pairs).spearman is None
+
+
+def test_analogies_are_counted_by_section(table: WordVectors) -> None:
+    rng = np.random.default_rng(2)
+    asked = [tuple(f"w{place}" for place in rng.choice(40, size=3, replace=False)) for _ in range(300)]
+    answers = [table.analogy(a, b, c, 1)[0][0] for a, b, c in asked]
+    right = [(a.upper(), b, c, d) for (a, b, c), d in zip(asked, answers, strict=True)]
+    wrong = [(a, b, c, a) for a, b, c in asked[:10]]
+    unknown = [("w1", "w2", "w3", "nothing"), ("x", "w2", "w3", "w4")]
+    found = analogy_accuracy(table, {"easy": right, "hard": wrong + unknown})
+    assert (found.n_right, found.n_covered, found.n_questions) == (300, 310, 312)
+    assert found.accuracy == pytest.approx(300 / 310)
+    assert found.sections["easy"] == AnalogyResult(300, 300, 300, {})
+    assert found.sections["hard"] == AnalogyResult(0, 10, 12, {})
+    none = analogy_accuracy(table, {"": unknown})
+    assert (none.accuracy, none.n_covered, none.sections) == (None, 0, {})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "love\tsex\t6.77\ntiger\tcat\t7\n",
+        "love,sex,6.77\ntiger, cat ,7\n",
+        "love sex 6.77\n\ntiger   cat 7\n",
+        "# a list\n# Word 1\tWord 2\tHuman (mean)\nlove\tsex\t6.77\ntiger\tcat\t7\n",
+        "Word 1,Word 2,Human (mean)\r\nlove,sex,6.77\r\ntiger,cat,7\r\n",
+    ],
+)
+def test_lists_of_pairs_come_in_many_forms(tmp_path: Path, content: str) -> None:
+    (tmp_path / "pairs.csv").write_bytes(content.encode())
+    (tmp_path / "pairs.csv.gz").write_bytes(gzip.compress(content.encode()))
+    for name in ("pairs.csv", "pairs.csv.gz"):
+        assert read_pairs(tmp_path / name) == [("love", "sex", 6.77), ("tiger", "cat", 7.0)]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "no pair"),
+        ("a,b,score\n", "no pair"),
+        ("a,b,1\nc,d,x\n", "line 2"),
+        ("a,b,c\nd,e,f\n", "line 2"),
+        ("a,b\n", "line 1"),
+        ("a,b,1,2\n", "line 1"),
+        ("a,b,1\na,,1\n", "line 2"),
+        ("a,b,1\nc,d,nan\n", "line 2"),
+    ],
+)
+def test_bad_lists_of_pairs_are_refused_with_their_line(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "pairs.csv").write_text(content)
+    with pytest.raises(DataError, match=f"pairs.csv.*{said}"):
+        read_pairs(tmp_path / "pairs.csv")
+
+
+def test_questions_have_sections(tmp_path: Path) -> None:
+    file = tmp_path / "questions.txt"
+    file.write_text("a b c d\n: capitals of the world\nAthens Greece Oslo Norway\n\n: empty\n")
+    assert read_questions(file) == {
+        "": [("a", "b", "c", "d")],
+        "capitals of the world": [("Athens", "Greece", "Oslo", "Norway")],
+    }
+    for content, said in (("a b c\n", "line 1: 3 words"), (": only\n", "no question"), ("", "no question")):
+        file.write_text(content)
+        with pytest.raises(DataError, match=said):
+            read_questions(file)
+    for read in (read_pairs, read_questions):
+        with pytest.raises(DataError, match="no file"):
+            read(tmp_path / "nowhere.txt")
+
+
+def test_facts_for_a_report(table: WordVectors, tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("w1\tw2\t1\nw3\tw4\t2\nw5\tx\t3\n")
+    (tmp_path / "questions.txt").write_text("w1 w2 w3 x\n")
+    pairs, questions = intrinsic_facts(table, [tmp_path / "pairs.tsv"], [tmp_path / "questions.txt"])
+    wanted = similarity_correlation(table, read_pairs(tmp_path / "pairs.tsv"))
+    assert wanted == SimilarityResult(pairs["value"], 2, 3)
+    assert (pairs["task"], pairs["measure"], pairs["covered"], pairs["total"]) == (
+        "pairs.tsv",
+        "Spearman",
+        2,
+        3,
+    )
+    assert questions == {
+        "task": "questions.txt", "measure": "accuracy", "value": None, "covered": 0, "total": 1,
+    }  # fmt: skip
+    assert intrinsic_facts(table) == []

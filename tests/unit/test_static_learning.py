@@ -1,0 +1,187 @@
+"""From texts to word vectors: the three methods, files and lists, rare words, bad input."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elmokit.config import TextConfig, VocabularyConfig
+from elmokit.errors import ConfigError, DataError
+from elmokit.static.learning import train_vectors
+from elmokit.static.settings import METHODS, Method, SvdConfig, Word2VecConfig
+from elmokit.static.word2vec import Sentences
+from elmokit.text.corpus import CorpusSettings, prepare_corpus
+from elmokit.text.readers import TextSource
+from elmokit.text.settings import ReadConfig
+from elmokit.text.tokenising import SPECIALS, UNK
+from elmokit.training.progress import Reporter
+
+CONFIGS: dict[Method, SvdConfig | Word2VecConfig] = {
+    "svd": SvdConfig(dim=6),
+    "sgns": Word2VecConfig(dim=6, epochs=2, workers=1),
+    "cbow": Word2VecConfig(dim=6, epochs=2, workers=1),
+}
+EACH = pytest.mark.parametrize("method", ["svd", "sgns", "cbow"])
+
+
+class Heard(Reporter):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__("silent")
+        self.said: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
+@EACH
+def test_files_and_lists_give_the_same_vectors(method: Method, tiny_corpus: Path) -> None:
+    texts = tiny_corpus.read_text(encoding="utf-8").splitlines()
+    by_file = train_vectors(method, TextSource(tiny_corpus), CONFIGS[method], command="elmokit …")
+    by_list = train_vectors(method, texts, CONFIGS[method])
+    assert by_file.fingerprint == by_list.fingerprint
+    made = by_file.training
+    assert made["method"] == method
+    assert made["settings"] == CONFIGS[method].to_dict()
+    assert made["corpus"]["files"] == ["tiny.txt"]
+    assert (made["corpus"]["n_documents"], made["command"]) == (60, "elmokit …")
+    assert made["corpus"]["unknown_share"] == 0
+    assert {"seconds", "date", "versions"} <= set(made)
+    assert by_list.training["corpus"]["files"] == ["a list of 60"]
+
+
+@EACH
+def test_rare_words_are_learnt_as_unknown_ones(method: Method) -> None:
+    texts = ["the cat sat on the mat", "the dog sat on the rug", "the cow sat on the cat and the dog"] * 3
+    texts += ["the xyzzy sat on the plugh", "a rare one"]
+    found = train_vectors(method, texts, CONFIGS[method])
+    assert "xyzzy" not in found
+    assert "mat" in found
+    assert found.vectors[UNK].any()
+    assert not np.allclose(found.vectors[UNK], found.vectors[len(SPECIALS) :].mean(axis=0), atol=1e-4)
+    assert not found.vectors[[0, 2, 3]].any()
+    np.testing.assert_array_equal(found.vector("plugh"), found.vectors[UNK])
+
+
+@EACH
+def test_where_no_word_is_rare_the_mean_stands_for_unknown_ones(method: Method) -> None:
+    texts = ["the cat sat on the mat", "the dog sat on the rug", "a cat and a dog"] * 2
+    found = train_vectors(method, texts, CONFIGS[method])
+    np.testing.assert_allclose(found.vectors[UNK], found.vectors[len(SPECIALS) :].mean(axis=0), atol=1e-6)
+
+
+def test_text_is_cleaned_as_asked_and_lower_cased_unless_told() -> None:
+    texts = ["The CAT sat", "the Cat sat"] * 3
+    assert train_vectors("svd", texts, SvdConfig(dim=1)).vocabulary.words[4:] == ["cat", "sat", "the"]
+    cased = train_vectors("svd", texts, SvdConfig(dim=1), text=TextConfig())
+    assert set(cased.vocabulary.words[4:]) == {"The", "the", "CAT", "Cat", "sat"}
+    sentences = TextConfig(lowercase=True, unit="sentence")
+    found = train_vectors("svd", ["One two. Two three."] * 2, SvdConfig(dim=2), text=sentences)
+    assert found.training["corpus"]["n_documents"] == 4
+
+
+def test_the_vocabulary_is_limited_as_asked(tiny_corpus: Path) -> None:
+    few = train_vectors("svd", TextSource(tiny_corpus), SvdConfig(dim=3, max_words=10))
+    assert few.n_words == 10
+    frequent = train_vectors("svd", TextSource(tiny_corpus), SvdConfig(dim=3, min_count=10))
+    assert few.vocabulary.words[4:] == frequent.vocabulary.words[4:14]
+
+
+def test_a_short_text_gives_narrower_svd_vectors_and_says_so() -> None:
+    reporter = Heard()
+    found = train_vectors("svd", ["a b c d a b c d"], SvdConfig(dim=50), reporter=reporter)
+    assert found.dim == 3
+    assert any("3 wide instead of 50" in message for message in reporter.said)
+
+
+def test_words_in_like_company_have_like_vectors() -> None:
+    rng = np.random.default_rng(0)
+    animals, metals = ["cat", "dog", "cow", "hen"], ["iron", "zinc", "lead", "gold"]
+    said = {"eats drinks sleeps runs": animals, "melts bends rusts shines": metals}
+    texts = [
+        f"{rng.choice(words)} {' '.join(rng.permutation(verbs.split())[:2])} near {rng.choice(words)}"
+        for _ in range(400)
+        for verbs, words in said.items()
+    ]
+    for method in METHODS:
+        config: Any = SvdConfig(dim=6) if method == "svd" else Word2VecConfig(dim=6, epochs=30, workers=2)
+        found = train_vectors(method, texts, config)  # type: ignore[arg-type]
+        for words in (animals, metals):
+            near = [word for word, _ in found.neighbours(words[0], 12) if word in animals + metals]
+            assert set(near[:3]) == set(words[1:]), method
+
+
+def test_long_documents_reach_gensim_whole_and_in_parts(tmp_path: Path) -> None:
+    file = tmp_path / "long.txt"
+    file.write_text("a b c d e " * 4_100 + "\n" + "a b\n", encoding="utf-8")
+    settings = CorpusSettings(TextConfig(), VocabularyConfig(), open_words=False, held_out=0.0)
+    seen: list[int] = []
+    sentences = Sentences(prepare_corpus(tmp_path / "corpus", settings, TextSource(file)), seen.append)
+    for _ in range(2):
+        found = list(sentences)
+        assert [len(words) for words in found] == [10_000, 10_000, 500, 2]
+        assert len(sentences) == 4
+        assert [word for words in found[:3] for word in words] == list("abcde") * 4_100
+    assert sum(seen) == 2 * 20_502
+
+
+def test_gensim_is_quiet_and_its_log_is_put_back(caplog: pytest.LogCaptureFixture) -> None:
+    level = logging.getLogger("gensim").level
+    with caplog.at_level(logging.INFO):
+        train_vectors("sgns", ["a b c a b c"] * 3, Word2VecConfig(dim=2, epochs=1))
+    assert not [record for record in caplog.records if record.name.startswith("gensim")]
+    assert logging.getLogger("gensim").level == level
+
+
+@EACH
+@pytest.mark.parametrize("texts", [[], [""], ["   ", "\n"]], ids=str)
+def test_texts_without_a_word_are_refused(method: Method, texts: list[str]) -> None:
+    with pytest.raises(DataError, match=f"no word in the text given .a list of {len(texts)}"):
+        train_vectors(method, texts, CONFIGS[method])
+
+
+def test_other_bad_input_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Text 1 is not a string, but NoneType"):
+        train_vectors("svd", ["a b", None])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="not one string"):
+        train_vectors("svd", "a b c")
+    with pytest.raises(DataError, match="not a table"):
+        train_vectors("svd", np.array([["a", "b"]]))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no method 'svg'") as caught:
+        train_vectors("svg", ["a b"])  # type: ignore[arg-type]
+    assert "svd" in caught.value.remedy
+    with pytest.raises(ConfigError, match="cbow takes a Word2VecConfig"):
+        train_vectors("cbow", ["a b"], SvdConfig())
+    with pytest.raises(DataError, match="distinct words occur at least 9 times"):
+        train_vectors("svd", ["a b c a b"], SvdConfig(min_count=9))
+    (tmp_path / "two.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match="which hold the text"):
+        train_vectors("svd", TextSource(tmp_path / "two.csv", ReadConfig()))
+    with pytest.raises(DataError, match="nothing to learn"):
+        train_vectors("svd", ["a", "b", "a", "b"])
+    half = "a \ud800 b"
+    assert train_vectors("svd", [half] * 3, SvdConfig(dim=1)).n_words == 3
+
+
+@pytest.mark.parametrize(
+    ("class_", "settings"),
+    [
+        (SvdConfig, {"window": 0}),
+        (SvdConfig, {"shift": 0.5}),
+        (SvdConfig, {"smoothing": 1.5}),
+        (SvdConfig, {"counts": "pmi"}),
+        (SvdConfig, {"distance": "linear"}),
+        (SvdConfig, {"dim": 0}),
+        (Word2VecConfig, {"negatives": 0}),
+        (Word2VecConfig, {"workers": 0}),
+        (Word2VecConfig, {"power": 1.0}),
+    ],
+)
+def test_wrong_settings_are_refused(class_: Any, settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        class_.from_dict(settings)
