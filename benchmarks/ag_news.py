@@ -197,7 +197,7 @@ def fit(work: Path, unit: Unit) -> None:
         reporter=Reporter(),
     )
     if result.stopped == "interrupted":
-        return
+        raise KeyboardInterrupt
     best = max(result.history, key=lambda entry: entry["accuracy"])
     record = {
         "settings": unit.settings,

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from elmokit.bilm.measuring import text_perplexity
     from elmokit.bilm.model import Bilm, BilmOutput, BilmState
     from elmokit.bilm.pretraining import PretrainResult, pretrain
+    from elmokit.compare.comparing import Comparison, compare_files
+    from elmokit.compare.methods import Plan
+    from elmokit.compare.recipes import make_plan
     from elmokit.config import (
         BilmConfig,
         PretrainConfig,
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
     from elmokit.embed.store_settings import StoreConfig
     from elmokit.embed.store_writing import embed_files
     from elmokit.errors import ConfigError, DataError, ElmokitError, MissingExtraError, ModelError, RunError
+    from elmokit.static.folder import load_vectors, save_vectors
+    from elmokit.static.learning import train_vectors
+    from elmokit.static.settings import SvdConfig, Word2VecConfig
+    from elmokit.static.word_vectors import WordVectors
     from elmokit.tasks.classifier import TextClassifier
     from elmokit.tasks.estimators import ElmoClassifier
     from elmokit.tasks.fitting import evaluate_files, fit_files
@@ -49,6 +56,7 @@ _HOMES = {
     "BilmOutput": "elmokit.bilm.model",
     "BilmState": "elmokit.bilm.model",
     "ClassifierConfig": "elmokit.tasks.settings",
+    "Comparison": "elmokit.compare.comparing",
     "ConfigError": "elmokit.errors",
     "DataError": "elmokit.errors",
     "Elmo": "elmokit.embed.elmo",
@@ -60,12 +68,14 @@ _HOMES = {
     "MixConfig": "elmokit.embed.settings",
     "ModelError": "elmokit.errors",
     "Perplexity": "elmokit.bilm.evaluation",
+    "Plan": "elmokit.compare.methods",
     "PretrainConfig": "elmokit.config",
     "PretrainResult": "elmokit.bilm.pretraining",
     "ReadConfig": "elmokit.text.settings",
     "RowSource": "elmokit.text.rows",
     "RunError": "elmokit.errors",
     "StoreConfig": "elmokit.embed.store_settings",
+    "SvdConfig": "elmokit.static.settings",
     "TextClassifier": "elmokit.tasks.classifier",
     "TextConfig": "elmokit.config",
     "TextPipeline": "elmokit.text.tokenising",
@@ -73,19 +83,26 @@ _HOMES = {
     "TrainingConfig": "elmokit.config",
     "VectorStore": "elmokit.embed.store",
     "VocabularyConfig": "elmokit.config",
+    "Word2VecConfig": "elmokit.static.settings",
+    "WordVectors": "elmokit.static.word_vectors",
+    "compare_files": "elmokit.compare.comparing",
     "embed_files": "elmokit.embed.store_writing",
     "evaluate_files": "elmokit.tasks.fitting",
     "fit_files": "elmokit.tasks.fitting",
     "load_bilm": "elmokit.bilm.folder",
     "load_classifier": "elmokit.tasks.folder",
+    "load_vectors": "elmokit.static.folder",
+    "make_plan": "elmokit.compare.recipes",
     "perplexity": "elmokit.bilm.evaluation",
     "pretrain": "elmokit.bilm.pretraining",
     "resolve": "elmokit.config",
     "save_bilm": "elmokit.bilm.folder",
     "save_classifier": "elmokit.tasks.folder",
+    "save_vectors": "elmokit.static.folder",
     "search": "elmokit.embed.search",
     "similar_words": "elmokit.embed.similar",
     "text_perplexity": "elmokit.bilm.measuring",
+    "train_vectors": "elmokit.static.learning",
 }
 
 __all__ = [
@@ -95,6 +112,7 @@ __all__ = [
     "BilmOutput",
     "BilmState",
     "ClassifierConfig",
+    "Comparison",
     "ConfigError",
     "DataError",
     "Elmo",
@@ -106,12 +124,14 @@ __all__ = [
     "MixConfig",
     "ModelError",
     "Perplexity",
+    "Plan",
     "PretrainConfig",
     "PretrainResult",
     "ReadConfig",
     "RowSource",
     "RunError",
     "StoreConfig",
+    "SvdConfig",
     "TextClassifier",
     "TextConfig",
     "TextPipeline",
@@ -119,19 +139,26 @@ __all__ = [
     "TrainingConfig",
     "VectorStore",
     "VocabularyConfig",
+    "Word2VecConfig",
+    "WordVectors",
+    "compare_files",
     "embed_files",
     "evaluate_files",
     "fit_files",
     "load_bilm",
     "load_classifier",
+    "load_vectors",
+    "make_plan",
     "perplexity",
     "pretrain",
     "resolve",
     "save_bilm",
     "save_classifier",
+    "save_vectors",
     "search",
     "similar_words",
     "text_perplexity",
+    "train_vectors",
 ]
 
 

@@ -11,7 +11,19 @@ from rich.console import Console
 from rich.markup import escape
 
 import elmokit
-from elmokit.cli import demo, embed, evaluate, fit, inspect, perplexity, predict, pretrain, similar
+from elmokit.cli import (
+    baseline,
+    compare,
+    demo,
+    embed,
+    evaluate,
+    fit,
+    inspect,
+    perplexity,
+    predict,
+    pretrain,
+    similar,
+)
 from elmokit.errors import ElmokitError
 
 __all__ = ["app", "main"]
@@ -48,7 +60,9 @@ app.command("perplexity", no_args_is_help=True)(perplexity.command)
 app.command("fit", no_args_is_help=True)(fit.command)
 app.command("predict", no_args_is_help=True)(predict.command)
 app.command("evaluate", no_args_is_help=True)(evaluate.command)
+app.command("compare", no_args_is_help=True)(compare.command)
 app.command("embed", no_args_is_help=True)(embed.command)
+app.command("baseline", no_args_is_help=True)(baseline.command)
 app.command("similar", no_args_is_help=True)(similar.command)
 app.command("inspect", no_args_is_help=True)(inspect.command)
 app.command("demo")(demo.command)

@@ -1,0 +1,178 @@
+"""All methods side by side on AG News, and how few labels each needs: the comparison that the README shows.
+
+The data is 73,106 of the 120,000 train rows (and 10,331 more without titles), and the canonical test of
+7,600; ``ag_news.py`` makes the split and the two language models, and fits the ELMo classifiers, which are
+measured here, not fitted again, where its folder has them. Every part is a unit on disk: a stopped run
+goes on where it was.
+
+    python benchmarks/ag_news.py prepare --work ag-news
+    python benchmarks/ag_news.py pretrain --work ag-news
+    python benchmarks/compare_ag_news.py --work ag-news --out ag-report               (hours)
+    python benchmarks/compare_ag_news.py --work ag-news --out ag-report --only curve  (the learning curve)
+    python benchmarks/compare_ag_news.py --work ag-news --out quick --only quick      (the quick recipe)
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from ag_news import FINETUNED, FROZEN, LANGUAGE_MODELS
+from elmokit.compare.comparing import Comparison, compare_files
+from elmokit.compare.methods import CATALOGUE, Method, Plan
+from elmokit.compare.recipes import make_plan
+from elmokit.compare.rows import load_rows, read_rows, save_rows
+from elmokit.compare.units import RESULT, Unit, measured, units_of
+from elmokit.embed.elmo import Elmo
+from elmokit.tasks.fitting import report_facts
+from elmokit.tasks.folder import load_classifier
+from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.training.checkpoint import write_text
+from elmokit.training.progress import Reporter
+from measuring import finish
+
+COUNTS = (100, 300, 1000, 3000)
+_STATIC = {**FROZEN, "mix": "frozen"}
+_TITLE = "AG News: 73,106 of 120,000 train rows, 10,331 more without titles"
+
+
+def language_model(name: str) -> dict[str, Any]:
+    """The settings of one of the language models of ``ag_news.py``."""
+    preset, changes = LANGUAGE_MODELS[name]
+    return {"preset": preset, **changes}
+
+
+def methods() -> list[Method]:
+    """Every method of the full comparison."""
+    found = []
+    for name in ("classic", "better"):
+        for mix in ("trainable", "frozen", "function"):
+            found.append(
+                CATALOGUE[f"elmo-{mix}"].changed(
+                    id=f"{name}-{mix}",
+                    name=f"ELMo ({name}), {mix} mix",
+                    classifier=FROZEN,
+                    language_model=language_model(name),
+                )
+            )
+    better = {"language_model": language_model("better")}
+    found.append(CATALOGUE["elmo-linear"].changed(**better))
+    found.append(CATALOGUE["elmo-finetuned"].changed(id="finetuned", classifier=FINETUNED, **better))
+    for id in ("sgns", "cbow", "svd"):
+        found.append(CATALOGUE[id].changed(classifier=_STATIC, vectors={"dim": 300}))
+    found.append(CATALOGUE["sgns-linear"].changed(vectors={"dim": 300}))
+    return [*found, *(CATALOGUE[id] for id in ("tfidf-svm", "tfidf-lr", "fasttext"))]
+
+
+def adopt(work: Path, out: Path, plan: Plan) -> None:
+    """Take over what ``ag_news.py`` has made: language models as they are, classifiers to be measured."""
+    rows = load_rows(out / "work" / "rows")
+    for unit in units_of(plan, None):
+        folder = out / "work" / "units" / unit.id
+        method = plan.method(unit.method)
+        if (folder / RESULT).exists():
+            continue
+        result: dict[str, Any] | None = None
+        if unit.kind == "language-model":
+            name = "classic" if "classic" in unit.method else "better"
+            folder.mkdir(parents=True, exist_ok=True)
+            if (work / name / "config.json").exists():
+                shutil.copytree(work / name, folder / "model", ignore=shutil.ignore_patterns("run", ".*"))
+                elmo = Elmo.load(folder / "model")
+                result = {"seconds": elmo.training.get("seconds"), "wall": 0.0, "peak_memory": 0}
+        elif not unit.n_labels and (work / "models" / unit.id / "config.json").exists():
+            result = adopted_fit(work, folder, unit, rows)
+        elif unit.kind == "layers" and all(
+            (work / "models" / f"{method.id}-s{seed}").exists() for seed in plan.seeds
+        ):
+            result = {"bytes": 0, "peak_memory": 0}
+        if result is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(folder / RESULT, json.dumps({"rows": rows.marks(), **result}, indent=1) + "\n")
+            print(f"{unit.id}: taken over")
+
+
+def adopted_fit(work: Path, folder: Path, unit: Unit, rows: Any) -> dict[str, Any]:
+    """The figures of a classifier that is there already."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = work / "models" / unit.id
+    classifier = load_classifier(model)
+    record = json.loads((work / "results" / f"{unit.id}.json").read_text(encoding="utf-8"))
+    return {
+        "fit_seconds": record["wall"],
+        "history": record["history"],
+        "mix": report_facts(classifier, {}, {}, title=unit.id)["mix"],
+        "peak_memory": 0,
+        "bytes": sum(file.stat().st_size for file in model.rglob("*") if file.is_file()),
+        **measured(folder, unit, rows, classifier.probabilities),
+    }
+
+
+def run(arguments: argparse.Namespace, plan: Plan, *, adopting: bool) -> Comparison:
+    """Run a plan on the split that ``ag_news.py`` has made."""
+    work, out = arguments.work, arguments.out
+    train, valid, test = [work / "train.csv", work / "extra.csv"], [work / "valid.csv"], [work / "test.csv"]
+    if adopting:
+        read, labels = ReadConfig(text_columns="text"), LabelConfig(label_column="label")
+        rows = read_rows(train, test, valid, read=read, labels=labels, reporter=Reporter())
+        (out / "work").mkdir(parents=True, exist_ok=True)
+        save_rows(out / "work" / "rows", rows)
+        adopt(work, out, plan)
+    return compare_files(
+        train,
+        test,
+        out,
+        plan,
+        valid=valid,
+        workers=arguments.workers,
+        read=ReadConfig(text_columns="text"),
+        labels=LabelConfig(label_column="label"),
+        title=_TITLE,
+        reporter=Reporter(),
+        command="python benchmarks/compare_ag_news.py",
+    )
+
+
+def main() -> None:
+    """Run the comparison, the learning curve alone, or the quick recipe."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--work", type=Path, default=Path("ag-news"), help="the folder of ag_news.py")
+    parser.add_argument("--out", type=Path, default=Path("ag-report"), help="folder for the report")
+    parser.add_argument("--only", choices=["all", "curve", "quick"], default="all")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=0)
+    arguments = parser.parse_args()
+    seeds = tuple(range(arguments.seeds))
+    curve = ("elmo-linear", "sgns-linear", "tfidf-svm")
+    if arguments.only == "quick":
+        plan = make_plan("quick")
+    else:
+        plan = Plan("ag-news", tuple(methods()), seeds, counts=COUNTS, draws=arguments.draws, curve=curve)
+        if arguments.only == "curve":
+            few = tuple(method for method in plan.methods if method.id in curve)
+            plan = dataclasses.replace(plan, methods=few)
+    begun = time.monotonic()
+    found = run(arguments, plan, adopting=arguments.only != "quick")
+    facts = found.facts
+    finish(
+        {
+            "minutes": round((time.monotonic() - begun) / 60, 1),
+            "accuracy": {
+                method["id"]: method["splits"]["test"]["accuracy"]["mean"]
+                for method in facts.get("methods", [])
+                if method["status"] == "done"
+            },
+            "curve": facts.get("curve"),
+            "summary": (facts.get("ranking") or {}).get("summary"),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

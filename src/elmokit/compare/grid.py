@@ -1,0 +1,283 @@
+"""Doing all parts of a comparison: several at once, one core each, in an order that their needs allow."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+import elmokit
+from elmokit.compare.methods import Plan
+from elmokit.compare.unit_progress import read_progress
+from elmokit.compare.units import RESULT, Unit
+from elmokit.compare.worker import DONE, INTERRUPTED
+from elmokit.training.progress import Reporter
+
+__all__ = ["Grid", "Outcome"]
+
+_POLL = 0.5
+_PATIENCE = 60.0  # seconds that parts have to save what they did
+
+
+@dataclass
+class Outcome:
+    """How the parts went: reasons by unit id."""
+
+    failed: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+class Grid:
+    """All parts of a comparison.
+
+    Args:
+        work: the folder that holds their folders.
+        units: all of them; what others need comes first.
+        plan: whose methods they are of.
+        encoder: a biLM folder that was given instead of one to be pretrained.
+        costs: estimated seconds by unit id.
+        deadline: when no further part is begun, by ``time.monotonic``.
+        reporter: who is told.
+    """
+
+    def __init__(
+        self,
+        work: Path,
+        units: Sequence[Unit],
+        plan: Plan,
+        *,
+        encoder: Path | None,
+        costs: Mapping[str, float],
+        deadline: float | None,
+        reporter: Reporter,
+    ) -> None:
+        self.work, self.plan, self.encoder, self.costs = work, plan, encoder, dict(costs)
+        self.deadline, self.reporter = deadline, reporter
+        self.outcome = Outcome()
+        self._units = list(units)
+        self._done = {unit.id for unit in units if (work / "units" / unit.id / RESULT).is_file()}
+        self._running: dict[str, float] = {}
+        self._changed = threading.Condition()
+        self._workers: list[subprocess.Popen[str]] = []
+
+    @property
+    def n_done(self) -> int:
+        """Parts that are finished."""
+        return len(self._done)
+
+    def run(self, n_workers: int) -> Outcome:
+        """Do what is not done yet."""
+        waiting = [unit for unit in self._units if unit.id not in self._done]
+        if not waiting:
+            return self.outcome
+        threads = [
+            threading.Thread(target=self._serve, name=f"worker {number}", daemon=True)
+            for number in range(max(1, min(n_workers, len(waiting))))
+        ]
+        with self._shown():
+            for thread in threads:
+                thread.start()
+            try:
+                while any(thread.is_alive() for thread in threads):
+                    threads[0].join(_POLL) if threads[0].is_alive() else time.sleep(_POLL)
+            except KeyboardInterrupt:
+                self._interrupt(threads)
+        for worker in self._workers:
+            with contextlib.suppress(OSError):
+                assert worker.stdin is not None
+                worker.stdin.close()
+        return self.outcome
+
+    def _interrupt(self, threads: Sequence[threading.Thread]) -> None:
+        """Have the parts in hand save what they did."""
+        self.outcome.interrupted = True
+        self.reporter.say("Stopping: parts in hand are being saved …")
+        for worker in self._workers:
+            with contextlib.suppress(OSError):
+                if hasattr(os, "killpg"):
+                    os.killpg(worker.pid, signal.SIGINT)
+                else:
+                    worker.terminate()
+        until = time.monotonic() + _PATIENCE
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    # -- one worker ---------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        worker: subprocess.Popen[str] | None = None
+        while (unit := self._next()) is not None:
+            if worker is None or worker.poll() is not None:
+                worker = self._started()
+            code = self._ask(worker, unit)
+            self._ended(unit, code)
+
+    def _next(self) -> Unit | None:
+        """The first part whose needs are met; None when there is nothing left that this worker could do."""
+        with self._changed:
+            while not self.outcome.interrupted:
+                over = self.deadline is not None and time.monotonic() > self.deadline
+                for unit in self._waiting():
+                    broken = [need for need in unit.needs if self._reason(need)]
+                    if broken:
+                        self.outcome.failed[unit.id] = self._reason(broken[0])
+                    elif over:
+                        self.outcome.left_out[unit.id] = "The time allowed was over before it began."
+                    elif set(unit.needs) <= self._done:
+                        self._running[unit.id] = time.monotonic()
+                        self._say_begun(unit)
+                        return unit
+                if not self._waiting():
+                    return None
+                self._changed.wait(_POLL)
+        return None
+
+    def _waiting(self) -> list[Unit]:
+        over = self.outcome.failed.keys() | self.outcome.left_out.keys() | self._running.keys() | self._done
+        return [unit for unit in self._units if unit.id not in over]
+
+    def _reason(self, id: str) -> str:
+        return self.outcome.failed.get(id) or self.outcome.left_out.get(id) or ""
+
+    def _started(self) -> subprocess.Popen[str]:
+        # The package that runs now is the one to run there, wherever it was imported from.
+        source = str(Path(elmokit.__file__).parent.parent)
+        paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+        log = open(self.work / "worker.log", "a", encoding="utf-8")  # noqa: SIM115 (the worker's own)
+        with log:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "elmokit.compare.worker", str(self.work)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+            )
+        self._workers.append(worker)
+        assert worker.stdout is not None
+        worker.stdout.readline()  # ready
+        return worker
+
+    def _ask(self, worker: subprocess.Popen[str], unit: Unit) -> int:
+        method = self.plan.method(unit.method)
+        task = {
+            "unit": asdict(unit),
+            "method": asdict(method),
+            "encoder": str(self.encoder) if self.encoder else "",
+        }
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        try:
+            worker.stdin.write(json.dumps(task) + "\n")
+            worker.stdin.flush()
+            answer = worker.stdout.readline()
+            return int(json.loads(answer)["code"])
+        except (OSError, ValueError, KeyError):
+            return 1
+
+    def _ended(self, unit: Unit, code: int) -> None:
+        folder = self.work / "units" / unit.id
+        with self._changed:
+            begun = self._running.pop(unit.id)
+            spent = time.monotonic() - begun
+            if code == DONE and (folder / RESULT).is_file():
+                self._done.add(unit.id)
+                self.reporter.event("unit", unit=unit.id, status="done", seconds=round(spent, 1))
+                if self.reporter.mode == "plain":
+                    self.reporter.say(f"  done {escape(unit.title)} [dim]({spent:,.0f} s)[/]")
+            elif code == INTERRUPTED or self.outcome.interrupted:
+                self.outcome.interrupted = True
+            else:
+                self.outcome.failed[unit.id] = _why(folder, code)
+                self.reporter.event(
+                    "unit", unit=unit.id, status="failed", reason=self.outcome.failed[unit.id]
+                )
+                self.reporter.say(
+                    f"[red]{escape(unit.title)} failed:[/] {escape(self.outcome.failed[unit.id])}"
+                )
+            self._changed.notify_all()
+
+    # -- showing ------------------------------------------------------------------------------
+
+    def _say_begun(self, unit: Unit) -> None:
+        self.reporter.event("unit", unit=unit.id, status="begun")
+
+    @contextlib.contextmanager
+    def _shown(self) -> Iterator[None]:
+        """A bar for all parts and a line for each that is being worked on."""
+        if self.reporter.mode != "live":
+            yield
+            return
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[told]}"),
+            TimeElapsedColumn(),
+        ]
+        total = sum(self.costs.get(unit.id, 1.0) for unit in self._units)
+        over = threading.Event()
+        with self.reporter.progress(*columns) as progress:
+            whole = progress.add_task("all parts", total=total, told="")
+            watcher = threading.Thread(target=self._watch, args=(progress, whole, over), daemon=True)
+            watcher.start()
+            try:
+                yield
+            finally:
+                over.set()
+                watcher.join()
+
+    def _watch(self, progress: Progress, whole: Any, over: threading.Event) -> None:
+        lines: dict[str, Any] = {}
+        begun, first = time.monotonic(), sum(self.costs.get(id, 1.0) for id in self._done)
+        while not over.wait(_POLL):
+            with self._changed:
+                running, done = dict(self._running), set(self._done)
+            for id in [id for id in lines if id not in running]:
+                progress.remove_task(lines.pop(id))
+            amount = sum(self.costs.get(id, 1.0) for id in done)
+            for id in running:
+                if id not in lines:
+                    lines[id] = progress.add_task(f"  {id}", total=1.0, told="")
+                share, told = read_progress(self.work / "units" / id / "progress.json")
+                amount += share * self.costs.get(id, 1.0)
+                progress.update(lines[id], completed=share, told=f"[dim]{told}[/]")
+            total = progress.tasks[0].total or 1.0
+            rate = (amount - first) / max(1e-9, time.monotonic() - begun)
+            left = (total - amount) / rate if rate > 0 else 0.0
+            told = f"{len(done)} of {len(self._units)} parts" + (
+                f", about {_clock(left)} left" if left else ""
+            )
+            progress.update(whole, completed=amount, told=told)
+
+
+def _why(folder: Path, code: int) -> str:
+    """Why a part failed, in a sentence."""
+    try:
+        return (folder / "failed.txt").read_text(encoding="utf-8").strip()
+    except OSError:
+        pass
+    if code == -signal.SIGKILL:
+        return "Its process was killed, as happens when memory runs out."
+    return f"Its process ended with code {code}; see {folder / 'log.txt'}."
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"

@@ -1,0 +1,281 @@
+"""``elmokit compare`` from files to a report: the whole road, stopped and gone on with, and bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from program import Cli, Start
+from topics import rows, table
+
+SMALL = """
+[classifier]
+epochs = 4
+lr = 0.03
+batch_words = 256
+head_dim = 8
+[language_model]
+preset = "tiny"
+[language_model.model]
+dim = 8
+hidden_dim = 8
+tie = false
+objective = "full"
+[language_model.training]
+epochs = 1
+n_lanes = 4
+window = 8
+[method.sgns.vectors]
+dim = 8
+epochs = 2
+[method.svd.vectors]
+dim = 4
+[method.cbow.vectors]
+dim = 8
+epochs = 2
+"""
+Compare = Callable[..., list[str]]
+
+
+@pytest.fixture
+def compare(tmp_path: Path) -> Compare:
+    """The words of a comparison of small methods on a small task."""
+    table(tmp_path / "train.csv", rows(80))
+    table(tmp_path / "test.csv", rows(40, 1))
+    (tmp_path / "small.toml").write_text(SMALL, encoding="utf-8")
+
+    def words(methods: str, out: str = "report", *more: str | Path) -> list[str]:
+        given = ["--methods", methods, "--seeds", "2", "--workers", "1"]
+        given += ["--config", str(tmp_path / "small.toml")]
+        files = [str(tmp_path / "train.csv"), str(tmp_path / "test.csv")]
+        return ["compare", *files, "--out", str(tmp_path / out), *given, *map(str, more)]
+
+    return words
+
+
+def facts(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    return found
+
+
+def figures(folder: Path) -> dict[str, Any]:
+    """What a comparison found, without what depends on the clock."""
+    return {
+        method["id"]: {name: split["accuracy"]["values"] for name, split in method["splits"].items()}
+        for method in facts(folder)["methods"]
+    }
+
+
+def test_from_two_files_to_a_report_and_no_part_is_done_twice(
+    cli: Cli, compare: Compare, tmp_path: Path
+) -> None:
+    command = compare("elmo-trainable,elmo-linear,sgns,tfidf-svm")
+    out = tmp_path / "report"
+    cli(*command).check_fine("72 to learn from, 8 for validation, 40 to measure on", out / "report.html")
+    found = facts(out)
+    done = {method["id"]: method for method in found["methods"]}
+    assert {method["status"] for method in done.values()} == {"done"}
+    assert sorted(found["ranking"]["order"]) == sorted(done)
+    assert done["elmo-trainable"]["seeds"] == [0, 1]
+    assert done["tfidf-svm"]["seeds"] == [0]
+    assert all(method["peak_memory"] > 0 and method["bytes"] > 0 for method in done.values())
+    assert done["elmo-trainable"]["seconds"]["pretrain"] > 0
+    assert done["elmo-trainable"]["mix"]["names"]
+    assert found["pretraining"]["perplexity"] > 1
+    assert found["versions"]["torch"]
+    assert "elmokit compare" in found["commands"][0]
+    assert not list((out / "work" / "layers").glob("*"))
+
+    stamps = {file: file.stat().st_mtime_ns for file in out.glob("work/units/*/result.json")}
+    more = command[: command.index("--seeds")]
+    more[more.index("--methods") + 1] += ",svd"
+    cli(*more, *command[command.index("--seeds") :]).check_fine("parts are done already")
+    assert {method["id"] for method in facts(out)["methods"]} == {*done, "svd"}
+    assert all(file.stat().st_mtime_ns == stamp for file, stamp in stamps.items())
+
+
+def test_all_methods_see_the_same_rows_and_two_runs_find_the_same(
+    cli: Cli, compare: Compare, tmp_path: Path
+) -> None:
+    for out in ("one", "two"):
+        cli(
+            *compare("elmo-trainable,svd,tfidf-lr", out, *(["--workers", "2"] if out == "two" else []))
+        ).check_fine()
+    assert figures(tmp_path / "one") == figures(tmp_path / "two")
+    marks = [
+        json.loads(file.read_text(encoding="utf-8"))["rows"]
+        for file in (tmp_path / "one" / "work" / "units").glob("*/result.json")
+    ]
+    assert len(marks) > 5
+    assert all(mark == marks[0] for mark in marks)
+
+
+def test_a_given_encoder_is_used_and_not_trained(
+    cli: Cli, compare: Compare, encoder: Path, tmp_path: Path
+) -> None:
+    cli(*compare("elmo-frozen", "report", "--encoder", encoder)).check_fine()
+    found = facts(tmp_path / "report")
+    assert found["pretraining"]["was_given"]
+    assert found["methods"][0]["splits"]["test"]["accuracy"]["mean"] > 0.4
+    assert not list((tmp_path / "report" / "work" / "units").glob("elmo-????????"))
+
+
+def test_a_learning_curve_has_a_point_for_each_count_and_one_for_all(
+    cli: Cli, compare: Compare, encoder: Path, tmp_path: Path
+) -> None:
+    more = [
+        "--encoder",
+        encoder,
+        "--curve",
+        "12,24",
+        "--draws",
+        "2",
+        "--curve-methods",
+        "elmo-linear,tfidf-svm",
+    ]
+    cli(*compare("elmo-linear,tfidf-svm", "report", *more)).check_fine()
+    curve = facts(tmp_path / "report")["curve"]
+    assert curve["counts"] == [12, 24, 72]
+    for method in curve["methods"].values():
+        assert [point["n"] for point in method["points"]] == [12, 24, 72]
+        assert [len(point["values"]) for point in method["points"]] == [2, 2, 1]
+
+
+def test_killed_in_the_middle_it_goes_on_and_ends_the_same(
+    cli: Cli, start: Start, compare: Compare, tmp_path: Path
+) -> None:
+    cli(*compare("elmo-trainable,sgns", "whole")).check_fine()
+    process = start(*compare("elmo-trainable,sgns", "broken"))
+    units = tmp_path / "broken" / "work" / "units"
+    while process.poll() is None and len(list(units.glob("*/result.json"))) < 3:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    n_done = len(list(units.glob("*/result.json")))
+    _wait_until_quiet(units)
+    cli(*compare("elmo-trainable,sgns", "broken")).check_fine(f"{n_done} of" if n_done else "")
+    assert figures(tmp_path / "broken") == figures(tmp_path / "whole")
+
+
+def _wait_until_quiet(units: Path) -> None:
+    """Until the killed comparison's workers are gone, too."""
+    for _ in range(200):
+        found = subprocess.run(["pgrep", "-f", str(units.parent)], capture_output=True, text=True)
+        if not found.stdout.split():
+            return
+        time.sleep(0.05)
+    pytest.fail(f"Workers outlive their comparison: {found.stdout}")
+
+
+def test_interrupted_it_saves_and_says_how_to_go_on(start: Start, compare: Compare, tmp_path: Path) -> None:
+    process = start(*compare("elmo-trainable,sgns"))
+    units = tmp_path / "report" / "work" / "units"
+    while process.poll() is None and not list(units.glob("*")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert "Run the same command again" in said
+    _wait_until_quiet(units)
+
+
+def test_a_method_that_fails_says_why_and_the_others_finish(
+    cli: Cli, compare: Compare, encoder: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "small.toml"
+    config.write_text(SMALL + '[method.elmo-frozen.classifier]\nmix_weights = "1,2"\n', encoding="utf-8")
+    found = cli(*compare("elmo-frozen,tfidf-lr", "report", "--encoder", encoder))
+    assert found.code == 1, found.err
+    assert "elmo-frozen-s0 failed" in found.out
+    methods = {method["id"]: method for method in facts(tmp_path / "report")["methods"]}
+    assert methods["elmo-frozen"]["status"] == "failed"
+    assert "mix_weights has 2 numbers" in methods["elmo-frozen"]["reason"]
+    assert methods["tfidf-lr"]["status"] == "done"
+    assert "mix_weights has 2 numbers" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_budget_cuts_the_plan_down_and_is_kept_to_when_going_on(
+    cli: Cli, compare: Compare, tmp_path: Path
+) -> None:
+    command = compare("elmo,static,linear", "report", "--budget", "14s")
+    first = cli(*command)
+    assert first.code in (0, 1), first.err
+    assert "To fit the budget" in first.out
+    assert facts(tmp_path / "report")["left_out"]
+    again = cli(*command)
+    assert "To fit the budget" in again.out
+    other = cli(*compare("elmo,static,linear", "report", "--budget", "20s"))
+    other.check_refused("another budget")
+
+
+# -- bad input --------------------------------------------------------------------------------
+
+
+def test_an_unknown_method_is_refused_with_the_nearest_name(cli: Cli, compare: Compare) -> None:
+    cli(*compare("elmo-trainabel")).check_refused("'elmo-trainabel'", "elmo-trainable")
+
+
+def test_an_unknown_recipe_is_refused(cli: Cli, compare: Compare) -> None:
+    cli(*compare("svd", "report", "--recipe", "quik")).check_refused("'quik'", "quick")
+
+
+@pytest.mark.parametrize("n_files", [1, 4])
+def test_two_or_three_files_are_needed(cli: Cli, tmp_path: Path, n_files: int) -> None:
+    files = [str(table(tmp_path / f"{n}.csv", rows(9))) for n in range(n_files)]
+    cli("compare", *files, "--out", tmp_path / "report").check_refused("two or three files")
+
+
+def test_test_rows_with_other_columns_are_refused_by_name(cli: Cli, compare: Compare, tmp_path: Path) -> None:
+    table(tmp_path / "test.csv", rows(9), head=("body", "label"))
+    cli(*compare("svd", "report", "--text-columns", "text")).check_refused("test.csv", "text", "body")
+    assert not (tmp_path / "report").exists()
+
+
+def test_test_rows_with_other_labels_are_refused(cli: Cli, compare: Compare, tmp_path: Path) -> None:
+    table(tmp_path / "test.csv", [("a text", "cooking"), ("another", "music")])
+    cli(*compare("svd")).check_refused("test.csv", "'cooking'")
+    assert not (tmp_path / "report").exists()
+
+
+def test_other_rows_in_the_same_folder_are_refused(cli: Cli, compare: Compare, tmp_path: Path) -> None:
+    cli(*compare("tfidf-lr")).check_fine()
+    table(tmp_path / "test.csv", rows(40, 7))
+    cli(*compare("tfidf-lr")).check_refused("the test rows are different")
+
+
+def test_a_folder_that_is_something_else_is_left_alone(cli: Cli, compare: Compare, tmp_path: Path) -> None:
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "letter.txt").write_text("dear", encoding="utf-8")
+    cli(*compare("tfidf-lr")).check_refused("not a comparison's folder")
+    assert [file.name for file in (tmp_path / "report").iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_folder_that_cannot_be_written_is_refused_at_once(
+    cli: Cli, compare: Compare, tmp_path: Path
+) -> None:
+    (tmp_path / "closed").mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
+    cli(*compare("tfidf-lr", "closed/report")).check_refused("closed")
+
+
+def test_a_report_folder_that_is_a_file_is_refused(cli: Cli, compare: Compare, tmp_path: Path) -> None:
+    (tmp_path / "report").write_text("a file", encoding="utf-8")
+    cli(*compare("tfidf-lr")).check_refused("is a file, not a folder")
+
+
+@pytest.mark.parametrize("curve", ["a,b", "1,100"])
+def test_a_curve_is_a_list_of_numbers(cli: Cli, compare: Compare, curve: str) -> None:
+    cli(*compare("svd", "report", "--curve", curve)).check_refused("--curve")
+
+
+def test_several_labels_a_row_are_refused(cli: Cli, compare: Compare) -> None:
+    cli(*compare("svd", "report", "--label-separator", "|")).check_refused("one label a row")

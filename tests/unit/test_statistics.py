@@ -1,0 +1,329 @@
+"""Tests and intervals of accuracies: against scipy and hand arithmetic, and by simulation of chance."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+from elmokit.compare.ranking import Ranking, rank
+from elmokit.compare.statistics import accuracy_interval, compare_pair, holm, mcnemar, mean_sd
+from elmokit.errors import DataError
+
+Bools = npt.NDArray[np.bool_]
+FAST = 1000
+
+
+def answers(
+    rng: np.random.Generator,
+    hardness: npt.NDArray[np.float64],
+    n_seeds: int,
+    *,
+    skill: float = 1.3,
+    seeds: float = 0.0,
+    rows: float = 0.3,
+) -> Bools:
+    """Right or wrong, (n_seeds, n_rows): a row's hardness is shared by all methods; ``seeds`` is how much the
+    skill varies from seed to seed, ``rows`` how much single answers do."""
+    n_rows = len(hardness)
+    own = 0.3 * rng.normal(size=n_rows)
+    luck = seeds * rng.normal(size=(n_seeds, 1))
+    found: Bools = skill + luck + own + rows * rng.normal(size=(n_seeds, n_rows)) > hardness
+    return found
+
+
+def one_sided(n_first: int, n_second: int, n_rows: int = 100) -> tuple[Bools, Bools]:
+    """Answers of two methods of which each alone is right on so many rows."""
+    first, second = np.ones((2, n_rows), dtype=bool)
+    second[:n_first] = False
+    first[n_first : n_first + n_second] = False
+    return first, second
+
+
+# -- single figures ---------------------------------------------------------------------------
+
+
+def test_mean_and_spread_agree_with_hand_arithmetic() -> None:
+    mean, sd = mean_sd([0.9, 0.92, 0.97])
+    assert mean == pytest.approx(0.93)
+    assert sd == pytest.approx(np.sqrt((0.03**2 + 0.01**2 + 0.04**2) / 2))
+    assert mean_sd([0.5]) == (0.5, None)
+    with pytest.raises(DataError, match="no value"):
+        mean_sd([])
+
+
+@pytest.mark.parametrize(("n_right", "n_rows"), [(93, 100), (60, 200), (7000, 7600), (495, 500)])
+def test_one_seeds_interval_is_near_the_exact_one(n_right: int, n_rows: int) -> None:
+    correct = np.arange(n_rows) < n_right
+    low, high = accuracy_interval(correct)
+    exact = stats.binomtest(n_right, n_rows).proportion_ci(method="wilson")
+    # A row and a half apart at most: near the ends, the rows added make ours the wider one.
+    assert (low, high) == pytest.approx((exact.low, exact.high), abs=1.5 / n_rows + 0.001)
+
+
+def test_a_few_right_answers_are_no_proof_of_perfection() -> None:
+    low, high = accuracy_interval(np.ones((1, 10), dtype=bool))
+    assert 0.5 < low < 0.8
+    assert high == 1
+    nothing = compare_pair(*one_sided(0, 0))
+    assert nothing.low < -0.01 < 0 < 0.01 < nothing.high
+
+
+def test_seeds_that_vary_widen_the_interval_and_copies_do_not() -> None:
+    rng = np.random.default_rng(0)
+    alike = rng.random((1, 1000)) < 0.9
+    low, high = accuracy_interval(alike)
+    assert accuracy_interval(np.repeat(alike, 3, axis=0)) == pytest.approx((low, high), abs=0.002)
+    apart = rng.random((3, 1000)) < np.array([[0.87], [0.9], [0.93]])
+    wide_low, wide_high = accuracy_interval(apart)
+    assert wide_high - wide_low > 1.5 * (high - low)
+
+
+@pytest.mark.parametrize("seeds", [0.0, 0.1])
+def test_the_interval_holds_the_true_accuracy_nineteen_times_in_twenty(seeds: float) -> None:
+    rng = np.random.default_rng(1)
+    true = stats.norm.cdf(1.3 / np.sqrt(1 + 0.3**2 + 0.3**2 + seeds**2))
+    held = 0
+    for _ in range(300):
+        correct = answers(rng, rng.normal(size=300), 3, seeds=seeds)
+        low, high = accuracy_interval(correct, n_resamples=FAST)
+        held += low <= true <= high
+    assert 0.92 <= held / 300 <= 0.995
+
+
+# -- two methods ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n_first", "n_second"), [(5, 0), (0, 5), (12, 3), (4, 4), (1, 0), (40, 60)])
+def test_mcnemar_agrees_with_scipys_binomial_test(n_first: int, n_second: int) -> None:
+    n = n_first + n_second
+    exact = stats.binomtest(n_first, n).pvalue
+    mid = exact - stats.binom.pmf(n_first, n, 0.5)
+    assert mcnemar(n_first, n_second) == pytest.approx(mid if n_first != n_second else 1.0)
+    found = compare_pair(*one_sided(n_first, n_second))
+    assert found.p == mcnemar(n_first, n_second)
+    assert found.difference == pytest.approx((n_first - n_second) / 100)
+
+
+def test_mcnemar_tends_to_chi_squared() -> None:
+    for n_first, n_second in [(1000, 1050), (1000, 1100), (5000, 5300)]:
+        square = (n_first - n_second) ** 2 / (n_first + n_second)
+        assert mcnemar(n_first, n_second) == pytest.approx(stats.chi2.sf(square, 1), rel=0.01)
+
+
+def test_one_seeds_interval_agrees_with_bonett_and_price() -> None:
+    n_first, n_second, n_rows = 60, 40, 1000
+    p, q = (n_first + 1) / (n_rows + 2), (n_second + 1) / (n_rows + 2)
+    half = stats.norm.ppf(0.975) * np.sqrt((p + q - (p - q) ** 2) / (n_rows + 2))
+    found = compare_pair(*one_sided(n_first, n_second, n_rows), n_resamples=40_000)
+    assert (found.low, found.high) == pytest.approx((p - q - half, p - q + half), abs=0.001)
+
+
+def test_several_seeds_flip_signs_as_scipys_permutation_test_does() -> None:
+    rng = np.random.default_rng(3)
+    hardness = rng.normal(size=60)
+    # Whole rows of the seeds are swapped about, so that their accuracies are equal: no noise from seeds.
+    base = answers(rng, hardness, 1, skill=0.9)[0]
+    first = np.stack([base, base[::-1]])
+    second = answers(rng, hardness, 1, skill=0.1)
+    lead = first.mean(axis=0) - second.mean(axis=0)
+    expected = stats.permutation_test(
+        (lead,), np.mean, permutation_type="samples", n_resamples=20_000, rng=np.random.default_rng(0)
+    )
+    found = compare_pair(first, second, n_resamples=20_000)
+    assert found.difference == pytest.approx(lead.mean())
+    assert found.p == pytest.approx(expected.pvalue, abs=0.02)
+
+
+def test_seeds_that_are_copies_count_as_one() -> None:
+    first, second = one_sided(12, 3)
+    copied = compare_pair(np.stack([first] * 3), np.stack([second] * 2))
+    assert copied == compare_pair(first, second)
+    assert copied.p == mcnemar(12, 3)
+
+
+def test_a_difference_that_seeds_alone_make_is_not_taken_for_real() -> None:
+    rng = np.random.default_rng(4)
+    n_rows = 5000
+    rates_a, rates_b = np.array([[0.86], [0.90], [0.94]]), np.array([[0.85], [0.89], [0.91]])
+    a, b = rng.random((3, n_rows)) < rates_a, rng.random((3, n_rows)) < rates_b
+    best = compare_pair(a[2], b[0])
+    assert best.p < 1e-6, "the rows of one seed each leave no doubt"
+    assert compare_pair(a, b).p > 0.2
+
+
+@pytest.mark.parametrize(
+    ("n_a", "n_b", "spread_a", "spread_b"),
+    [(1, 1, 0, 0), (3, 3, 0, 0), (3, 1, 0, 0), (3, 3, 0.05, 0.05), (3, 3, 0.2, 0.2), (3, 1, 0.2, 0)],
+)
+def test_false_alarms_come_five_times_in_a_hundred_at_most(
+    n_a: int, n_b: int, spread_a: float, spread_b: float
+) -> None:
+    rng = np.random.default_rng(5)
+    alarms = missed = 0
+    n_trials, n_rows = 250, 300
+    # The same true accuracy, whatever the spread of the seeds.
+    skills = [1.3 * np.sqrt((1.18 + spread**2) / 1.18) for spread in (spread_a, spread_b)]
+    for _ in range(n_trials):
+        hardness = rng.normal(size=n_rows)
+        a = answers(rng, hardness, n_a, seeds=spread_a, skill=skills[0])
+        b = answers(rng, hardness, n_b, seeds=spread_b, skill=skills[1])
+        found = compare_pair(a, b, n_resamples=FAST)
+        alarms += found.p < 0.05
+        missed += not found.low <= 0 <= found.high
+    # Up to 8.4 %: two and a half standard errors above 5 % in 250 trials.
+    assert alarms / n_trials <= 0.084
+    assert missed / n_trials <= 0.084
+    if (spread_a, spread_b) == (0, 0):
+        assert alarms / n_trials >= 0.01, "rows are the only noise: not much below five either"
+
+
+def test_a_real_difference_is_found() -> None:
+    rng = np.random.default_rng(6)
+    found = 0
+    for _ in range(50):
+        hardness = rng.normal(size=1000)
+        a, b = (answers(rng, hardness, 3, skill=skill, seeds=0.02) for skill in (1.3, 1.0))
+        found += compare_pair(a, b, n_resamples=FAST).p < 0.05
+    assert found >= 45
+
+
+def test_the_smallest_visible_difference_is_where_a_test_begins_to_see() -> None:
+    found = compare_pair(*one_sided(20, 20, 400))
+    n_needed = next(n for n in range(20) if mcnemar(20 + n, 20 - n) < 0.05)
+    assert found.visible == pytest.approx(2 * n_needed / 400, abs=0.006)
+    assert compare_pair(*one_sided(0, 0, 50)).visible == 5 / 50, "five rows, all for one side"
+    assert compare_pair([True], [False]).visible == 1
+
+
+def test_answers_that_cannot_be_compared_are_refused() -> None:
+    for wrong in (np.ones((2, 3, 4)), [0.5, 1.0], np.ones((0, 5)), np.ones((2, 0)), []):
+        with pytest.raises(DataError) as caught:
+            compare_pair(wrong, np.ones((1, 3), dtype=bool))
+        assert caught.value.remedy
+    with pytest.raises(DataError, match="3 test rows, the other for 4"):
+        compare_pair(np.ones((1, 3), dtype=bool), np.ones((1, 4), dtype=bool))
+
+
+# -- many tests -------------------------------------------------------------------------------
+
+
+def test_holm_agrees_with_hand_arithmetic() -> None:
+    # In order: 0.005 · 4 = 0.02, 0.01 · 3 = 0.03, 0.03 · 2 = 0.06, 0.04 · 1 = 0.04, kept at 0.06.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([0.2]) == [0.2]
+    assert holm([]) == []
+
+
+# -- the ranking ------------------------------------------------------------------------------
+
+
+def from_counts(n_rows: int, **n_right: int) -> dict[str, Bools]:
+    """One seed each; all of a method's right rows are right for the better ones too."""
+    return {name: np.arange(n_rows) < n for name, n in n_right.items()}
+
+
+def test_a_ranking_says_in_words_what_is_real() -> None:
+    found = rank(from_counts(1000, b=890, a=930, c=887), {"a": "ELMo", "b": "SVM"})
+    assert found.order == ["a", "b", "c"]
+    assert found.ranks == {"a": "1", "b": "2–3", "c": "2–3"}
+    first, second, third = found.pairs
+    assert (first.better, first.worse, first.real) == ("a", "b", True)
+    assert first.words.startswith(
+        "ELMo is better than SVM (93.0% against 89.0%, +4.0 points, 95% interval +2."
+    )
+    assert first.words.endswith(", p < 0.001).")
+    assert second.words.startswith(
+        "No real difference between 2nd (SVM) and 3rd (c): 89.0% against 88.7%, +0.3 points, 95% interval "
+    )
+    assert second.words.endswith(", p = 0.12.") or second.words.endswith(", p = 0.13.")
+    assert (third.better, third.worse) == ("a", "c"), "against the best"
+    assert found.summary[:2] == [first.words, second.words]
+    assert "Of 1 other pair that was tested, the difference is real in 1." in found.summary
+    assert any("corrected for 3 tests" in sentence for sentence in found.summary)
+    assert any("trained once" in sentence for sentence in found.summary)
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_p_is_corrected_for_every_test_asked_and_any_pair_can_be_asked() -> None:
+    methods = from_counts(500, a=450, b=445, c=441, d=430)
+    few, more = rank(methods), rank(methods, also=[("d", "b"), ("a", "b"), ("gone", "a"), ("a", "a")])
+    assert [(pair.better, pair.worse) for pair in more.pairs] == [
+        *[("a", "b"), ("b", "c"), ("c", "d")],
+        *[("a", "c"), ("a", "d")],
+        ("b", "d"),
+    ]
+    for found in (few, more):
+        raw = [pair.found.p for pair in found.pairs]
+        assert [pair.p_adjusted for pair in found.pairs] == holm(raw)
+    assert more.pair("d", "b") is more.pair("b", "d") is more.pairs[-1]
+    with pytest.raises(DataError, match="not tested") as caught:
+        few.pair("b", "d")
+    assert "also" in caught.value.remedy
+
+
+def test_a_chain_of_small_steps_does_not_make_the_last_as_good_as_the_first() -> None:
+    found = rank(from_counts(1000, a=900, b=896, c=892, d=888, e=884))
+    assert not any(pair.real for pair in found.pairs[:4]), "no neighbours differ"
+    assert found.pair("a", "e").real
+    assert found.ranks["a"].startswith("1–")
+    assert not found.ranks["e"].startswith("1–")
+
+
+def test_ties_are_ordered_by_name_and_share_their_ranks() -> None:
+    found = rank(from_counts(50, z=40, m=40, a=40))
+    assert found.order == ["a", "m", "z"]
+    assert set(found.ranks.values()) == {"1–3"}
+    assert all(pair.found.p == 1 and not pair.real for pair in found.pairs)
+    assert "0.0 points" in found.pairs[0].words
+
+
+def test_one_method_and_none_are_ranked_too() -> None:
+    alone = rank({"a": [True, False]})
+    assert (alone.order, alone.ranks, alone.pairs, alone.visible) == (["a"], {"a": "1"}, [], None)
+    assert alone.summary == ["Only one method finished, so there is nothing to compare it with."]
+    nobody = rank({}, also=[("a", "b")])
+    assert (nobody.order, nobody.pairs) == ([], [])
+    assert nobody.summary == ["No method finished, so there is nothing to rank."]
+
+
+def test_a_tiny_test_says_what_it_cannot_see() -> None:
+    found = rank(from_counts(40, a=36, b=34))
+    assert found.visible == 5 / 40
+    assert any("40 test rows, differences below about 12.5 points" in line for line in found.summary)
+    assert any("no difference could be told" in line for line in rank(from_counts(3, a=3, b=0)).summary)
+
+
+def many(seed: int) -> dict[str, Bools]:
+    rng = np.random.default_rng(seed)
+    hardness = rng.normal(size=400)
+    skills = {"a": (1.3, 3), "b": (1.25, 1), "c": (0.9, 2), "d": (0.9, 3)}
+    return {name: answers(rng, hardness, n, skill=skill) for name, (skill, n) in skills.items()}
+
+
+def outcome(found: Ranking) -> dict[str, object]:
+    return {**found.to_dict(), "pairs": {(p.better, p.worse): p.to_dict() for p in found.pairs}}
+
+
+def test_a_ranking_does_not_depend_on_the_order_of_methods_or_rows() -> None:
+    methods = many(8)
+    expected = outcome(rank(methods))
+    assert outcome(rank(dict(reversed(methods.items())))) == expected
+    places = np.random.default_rng(9).permutation(400)
+    assert outcome(rank({name: found[:, places] for name, found in methods.items()})) == expected
+    assert outcome(rank(methods, seed=1)) != expected
+
+
+def test_many_equal_methods_raise_an_alarm_five_times_in_a_hundred_at_most() -> None:
+    rng = np.random.default_rng(10)
+    alarms = 0
+    for _ in range(100):
+        hardness = rng.normal(size=300)
+        methods = {name: answers(rng, hardness, 2, seeds=0.03) for name in "abcd"}
+        alarms += any(pair.real for pair in rank(methods, n_resamples=FAST).pairs)
+    # The best and the worst of four are picked out and tested, so this is the hard case.
+    assert alarms <= 8
