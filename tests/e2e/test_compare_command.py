@@ -127,6 +127,7 @@ def test_a_given_encoder_is_used_and_not_trained(
     assert found["pretraining"]["was_given"]
     assert found["methods"][0]["splits"]["test"]["accuracy"]["mean"] > 0.4
     assert not list((tmp_path / "report" / "work" / "units").glob("elmo-????????"))
+    cli(*compare("elmo-frozen")).check_refused("the model it started from is different")
 
 
 def test_a_learning_curve_has_a_point_for_each_count_and_one_for_all(

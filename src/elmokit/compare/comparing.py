@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from elmokit.bilm.folder import kind_of, load_bilm
+from elmokit.bilm.folder import kind_of
 from elmokit.compare.budget import within_budget
 from elmokit.compare.costs import Sizes, estimate, operations_per_second
 from elmokit.compare.facts import comparison_facts
@@ -24,6 +24,7 @@ from elmokit.compare.recipes import make_plan
 from elmokit.compare.report import write_comparison
 from elmokit.compare.rows import Rows, read_rows, save_rows
 from elmokit.compare.units import units_of
+from elmokit.embed.elmo import Elmo
 from elmokit.errors import ConfigError, RunError
 from elmokit.static.folder import load_vectors
 from elmokit.static.intrinsic import analogy_accuracy, read_pairs, read_questions, similarity_correlation
@@ -102,8 +103,7 @@ def compare_files(
         for files in (train, test, valid, unlabelled)
     )
     given = None if encoder is None else Path(encoder)
-    if given is not None:
-        load_bilm(given)
+    mark = "" if given is None else Elmo.load(given).fingerprint
     plan = plan or make_plan()
     begun = time.monotonic()
     rows = read_rows(
@@ -121,7 +121,8 @@ def compare_files(
         plan = dataclasses.replace(plan, counts=tuple(few))
     work = _opened(out)
     with _locked(work):
-        check_unchanged(work, {"text": {f"{name}_rows": mark for name, mark in rows.marks().items()}})
+        marks = {f"{name}_rows": rows_mark for name, rows_mark in rows.marks().items()}
+        check_unchanged(work, {"text": marks, "encoder": {"weights": mark}})
         save_rows(work / "rows", rows)
         sizes, speed = _sizes(rows), operations_per_second()
         n_workers = (

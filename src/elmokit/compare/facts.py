@@ -63,6 +63,7 @@ def comparison_facts(
         "curve": _curve(plan, units, results, rows),
         "examples": _examples(rows, true, guesses, ranking.order if ranking is not None else []),
         "left_out": [*plan.left_out],
+        "notes": _missing_seeds(methods, outcome),
         "machine": {"cores": os.cpu_count(), "memory": _memory()},
     }
 
@@ -121,6 +122,17 @@ def _method(
         "mix": first.get("mix"),
         "notes": first.get("notes", []),
     }
+
+
+def _missing_seeds(methods: Sequence[Mapping[str, Any]], outcome: Outcome) -> list[str]:
+    """A sentence on each part of a finished method that is missing."""
+    done = [method["id"] for method in methods if method["status"] == "done"]
+    reasons = {**outcome.failed, **outcome.left_out}
+    return [
+        f"{id} is missing: {reason}"
+        for id, reason in reasons.items()
+        if any(id.startswith((f"{name}-s", f"{name}-n")) for name in done)
+    ]
 
 
 def _split(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -143,30 +143,49 @@ class KeptLayers:
     Args:
         file: where.
         examples: whose.
-        values: (n_words, layer, dim), mapped from the file.
+        values: (n_words, layer, dim), as the file has them.
         is_mixed: it is the mix that is kept.
     """
 
     def __init__(
         self, file: Path, examples: Examples, values: npt.NDArray[np.float16], is_mixed: bool
     ) -> None:
-        self._file, self._examples, self._values = file, examples, values
+        self._file, self._examples, self._shape = file, examples, values.shape
         self.is_mixed = is_mixed
+        # Read, not mapped: what is mapped would count as this process's memory.
+        self._start = getattr(values, "offset", 0)
+        self._stream = open(file, "rb", buffering=0) if len(values) else None  # noqa: SIM115
 
     def batch(self, rows: npt.NDArray[np.int64]) -> Batch:
         """The layers of some texts, in full precision."""
         lengths, offsets = self._examples.lengths[rows], self._examples.offsets
         n_time = int(lengths.max())
-        values = torch.zeros(self._values.shape[1], len(rows), n_time, self._values.shape[2])
+        _, n_layers, dim = self._shape
+        values = torch.zeros(n_layers, len(rows), n_time, dim)
         for place, row in enumerate(rows):
-            kept = torch.from_numpy(np.array(self._values[offsets[row] : offsets[row + 1]]))
+            kept = torch.from_numpy(self._read(int(offsets[row]), int(lengths[place])))
             values[:, place, : lengths[place]] = kept.transpose(0, 1)
         mask = torch.arange(n_time) < torch.from_numpy(lengths).unsqueeze(1)
         return Batch(tuple(values), mask)
 
+    def _read(self, first: int, n_words: int) -> npt.NDArray[np.float16]:
+        assert self._stream is not None
+        found = np.empty((n_words, *self._shape[1:]), dtype=np.float16)
+        self._stream.seek(self._start + first * found[0].nbytes)
+        room = memoryview(found.data).cast("B")
+        while room:
+            n_read = self._stream.readinto(room)
+            if not n_read:
+                raise RunError(
+                    f"{self._file} ends too early.", remedy="Run the same command again: it is made anew."
+                )
+            room = room[n_read:]
+        return found
+
     def discard(self) -> None:
         """Delete the file."""
-        del self._values
+        if self._stream is not None:
+            self._stream.close()
         self._file.unlink(missing_ok=True)
 
 
