@@ -24,10 +24,12 @@ from typing import Any
 
 from ag_news import FINETUNED, FROZEN, LANGUAGE_MODELS
 from elmokit.compare.comparing import Comparison, compare_files
+from elmokit.compare.doing import measured
 from elmokit.compare.methods import CATALOGUE, Method, Plan
-from elmokit.compare.recipes import make_plan
+from elmokit.compare.recipes import make_plan, with_text
 from elmokit.compare.rows import load_rows, read_rows, save_rows
-from elmokit.compare.units import RESULT, Unit, measured, units_of
+from elmokit.compare.units import RESULT, Unit, made_from, units_of
+from elmokit.config import resolve
 from elmokit.embed.elmo import Elmo
 from elmokit.tasks.fitting import report_facts
 from elmokit.tasks.folder import load_classifier
@@ -66,6 +68,7 @@ def methods() -> list[Method]:
     for id in ("sgns", "cbow", "svd"):
         found.append(CATALOGUE[id].changed(classifier=_STATIC, vectors={"dim": 300}))
     found.append(CATALOGUE["sgns-linear"].changed(vectors={"dim": 300}))
+    found = with_text(found, resolve("small", {"text": language_model("better")["text"]}).text)
     return [*found, *(CATALOGUE[id] for id in ("tfidf-svm", "tfidf-lr", "fasttext"))]
 
 
@@ -82,18 +85,19 @@ def adopt(work: Path, out: Path, plan: Plan) -> None:
             name = "classic" if "classic" in unit.method else "better"
             folder.mkdir(parents=True, exist_ok=True)
             if (work / name / "config.json").exists():
+                shutil.rmtree(folder / "model", ignore_errors=True)
                 shutil.copytree(work / name, folder / "model", ignore=shutil.ignore_patterns("run", ".*"))
-                elmo = Elmo.load(folder / "model")
-                result = {"seconds": elmo.training.get("seconds"), "wall": 0.0, "peak_memory": 0}
+                result = {"seconds": Elmo.load(folder / "model").training.get("seconds")}
         elif not unit.n_labels and (work / "models" / unit.id / "config.json").exists():
             result = adopted_fit(work, folder, unit, rows)
         elif unit.kind == "layers" and all(
             (work / "models" / f"{method.id}-s{seed}").exists() for seed in plan.seeds
         ):
-            result = {"bytes": 0, "peak_memory": 0}
+            result = {}
         if result is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            write_text(folder / RESULT, json.dumps({"rows": rows.marks(), **result}, indent=1) + "\n")
+            made = made_from(unit, method, rows.marks(), "")
+            write_text(folder / RESULT, json.dumps({"made": made, **result}, indent=1) + "\n")
             print(f"{unit.id}: taken over")
 
 
@@ -104,10 +108,9 @@ def adopted_fit(work: Path, folder: Path, unit: Unit, rows: Any) -> dict[str, An
     classifier = load_classifier(model)
     record = json.loads((work / "results" / f"{unit.id}.json").read_text(encoding="utf-8"))
     return {
-        "fit_seconds": record["wall"],
+        "fit_seconds": record["seconds"]["training"],
         "history": record["history"],
         "mix": report_facts(classifier, {}, {}, title=unit.id)["mix"],
-        "peak_memory": 0,
         "bytes": sum(file.stat().st_size for file in model.rglob("*") if file.is_file()),
         **measured(folder, unit, rows, classifier.probabilities),
     }

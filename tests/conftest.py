@@ -125,13 +125,14 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts the program; what still runs when the test is over is killed."""
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # if shells ignore it
     started: list[subprocess.Popen[str]] = []
 
     def begin(
         *words: str | Path, code: str = "from elmokit.cli.main import main; main()"
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", code, *map(str, words)],
+            [sys.executable, "-c", heed + code, *map(str, words)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,22 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n)?```(bash|python)\n(.*?)```", re.S)
+
+# One process for a page: its commands go to a shell, its snippets to a Python that stays open, where each has
+# to bring its own names. What is made by make is only looked up.
+_READER = """
+import json, subprocess, sys
+look_up = ["make", "--dry-run", "--always-make", "--directory", sys.argv[1]]
+for kind, text in json.load(sys.stdin):
+    print("-" * 20, text, sep="\\n", flush=True)
+    if kind == "python":
+        exec(text, {"__name__": "__main__"})
+    elif text.lstrip().startswith("make "):
+        targets = [line.split()[1] for line in text.strip().splitlines()]
+        subprocess.run([*look_up, *targets], check=True)
+    else:
+        subprocess.run(["bash", "-euo", "pipefail", "-c", text], stdin=subprocess.DEVNULL, check=True)
+"""
 
 
 def _blocks(page: Path) -> list[tuple[str, str]]:
@@ -38,18 +55,16 @@ def _write_texts(folder: Path) -> None:
 )
 def test_snippets_run(page: Path, tmp_path: Path) -> None:
     _write_texts(tmp_path)
-    for kind, text in _blocks(page):
-        if kind == "bash" and text.lstrip().startswith("make "):
-            targets = [line.split()[1] for line in text.strip().splitlines()]
-            command = ["make", "--dry-run", "--always-make", "--directory", str(ROOT), *targets]
-        else:
-            command = (
-                ["bash", "-euo", "pipefail", "-c", text] if kind == "bash" else [sys.executable, "-c", text]
-            )
-        done = subprocess.run(
-            command, cwd=tmp_path, env=_environment(), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{page.name}:\n{text}\n{done.stdout}\n{done.stderr}"
+    done = subprocess.run(
+        [sys.executable, "-c", _READER, str(ROOT)],
+        input=json.dumps(_blocks(page)),
+        cwd=tmp_path,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{page.name}:\n{done.stdout}\n{done.stderr}"
 
 
 def test_the_demo_pretrains_saves_loads_and_describes_and_can_be_run_again(tmp_path: Path) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from elmokit.compare.budget import planned_seconds, within_budget
 from elmokit.compare.costs import Sizes, estimate, operations_per_second
+from elmokit.compare.doing import pretraining_config
 from elmokit.compare.methods import CATALOGUE, Plan, choose, source_id
 from elmokit.compare.recipes import RECIPES, make_plan, read_plan_toml
 from elmokit.compare.rows import Rows, draw, load_rows, read_rows, save_rows
-from elmokit.compare.units import pretraining_config, units_of
+from elmokit.compare.units import changes_of, made_from, units_of
 from elmokit.errors import ConfigError, DataError
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.training.progress import Reporter
@@ -201,6 +203,7 @@ def test_a_toml_file_changes_settings_and_adds_variants(tmp_path: Path) -> None:
     assert [method.id for method in plan.methods] == ["elmo-trainable", "svd-3"]
     assert plan.seeds == (0, 1)
     assert plan.method("svd-3").vectors == {"dim": 300, "window": 3}
+    assert plan.method("svd-3").text["lowercase"]
     assert plan.method("svd-3").base == "svd"
     assert all(method.classifier["head"] == "bilstm" for method in plan.methods)
     assert pretraining_config(plan.method("elmo-trainable"), 10**6).training.epochs == 7
@@ -218,6 +221,14 @@ def test_a_toml_file_changes_settings_and_adds_variants(tmp_path: Path) -> None:
         ("[method.svd.vectors]\nwindo = 3", "windo"),
         ("[method.elmo-trainable.classifier]\nmix = 'mixed'", "elmo-trainable"),
         ("[language_model.training]\nepoch = 3", "epoch"),
+        ("[language_model]\nmodel = 3", "must be a section"),
+        ("[method.svd]\nvectors = 3", "must be a section"),
+        ("[method.x]\nlike = 3", "must be text"),
+        ('[method."../x"]\nlike = "svd"', "no name for a method"),
+        ("[method.tfidf-lr.classifier]\nhead = 'pool'", "classifier means nothing"),
+        ("[method.elmo-frozen.vectors]\ndim = 3", "vectors means nothing"),
+        ("[classifier]\nseed = 3", "seed is not set"),
+        ("[method.elmo-linear.classifier]\nfinetune = true", "solved, not trained"),
         ("not toml", "not valid TOML"),
     ],
 )
@@ -227,6 +238,37 @@ def test_a_toml_file_that_means_nothing_is_refused(tmp_path: Path, text: str, sa
     with pytest.raises(ConfigError) as error:
         make_plan("quick", changes=read_plan_toml(file))
     assert said in str(error.value)
+
+
+def test_a_common_head_leaves_methods_alone_whose_name_says_another() -> None:
+    plan = make_plan("quick", changes={"classifier": {"head": "bilstm", "max_words": 50}})
+    heads = {method.id: method.classifier.get("head") for method in plan.methods}
+    assert heads["elmo-frozen"] == heads["svd"] == "bilstm"
+    assert heads["elmo-linear"] == heads["sgns-linear"] == "linear"
+    assert plan.method("elmo-linear").classifier["max_words"] == 50
+
+
+def test_static_vectors_clean_text_as_the_language_model_does() -> None:
+    plan = make_plan("write-ups")
+    text = pretraining_config(plan.method("elmo-trainable"), 10**6).text
+    assert plan.method("sgns").text == text.to_dict()
+
+
+def test_what_a_part_is_made_from_holds_its_settings_and_not_its_name() -> None:
+    plan, marks = make_plan("quick"), {"train": "x"}
+    units = {unit.id: unit for unit in units_of(plan, None)}
+
+    def made(id: str, **changes: dict[str, Any]) -> dict[str, Any]:
+        method = plan.method(units[id].method).changed(**changes)
+        return made_from(units[id], method, marks, "")
+
+    fit, svd = made("svd-s0"), made("svd-s0", vectors={"window": 2})
+    assert changes_of(fit, svd) == ["vectors"]
+    assert changes_of(fit, made("svd-s0", classifier={"lr": 1.0})) == ["classifier"]
+    assert changes_of(fit, made("svd-s1")) == ["seed"]
+    source = source_id(plan.method("elmo-frozen"))
+    other = plan.method("elmo-trainable").changed(name="another", classifier={"lr": 1.0})
+    assert made_from(units[source], other, marks, "") == made(source)
 
 
 # -- time -------------------------------------------------------------------------------------
@@ -265,4 +307,24 @@ def test_a_hopeless_budget_still_gives_a_plan_and_a_warning() -> None:
 def test_a_given_encoder_is_never_made_smaller() -> None:
     plan = dataclasses.replace(make_plan("quick", methods=["elmo"]), seeds=(0, 1))
     smaller = within_budget(plan, SIZES, 1e9, 60.0, 2, Path("given"))
-    assert all("language model is" not in sentence for sentence in smaller.left_out)
+    assert all("language model" not in sentence for sentence in smaller.left_out)
+
+
+def test_plans_only_ever_become_smaller_and_lose_what_costs_most() -> None:
+    changes = {
+        "language_model": {"model": {"dim": 8, "hidden_dim": 8, "tie": False}, "training": {"epochs": 1}}
+    }
+    plan = make_plan("quick", changes=changes)
+    tight = within_budget(plan, SIZES, 5e10, planned_seconds(plan, SIZES, 5e10, 2, None) / 8, 2, None)
+    assert not any("wide" in sentence for sentence in tight.left_out)
+    assert {"tfidf-lr", "tfidf-svm"} <= {method.id for method in tight.methods}
+    plan = make_plan("quick", methods=["static", "linear"])
+    assert not any("language" in s for s in within_budget(plan, SIZES, 5e10, 60.0, 2, None).left_out)
+
+
+def test_the_linear_head_is_cheap() -> None:
+    plan = make_plan("quick")
+    units = {unit.id: unit for unit in units_of(plan, None)}
+    costs = {id: estimate(unit, plan.method(unit.method), SIZES, 5e10) for id, unit in units.items()}
+    assert costs["sgns-linear-s0"] < costs["sgns-s0"]
+    assert costs["elmo-linear-s0"] < costs["elmo-trainable-s0"]

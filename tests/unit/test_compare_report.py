@@ -394,6 +394,7 @@ def test_the_terminal_table_fits_a_hundred_columns() -> None:
     assert lines[0].split() == [
         "method",
         "test",
+        "published",
         "valid",
         "macro",
         "F1",

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from tokenizers import Tokenizer
 
 from elmokit.bilm.folder import kind_of, load_bilm
 from elmokit.config import TextConfig
 from elmokit.errors import ModelError, RunError
 from elmokit.static import folder as folder_module
+from elmokit.static.card import describe, render
 from elmokit.static.folder import check_out, load_vectors, save_vectors, vectors_card
 from elmokit.static.word_vectors import WordVectors
 from elmokit.training.checkpoint import load_tensors, save_tensors
@@ -68,6 +72,24 @@ def test_the_card_says_what_it_is(saved: Path) -> None:
     assert "| corpus | 1,000 words in 20 texts (a\\|b.txt) |" in card
     assert "| vectors | 5 wide |" in card
     assert "`elmokit baseline ß`" in card
+
+
+def test_the_facts_can_be_shown(saved: Path) -> None:
+    fact = {"task": "[pairs].tsv", "measure": "Spearman", "value": None, "covered": 1, "total": 2}
+    settings = {"settings": {"dim": 5}, "intrinsic": [fact]}
+    save_vectors(saved, replace(make(), training={**MADE, **settings}))
+    facts = json.loads(json.dumps(describe(load_vectors(saved), saved)))
+    assert (facts["kind"], facts["n_words"], facts["dim"]) == ("word-vectors", 8, 5)
+    assert set(facts["neighbours"]) == {"naïve"}
+    assert facts["bytes"] == sum(file.stat().st_size for file in saved.iterdir())
+    console = Console(record=True, width=100, file=io.StringIO())
+    render(facts, console)
+    text = console.export_text()
+    for part in ("static word vectors", "SVD of co-occurrences", "8 words, 5 wide", "naïve: ", "[pairs].tsv"):
+        assert part in text
+    imported = {"method": "import", "file": "[x].txt"}
+    render(describe(replace(make(), training=imported), saved), console)
+    assert "[x].txt" in console.export_text()
 
 
 def _changed(saved: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -116,6 +116,13 @@ def test_words_in_like_company_have_like_vectors() -> None:
             assert set(near[:3]) == set(words[1:]), method
 
 
+def test_a_short_text_is_read_more_often_and_the_record_says_how_often() -> None:
+    found = train_vectors("cbow", ["a b c a b c"] * 3, Word2VecConfig(dim=2))
+    assert found.training["settings"]["epochs"] == 50
+    asked = train_vectors("cbow", ["a b c a b c"] * 3, Word2VecConfig(dim=2, epochs=7))
+    assert asked.training["settings"]["epochs"] == 7
+
+
 def test_long_documents_reach_gensim_whole_and_in_parts(tmp_path: Path) -> None:
     file = tmp_path / "long.txt"
     file.write_text("a b c d e " * 4_100 + "\n" + "a b\n", encoding="utf-8")

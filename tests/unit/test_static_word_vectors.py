@@ -75,6 +75,8 @@ def test_what_is_no_text_is_refused(table: WordVectors, texts: Any) -> None:
 
 
 def test_a_table_of_texts_is_refused(table: WordVectors) -> None:
+    with pytest.raises(ConfigError, match="not one string"):
+        table.words("a text")
     with pytest.raises(DataError, match="not a table"):
         table.words(np.array([["a", "b"]]))  # type: ignore[arg-type]
 

@@ -35,8 +35,9 @@ def command(
     methods: Annotated[
         str,
         typer.Option(
-            help="Only these, with commas: elmo-trainable, elmo-frozen, elmo-function, elmo-finetuned, sgns, "
-            "cbow, svd, tfidf-svm, tfidf-lr, fasttext; or elmo, static, linear.",
+            help="Only these, with commas: elmo-trainable, elmo-frozen, elmo-function, elmo-linear, "
+            "elmo-finetuned, sgns, sgns-linear, cbow, svd, tfidf-svm, tfidf-lr, fasttext; or elmo, static, "
+            "linear.",
             show_default=False,
         ),
     ] = "",

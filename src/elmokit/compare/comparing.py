@@ -6,8 +6,9 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,21 @@ from elmokit.compare.costs import Sizes, estimate, operations_per_second
 from elmokit.compare.facts import comparison_facts
 from elmokit.compare.grid import Grid, Outcome
 from elmokit.compare.methods import Plan, source_id
-from elmokit.compare.recipes import make_plan
+from elmokit.compare.recipes import make_plan, with_text
 from elmokit.compare.report import write_comparison
-from elmokit.compare.rows import Rows, read_rows, save_rows
-from elmokit.compare.units import units_of
+from elmokit.compare.rows import Rows, n_words, read_rows, save_rows
+from elmokit.compare.units import made_from, units_of
 from elmokit.embed.elmo import Elmo
 from elmokit.errors import ConfigError, RunError
 from elmokit.static.folder import load_vectors
-from elmokit.static.intrinsic import analogy_accuracy, read_pairs, read_questions, similarity_correlation
+from elmokit.static.intrinsic import (
+    Pair,
+    Questions,
+    analogy_accuracy,
+    read_pairs,
+    read_questions,
+    similarity_correlation,
+)
 from elmokit.tasks.fitting import versions
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenising import without_surrogates
@@ -105,6 +113,12 @@ def compare_files(
     given = None if encoder is None else Path(encoder)
     mark = "" if given is None else Elmo.load(given).fingerprint
     plan = plan or make_plan()
+    if given is not None:
+        plan = _with_given(plan, Elmo.load(given))
+    checks = (
+        {Path(file).stem: read_pairs(file) for file in similarity},
+        {Path(file).stem: read_questions(file) for file in analogies},
+    )
     begun = time.monotonic()
     rows = read_rows(
         train,
@@ -123,21 +137,33 @@ def compare_files(
     with _locked(work):
         marks = {f"{name}_rows": rows_mark for name, rows_mark in rows.marks().items()}
         check_unchanged(work, {"text": marks, "encoder": {"weights": mark}})
+        for file in (work / "layers").glob(".*.new"):  # of a run that was killed
+            file.unlink(missing_ok=True)
         save_rows(work / "rows", rows)
         sizes, speed = _sizes(rows), operations_per_second()
         n_workers = (
             workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or 2
         )
         if budget is not None:
-            plan = _remembered(work, plan, budget) or within_budget(
-                plan, sizes, speed, budget, n_workers, given
+            plan = _within(
+                work, plan, budget, lambda: within_budget(plan, sizes, speed, budget, n_workers, given)
             )
-            _remember(work, plan, budget)
         _describe(plan, rows, given, reporter)
         units = units_of(plan, given)
         costs = {unit.id: estimate(unit, plan.method(unit.method), sizes, speed) for unit in units}
         deadline = None if budget is None else begun + budget
-        grid = Grid(work, units, plan, encoder=given, costs=costs, deadline=deadline, reporter=reporter)
+        made = {unit.id: made_from(unit, plan.method(unit.method), rows.marks(), mark) for unit in units}
+        grid = Grid(
+            work,
+            units,
+            plan,
+            made=made,
+            encoder=given,
+            mark=mark,
+            costs=costs,
+            deadline=deadline,
+            reporter=reporter,
+        )
         if grid.n_done:
             reporter.say(f"Going on: {grid.n_done} of {len(units)} parts are done already.")
         outcome = grid.run(n_workers)
@@ -148,7 +174,7 @@ def compare_files(
             "title": title or "Which vectors for this text?",
             "commands": [without_surrogates(command)] if command else [],
             "versions": versions(),
-            "intrinsic": _intrinsic(work, plan, similarity, analogies),
+            "intrinsic": _intrinsic(work, plan, *checks),
         }
         facts["data"]["names"] = {
             name: ", ".join(Path(file).name for file in files)
@@ -156,8 +182,7 @@ def compare_files(
             if files
         }
         write_comparison(out, facts)
-        for file in (work / "layers").glob("*.npy"):
-            file.unlink(missing_ok=True)
+        shutil.rmtree(work / "layers", ignore_errors=True)
     return Comparison(out, facts, outcome)
 
 
@@ -166,7 +191,10 @@ def _opened(out: Path) -> Path:
     work = out / _WORK
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
-    if kind_of(out) is not None or (out.is_dir() and any(out.iterdir()) and not work.is_dir()):
+    begun = (work / "settings.json").is_file() or (
+        work.is_dir() and {f.name for f in work.iterdir()} <= {"lock"}
+    )
+    if kind_of(out) is not None or (out.is_dir() and any(out.iterdir()) and not begun):
         raise RunError(
             f"{out} exists and is not a comparison's folder; nothing in it was touched.",
             remedy="Choose another --out, or empty the folder yourself.",
@@ -198,9 +226,6 @@ def _locked(work: Path) -> Iterator[None]:
 
 
 def _sizes(rows: Rows) -> Sizes:
-    def n_words(texts: Sequence[str]) -> int:
-        return sum(text.count(" ") + 1 for text in texts)
-
     return Sizes(
         n_train=n_words(rows.texts("train")),
         n_more=n_words(rows.unlabelled),
@@ -209,26 +234,31 @@ def _sizes(rows: Rows) -> Sizes:
     )
 
 
-def _request(plan: Plan, budget: float) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps({"plan": plan.to_dict(), "budget": budget}))
-    return found
-
-
-def _remember(work: Path, plan: Plan, budget: float) -> None:
-    """Keep the plan that was made for a budget: measured again, the machine's speed would be another."""
-    file = work / "budget.json"
-    if not file.exists():
-        write_text(file, json.dumps({"budget": budget, "plan": plan.to_dict()}, indent=1) + "\n")
-
-
-def _remembered(work: Path, plan: Plan, budget: float) -> Plan | None:
-    try:
-        kept = json.loads((work / "budget.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if kept["budget"] != budget or kept["plan"]["recipe"] != plan.recipe:
+def _with_given(plan: Plan, elmo: Elmo) -> Plan:
+    """The plan for an encoder that is there: one language model for all, and its way of cleaning text."""
+    sources = {source_id(method): method.id for method in plan.methods if method.family == "elmo"}
+    if len(sources) > 1:
         raise ConfigError(
-            f"{work.parent} was begun with another budget or recipe.",
+            f"{len(sources)} different language models are asked for ({', '.join(sources.values())}, …), "
+            "but one is given.",
+            remedy="Leave out --encoder, or choose --methods that share a language model.",
+        )
+    return dataclasses.replace(plan, methods=tuple(with_text(plan.methods, elmo.folder.text)))
+
+
+def _within(work: Path, plan: Plan, budget: float, cut: Callable[[], Plan]) -> Plan:
+    """The plan that fits the budget. It is kept: measured again, the machine's speed would be another."""
+    file = work / "budget.json"
+    asked: dict[str, Any] = json.loads(json.dumps({"budget": budget, "asked": plan.to_dict()}))
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        plan = cut()
+        write_text(file, json.dumps({**asked, "plan": plan.to_dict()}, indent=1) + "\n")
+        return plan
+    if {"budget": kept["budget"], "asked": kept["asked"]} != asked:
+        raise ConfigError(
+            f"{work.parent} was begun with another budget, or other methods, for which its plan was made.",
             remedy="Repeat the first command to go on, or choose another --out.",
         )
     return Plan.from_dict(kept["plan"])
@@ -252,17 +282,18 @@ def _describe(plan: Plan, rows: Rows, encoder: Path | None, reporter: Reporter) 
 
 
 def _intrinsic(
-    work: Path, plan: Plan, similarity: Sequence[str | Path], analogies: Sequence[str | Path]
+    work: Path, plan: Plan, pairs: Mapping[str, list[Pair]], questions: Mapping[str, Questions]
 ) -> list[dict[str, Any]]:
     """How well the word vectors agree with what people say of words."""
-    pairs = {Path(file).stem: read_pairs(file) for file in similarity}
-    questions = {Path(file).stem: read_questions(file) for file in analogies}
     found: list[dict[str, Any]] = []
     figures: dict[str, Any]
+    seen: set[str] = set()
     for method in plan.methods if pairs or questions else ():
-        folder = work / "units" / source_id(method) / "model"
-        if method.family != "static" or method.classifier.get("head") == "linear" or not folder.is_dir():
+        source = source_id(method)
+        folder = work / "units" / source / "model"
+        if method.family != "static" or source in seen or not folder.is_dir():
             continue
+        seen.add(source)
         vectors, names = load_vectors(folder), {"method": method.id, "name": method.name}
         for task, known in pairs.items():
             fit = similarity_correlation(vectors, known)

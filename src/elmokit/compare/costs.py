@@ -10,15 +10,17 @@ from dataclasses import dataclass
 
 import torch
 
+from elmokit.compare.doing import fitting_epochs, pretraining_config, vector_epochs
 from elmokit.compare.methods import Method
-from elmokit.compare.units import Unit, fitting_epochs, pretraining_config
+from elmokit.compare.units import Unit
 from elmokit.tasks.settings import ClassifierConfig
 
 __all__ = ["Sizes", "estimate", "operations_per_second"]
 
 _START = 2.0  # seconds that any part takes
 _SHARE = 0.6  # of the speed of large products that training reaches
-_VECTORS = {"svd": 3e-5, "sgns": 1.2e-4, "cbow": 4e-5}  # seconds a word, all epochs
+_VECTORS = {"svd": 2e-5, "sgns": 1.2e-5, "cbow": 4e-6}  # seconds a word, and epoch
+_SOLVING = 5000  # operations for each text and number of its vector
 _LINEAR = {"tfidf-svm": 4e-6, "tfidf-lr": 6e-6, "fasttext": 1.5e-6}  # seconds a word
 
 
@@ -51,7 +53,8 @@ def estimate(unit: Unit, method: Method, sizes: Sizes, speed: float) -> float:
     """Seconds that a part will take on one core."""
     n_words = sizes.n_train + sizes.n_more
     if unit.kind == "vectors":
-        return _START + n_words * _VECTORS[method.base]
+        epochs = 1 if method.base == "svd" else method.vectors.get("epochs") or vector_epochs(n_words)
+        return _START + n_words * epochs * _VECTORS[method.base]
     if unit.kind == "linear":
         share = min(1.0, unit.n_labels / max(1, sizes.n_texts)) if unit.n_labels else 1.0
         return _START + (sizes.n_train * share + sizes.n_other) * _LINEAR[method.base]
@@ -67,6 +70,11 @@ def estimate(unit: Unit, method: Method, sizes: Sizes, speed: float) -> float:
     n_fitted = sizes.n_train
     if unit.n_labels:
         n_fitted = max(1, sizes.n_train * unit.n_labels // max(1, sizes.n_texts))
+    if config_of_fit.head.head == "linear":
+        tried = 1 if unit.n_labels else 16 if method.family == "elmo" else 4
+        n_texts = unit.n_labels or sizes.n_texts
+        solving = tried * _SOLVING * n_texts * _width(method)
+        return _START + (solving + once * (sizes.n_other + (n_fitted if unit.n_labels else 0))) / speed
     epochs = fitting_epochs(config_of_fit, n_fitted)
     learnt = 3 * (head + (once if config_of_fit.fit.finetune else 0.0)) * n_fitted * epochs
     return _START + (learnt + (head + once) * sizes.n_other) / speed
@@ -81,11 +89,18 @@ def _encoder_operations(method: Method, n_words: int) -> float:
     return 2.0 * 2 * (model.n_layers * inner + model.dim * min(model.n_samples, 2048) / 3)
 
 
+def _width(method: Method) -> int:
+    """The width of a method's vectors."""
+    if method.family == "elmo":
+        return 2 * pretraining_config(method, 1).model.dim
+    return int(method.vectors.get("dim", 100))
+
+
 def _head_operations(config: ClassifierConfig, method: Method) -> float:
     """Operations a word takes on its way through mix and head."""
-    dim = 2 * int(method.language_model.get("model", {}).get("dim", 256)) if method.family == "elmo" else 300
+    dim = _width(method)
     width = config.head.head_dim
     if config.head.head == "pool":
-        return 20.0 * dim * (3 if method.family == "elmo" else 1)
+        return 500.0 * dim * (3 if method.family == "elmo" else 1)  # memory is what takes the time
     widths = [dim] + [2 * width] * (config.head.head_layers - 1)
     return 2.0 * 2 * sum(4 * width * (size + width) for size in widths)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from elmokit.compare.doing import MEASURED
 from elmokit.compare.grid import Outcome
 from elmokit.compare.methods import Method, Plan, source_id
 from elmokit.compare.ranking import rank
 from elmokit.compare.rows import SPLITS, Rows
 from elmokit.compare.statistics import accuracy_interval, mean_sd
-from elmokit.compare.units import Unit, bilm_folder, result_of, units_of
+from elmokit.compare.units import Unit, bilm_folder, layers_id, result_of, units_of
 from elmokit.embed.elmo import Elmo
-from elmokit.errors import RunError
 from elmokit.training.checkpoint import load_tensors
 
 __all__ = ["comparison_facts"]
@@ -33,7 +33,6 @@ def comparison_facts(
     """What ``write_comparison`` takes, as far as the finished parts have it."""
     units = units_of(plan, encoder)
     results = {unit.id: result for unit in units if (result := result_of(work, unit)) is not None}
-    _check_same_rows(results, rows)
     answers = {
         unit.id: load_tensors(work / "units" / unit.id / "answers.safetensors")[0]
         for unit in units
@@ -45,7 +44,7 @@ def comparison_facts(
     methods, correct, guesses = [], {}, {}
     for method in plan.methods:
         own = [unit for unit in units if unit.method == method.id and unit.id in answers]
-        facts = _method(method, own, results, outcome, units)
+        facts = _method(method, own, results, outcome, units, given=encoder is not None)
         if facts["status"] == "done":
             given = np.stack([answers[unit.id]["test"].numpy() for unit in own])  # (n_seeds, n_rows)
             correct[method.id] = given == true
@@ -63,20 +62,9 @@ def comparison_facts(
         "curve": _curve(plan, units, results, rows),
         "examples": _examples(rows, true, guesses, ranking.order if ranking is not None else []),
         "left_out": [*plan.left_out],
-        "notes": _missing_seeds(methods, outcome),
+        "notes": _missing_parts(units, methods, outcome),
         "machine": {"cores": os.cpu_count(), "memory": _memory()},
     }
-
-
-def _check_same_rows(results: Mapping[str, Mapping[str, Any]], rows: Rows) -> None:
-    """Every part must have seen the same rows, or comparing it with the others would mean nothing."""
-    marks = rows.marks()
-    for id, result in results.items():
-        if result.get("rows") != marks:
-            raise RunError(
-                f"The part {id} was made with other rows than the rest.",
-                remedy=f"Delete the folder units/{id} in the comparison's work folder and run it again.",
-            )
 
 
 def _elmo_against_static(plan: Plan, correct: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -88,7 +76,13 @@ def _elmo_against_static(plan: Plan, correct: Mapping[str, Any]) -> list[tuple[s
 
 
 def _method(
-    method: Method, own: Sequence[Unit], results: Mapping[str, Any], outcome: Outcome, units: Sequence[Unit]
+    method: Method,
+    own: Sequence[Unit],
+    results: Mapping[str, Any],
+    outcome: Outcome,
+    units: Sequence[Unit],
+    *,
+    given: bool,
 ) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "id": method.id,
@@ -107,8 +101,15 @@ def _method(
         return {**facts, "status": status, "reason": reason, "splits": {}}
     found = [results[unit.id] for unit in own]
     first = found[0]
-    source = results.get(source_id(method)) or {}
+    source = {} if given and method.family == "elmo" else results.get(source_id(method)) or {}
+    layers = results.get(layers_id(method)) or {} if method.family == "elmo" else {}
     seconds = [result["fit_seconds"] for result in found]
+    if layers.get("seconds") is not None:  # each method pays for its encoder's pass over the rows
+        seconds = [
+            result["fit_seconds"] - result.get("encoding_seconds", 0.0) + layers["seconds"]
+            for result in found
+        ]
+    memory = [part.get("peak_memory") or 0 for part in (source, layers, *found)]
     return {
         **facts,
         "status": "done",
@@ -116,7 +117,7 @@ def _method(
         "splits": {name: _split([result["splits"][name] for result in found]) for name in SPLITS},
         "seconds": {"pretrain": source.get("seconds"), "fit": float(np.mean(seconds))},
         "documents_per_second": float(np.median([result["documents_per_second"] for result in found])),
-        "peak_memory": max(result["peak_memory"] for result in found),
+        "peak_memory": max(memory) or None,
         "bytes": next((result["bytes"] for result in found if "bytes" in result), None),
         "history": first.get("history"),
         "mix": first.get("mix"),
@@ -124,15 +125,22 @@ def _method(
     }
 
 
-def _missing_seeds(methods: Sequence[Mapping[str, Any]], outcome: Outcome) -> list[str]:
-    """A sentence on each part of a finished method that is missing."""
-    done = [method["id"] for method in methods if method["status"] == "done"]
-    reasons = {**outcome.failed, **outcome.left_out}
-    return [
-        f"{id} is missing: {reason}"
-        for id, reason in reasons.items()
-        if any(id.startswith((f"{name}-s", f"{name}-n")) for name in done)
-    ]
+def _missing_parts(
+    units: Sequence[Unit], methods: Sequence[Mapping[str, Any]], outcome: Outcome
+) -> list[str]:
+    """A sentence on each finished method of which some parts are missing."""
+    found = []
+    for method in methods:
+        reasons = [
+            outcome.failed.get(unit.id) or outcome.left_out.get(unit.id)
+            for unit in units
+            if unit.method == method["id"] and unit.kind in ("fit", "linear")
+        ]
+        missing = [reason for reason in reasons if reason]
+        if missing and method["status"] == "done":
+            what = "1 part is" if len(missing) == 1 else f"{len(missing)} parts are"
+            found.append(f"{method['name']}: {what} missing. {missing[0]}")
+    return found
 
 
 def _split(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -169,8 +177,13 @@ def _data(rows: Rows) -> dict[str, Any]:
         "unlabelled": len(rows.unlabelled),
         "classes": rows.classes,
         "class_counts": {name: dict(Counter(rows.labels(name))) for name in SPLITS},
-        "notes": rows.notes,
+        "notes": [*rows.notes, *_on_train(rows)],
     }
+
+
+def _on_train(rows: Rows) -> list[str]:
+    n_rows = len(rows.texts("train"))
+    return [f"Train accuracy is of {MEASURED:,} of the {n_rows:,} train rows."] if n_rows > MEASURED else []
 
 
 def _pretraining(

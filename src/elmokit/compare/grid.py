@@ -21,13 +21,16 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 import elmokit
 from elmokit.compare.methods import Plan
 from elmokit.compare.unit_progress import read_progress
-from elmokit.compare.units import RESULT, Unit
-from elmokit.compare.worker import DONE, INTERRUPTED
+from elmokit.compare.units import Unit, changes_of, result_of
+from elmokit.compare.worker import DONE, FAILED, INTERRUPTED
+from elmokit.errors import RunError
 from elmokit.training.progress import Reporter
 
 __all__ = ["Grid", "Outcome"]
 
 _POLL = 0.5
+# The first place to look for modules would be where a person happens to be, with a random.py of their own.
+_WORKER = "import sys; sys.path.pop(0); from elmokit.compare.worker import main; main()"
 _PATIENCE = 60.0  # seconds that parts have to save what they did
 
 
@@ -47,7 +50,9 @@ class Grid:
         work: the folder that holds their folders.
         units: all of them; what others need comes first.
         plan: whose methods they are of.
+        made: what each is made from, by unit id.
         encoder: a biLM folder that was given instead of one to be pretrained.
+        mark: its mark.
         costs: estimated seconds by unit id.
         deadline: when no further part is begun, by ``time.monotonic``.
         reporter: who is told.
@@ -59,19 +64,35 @@ class Grid:
         units: Sequence[Unit],
         plan: Plan,
         *,
+        made: Mapping[str, Mapping[str, Any]],
         encoder: Path | None,
+        mark: str,
         costs: Mapping[str, float],
         deadline: float | None,
         reporter: Reporter,
     ) -> None:
-        self.work, self.plan, self.encoder, self.costs = work, plan, encoder, dict(costs)
-        self.deadline, self.reporter = deadline, reporter
+        self.work, self.plan, self.encoder, self.mark = work, plan, encoder, mark
+        self.costs, self.deadline, self.reporter = dict(costs), deadline, reporter
         self.outcome = Outcome()
         self._units = list(units)
-        self._done = {unit.id for unit in units if (work / "units" / unit.id / RESULT).is_file()}
+        self._done = {unit.id for unit in units if self._is_done(unit, made[unit.id])}
         self._running: dict[str, float] = {}
         self._changed = threading.Condition()
         self._workers: list[subprocess.Popen[str]] = []
+
+    def _is_done(self, unit: Unit, made: Mapping[str, Any]) -> bool:
+        """Whether a part is finished; one that was made from something else is refused."""
+        result = result_of(self.work, unit)
+        if result is None:
+            return False
+        if changes := changes_of(result.get("made", {}), made):
+            raise RunError(
+                f"{self.work.parent} holds the part {unit.id}, made with other settings "
+                f"({', '.join(changes)}).",
+                remedy="Repeat the settings of before, give the method another name "
+                "([method.NAME] like = ...), or choose another --out.",
+            )
+        return True
 
     @property
     def n_done(self) -> int:
@@ -83,27 +104,34 @@ class Grid:
         waiting = [unit for unit in self._units if unit.id not in self._done]
         if not waiting:
             return self.outcome
-        threads = [
-            threading.Thread(target=self._serve, name=f"worker {number}", daemon=True)
-            for number in range(max(1, min(n_workers, len(waiting))))
-        ]
+        ended = [threading.Event() for _ in range(max(1, min(n_workers, len(waiting))))]
         with self._shown():
-            for thread in threads:
-                thread.start()
+            for event in ended:
+                threading.Thread(target=self._serve, args=(event,), daemon=True).start()
             try:
-                while any(thread.is_alive() for thread in threads):
-                    threads[0].join(_POLL) if threads[0].is_alive() else time.sleep(_POLL)
+                self._wait(ended, None)
             except KeyboardInterrupt:
-                self._interrupt(threads)
+                self._interrupt()
+                self._wait(ended, _PATIENCE)
         for worker in self._workers:
             with contextlib.suppress(OSError):
                 assert worker.stdin is not None
                 worker.stdin.close()
         return self.outcome
 
-    def _interrupt(self, threads: Sequence[threading.Thread]) -> None:
+    def _wait(self, ended: Sequence[threading.Event], seconds: float | None) -> None:
+        """Until all workers' threads are over. (Joining them would take an interrupt for their end.)"""
+        until = None if seconds is None else time.monotonic() + seconds
+        while not all(event.is_set() for event in ended):
+            if until is not None and time.monotonic() > until:
+                return
+            time.sleep(0.05)
+
+    def _interrupt(self) -> None:
         """Have the parts in hand save what they did."""
-        self.outcome.interrupted = True
+        with self._changed:
+            self.outcome.interrupted = True
+            self._changed.notify_all()
         self.reporter.say("Stopping: parts in hand are being saved …")
         for worker in self._workers:
             with contextlib.suppress(OSError):
@@ -111,19 +139,22 @@ class Grid:
                     os.killpg(worker.pid, signal.SIGINT)
                 else:
                     worker.terminate()
-        until = time.monotonic() + _PATIENCE
-        for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
 
     # -- one worker ---------------------------------------------------------------------------
 
-    def _serve(self) -> None:
+    def _serve(self, ended: threading.Event) -> None:
         worker: subprocess.Popen[str] | None = None
-        while (unit := self._next()) is not None:
-            if worker is None or worker.poll() is not None:
-                worker = self._started()
-            code = self._ask(worker, unit)
-            self._ended(unit, code)
+        try:
+            while (unit := self._next()) is not None:
+                try:
+                    if worker is None or worker.poll() is not None:
+                        worker = self._started()
+                    code, why = (INTERRUPTED, "") if self.outcome.interrupted else self._ask(worker, unit)
+                except Exception as error:  # whatever it is, the other parts go on
+                    code, why = FAILED, f"{type(error).__name__}: {error}"
+                self._ended(unit, code, why)
+        finally:
+            ended.set()
 
     def _next(self) -> Unit | None:
         """The first part whose needs are met; None when there is nothing left that this worker could do."""
@@ -131,14 +162,14 @@ class Grid:
             while not self.outcome.interrupted:
                 over = self.deadline is not None and time.monotonic() > self.deadline
                 for unit in self._waiting():
-                    broken = [need for need in unit.needs if self._reason(need)]
-                    if broken:
-                        self.outcome.failed[unit.id] = self._reason(broken[0])
-                    elif over:
+                    failed = [need for need in unit.needs if need in self.outcome.failed]
+                    missing = [need for need in unit.needs if need in self.outcome.left_out]
+                    if failed:
+                        self.outcome.failed[unit.id] = self.outcome.failed[failed[0]]
+                    elif missing or over:
                         self.outcome.left_out[unit.id] = "The time allowed was over before it began."
                     elif set(unit.needs) <= self._done:
                         self._running[unit.id] = time.monotonic()
-                        self._say_begun(unit)
                         return unit
                 if not self._waiting():
                     return None
@@ -149,9 +180,6 @@ class Grid:
         over = self.outcome.failed.keys() | self.outcome.left_out.keys() | self._running.keys() | self._done
         return [unit for unit in self._units if unit.id not in over]
 
-    def _reason(self, id: str) -> str:
-        return self.outcome.failed.get(id) or self.outcome.left_out.get(id) or ""
-
     def _started(self) -> subprocess.Popen[str]:
         # The package that runs now is the one to run there, wherever it was imported from.
         source = str(Path(elmokit.__file__).parent.parent)
@@ -159,7 +187,7 @@ class Grid:
         log = open(self.work / "worker.log", "a", encoding="utf-8")  # noqa: SIM115 (the worker's own)
         with log:
             worker = subprocess.Popen(
-                [sys.executable, "-m", "elmokit.compare.worker", str(self.work)],
+                [sys.executable, "-c", _WORKER, str(self.work)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -170,52 +198,50 @@ class Grid:
             )
         self._workers.append(worker)
         assert worker.stdout is not None
-        worker.stdout.readline()  # ready
+        if not worker.stdout.readline():
+            raise RuntimeError(f"a worker did not start; see {self.work / 'worker.log'}")
         return worker
 
-    def _ask(self, worker: subprocess.Popen[str], unit: Unit) -> int:
+    def _ask(self, worker: subprocess.Popen[str], unit: Unit) -> tuple[int, str]:
         method = self.plan.method(unit.method)
         task = {
             "unit": asdict(unit),
             "method": asdict(method),
             "encoder": str(self.encoder) if self.encoder else "",
+            "mark": self.mark,
         }
+        self.reporter.event("unit", unit=unit.id, status="begun")
         assert worker.stdin is not None
         assert worker.stdout is not None
-        try:
-            worker.stdin.write(json.dumps(task) + "\n")
-            worker.stdin.flush()
-            answer = worker.stdout.readline()
-            return int(json.loads(answer)["code"])
-        except (OSError, ValueError, KeyError):
-            return 1
+        worker.stdin.write(json.dumps(task) + "\n")
+        worker.stdin.flush()
+        answer = worker.stdout.readline()
+        if not answer:
+            return FAILED, f"Its worker is gone; see {self.work / 'worker.log'}."
+        code = int(json.loads(answer)["code"])
+        return code, "" if code in (DONE, INTERRUPTED) else _why(self.work / "units" / unit.id, code)
 
-    def _ended(self, unit: Unit, code: int) -> None:
-        folder = self.work / "units" / unit.id
+    def _ended(self, unit: Unit, code: int, why: str) -> None:
+        is_done = code == DONE and result_of(self.work, unit) is not None
         with self._changed:
-            begun = self._running.pop(unit.id)
-            spent = time.monotonic() - begun
-            if code == DONE and (folder / RESULT).is_file():
+            spent = time.monotonic() - self._running.pop(unit.id)
+            if is_done:
                 self._done.add(unit.id)
-                self.reporter.event("unit", unit=unit.id, status="done", seconds=round(spent, 1))
-                if self.reporter.mode == "plain":
-                    self.reporter.say(f"  done {escape(unit.title)} [dim]({spent:,.0f} s)[/]")
             elif code == INTERRUPTED or self.outcome.interrupted:
                 self.outcome.interrupted = True
             else:
-                self.outcome.failed[unit.id] = _why(folder, code)
-                self.reporter.event(
-                    "unit", unit=unit.id, status="failed", reason=self.outcome.failed[unit.id]
-                )
-                self.reporter.say(
-                    f"[red]{escape(unit.title)} failed:[/] {escape(self.outcome.failed[unit.id])}"
-                )
+                self.outcome.failed[unit.id] = why
             self._changed.notify_all()
+        with contextlib.suppress(OSError):  # nobody may be there to be told
+            if is_done:
+                self.reporter.event("unit", unit=unit.id, status="done", seconds=round(spent, 1))
+                if self.reporter.mode == "plain":
+                    self.reporter.say(f"  done {escape(unit.id)} [dim]({spent:,.0f} s)[/]")
+            elif unit.id in self.outcome.failed:
+                self.reporter.event("unit", unit=unit.id, status="failed", reason=why)
+                self.reporter.say(f"[red]{escape(unit.id)} failed:[/] {escape(why)}")
 
     # -- showing ------------------------------------------------------------------------------
-
-    def _say_begun(self, unit: Unit) -> None:
-        self.reporter.event("unit", unit=unit.id, status="begun")
 
     @contextlib.contextmanager
     def _shown(self) -> Iterator[None]:

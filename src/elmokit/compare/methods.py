@@ -28,6 +28,7 @@ class Method:
         classifier: settings of mix, head and fitting, by name; for those that have a head.
         vectors: settings of the word vectors, for the static ones.
         language_model: ``preset`` and changes by section, for the biLMs.
+        text: how raw text becomes words, for the static ones: as it does for the language model.
         published: what the course write-ups report for it on the full data.
     """
 
@@ -38,6 +39,7 @@ class Method:
     classifier: dict[str, Any] = field(default_factory=dict)
     vectors: dict[str, Any] = field(default_factory=dict)
     language_model: dict[str, Any] = field(default_factory=dict)
+    text: dict[str, Any] = field(default_factory=dict)
     published: tuple[float, ...] = ()
 
     @property
@@ -161,6 +163,8 @@ def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 def source_id(method: Method) -> str:
     """The name of what a method's vectors come from; methods with the same settings share it."""
-    settings = method.language_model if method.family == "elmo" else {"base": method.base, **method.vectors}
+    settings = method.language_model
+    if method.family == "static":
+        settings = {"base": method.base, **method.vectors, "text": method.text}
     mark = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
     return f"{'elmo' if method.family == 'elmo' else method.base}-{mark}"

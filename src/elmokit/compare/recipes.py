@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from elmokit.compare.methods import CATALOGUE, Method, Plan, choose
-from elmokit.config import resolve
+from elmokit.config import TextConfig, resolve
 from elmokit.errors import ConfigError, nearest
 from elmokit.static.settings import SvdConfig, Word2VecConfig
 from elmokit.tasks.settings import ClassifierConfig
@@ -152,7 +153,8 @@ def make_plan(
         changes: what ``read_plan_toml`` gave.
         counts: label counts of a learning curve.
         draws: how often each is drawn.
-        curve: the methods in it; the first ELMo, skip-gram and the SVM unless given.
+        curve: the methods in it; unless given, ELMo and skip-gram with the linear head, ELMo with the
+            trainable mix and the SVM, as far as they are among the methods.
     """
     if recipe not in RECIPES:
         raise ConfigError(f"There is no recipe {recipe!r}.", remedy=nearest(recipe, RECIPES))
@@ -162,12 +164,13 @@ def make_plan(
     wanted = list(methods) or list(changes.get("methods", []))
     usual = [method.id for method in known if method.id not in _unasked(plan, known)]
     chosen = choose(known, wanted or usual, usual)
+    for method in chosen:
+        check_settings(method)
     missing = {method.id: package for method in chosen if (package := _missing(method))}
     asked = {method.id for method in chosen} & set(wanted)
     chosen = [method for method in chosen if method.id not in missing or method.id in asked]
     n_seeds = n_seeds or int(changes.get("seeds", 0)) or len(plan.seeds)
-    for method in chosen:
-        check_settings(method)
+    chosen = with_text(chosen, _text_of(chosen))
     in_curve = choose(chosen, curve) if curve else _usual_curve(chosen)
     return dataclasses.replace(
         plan,
@@ -208,14 +211,18 @@ def _usual_curve(methods: Sequence[Method]) -> list[Method]:
 def _varied(methods: Sequence[Method], changes: Mapping[str, Any]) -> list[Method]:
     """A recipe's methods with a file's settings, those of the catalogue, and new variants of them."""
     known = {method.id: method for method in methods}
-    sample = next((m for m in methods if m.family == "elmo"), None)
+    sample = next(m for m in methods if m.family == "elmo")
     for id, method in CATALOGUE.items():
         if id not in known:
-            known[id] = _with_defaults(method, sample.language_model if sample else _WORD_MODEL, {})
-    common = {"elmo": ("classifier", "language_model"), "static": ("classifier",), "linear": ()}
+            head = {key: value for key, value in sample.classifier.items() if key not in ("mix", "mix_form")}
+            known[id] = _with_defaults(method, sample.language_model, head)
     for id, method in known.items():
-        given = {name: changes[name] for name in common[method.family] if name in changes}
-        known[id] = method.changed(**given)
+        if method.family == "elmo":
+            known[id] = method = method.changed(language_model=changes.get("language_model"))
+        fixed = method.classifier.get("head") == "linear"  # its name says so
+        given = {k: v for k, v in changes.get("classifier", {}).items() if not (fixed and k in _OF_TRAINING)}
+        if method.family != "linear":
+            known[id] = method.changed(classifier=given)
     for id, settings in changes.get("method", {}).items():
         settings = dict(settings)
         like = settings.pop("like", id)
@@ -228,15 +235,50 @@ def _varied(methods: Sequence[Method], changes: Mapping[str, Any]) -> list[Metho
     return list(known.values())
 
 
+def _text_of(methods: Sequence[Method]) -> TextConfig:
+    """How the first language model cleans text; static vectors are to see the same words."""
+    method = next((method for method in methods if method.family == "elmo"), None)
+    settings = method.language_model if method is not None else _WORD_MODEL
+    return resolve(settings.get("preset", "small"), {"text": settings.get("text", {})}).text
+
+
+def with_text(methods: Sequence[Method], text: TextConfig) -> list[Method]:
+    """The methods, those with static vectors cleaning text like this."""
+    return [
+        dataclasses.replace(method, text=text.to_dict()) if method.family == "static" else method
+        for method in methods
+    ]
+
+
 def check_settings(method: Method) -> None:
     """Refuse settings that mean nothing, before anything is trained."""
     try:
+        if not re.fullmatch(r"\w[\w.-]*", method.id):
+            raise ConfigError(
+                f"{method.id!r} is no name for a method.", remedy="Use letters, digits, dots and hyphens."
+            )
+        for section in _FOREIGN[method.family]:
+            if getattr(method, section):
+                raise ConfigError(
+                    f"{section} means nothing for it: it is of the family {method.family}.",
+                    remedy="Leave that section out.",
+                )
         if method.family != "linear":
-            ClassifierConfig.from_flat(**method.classifier)
+            if "seed" in method.classifier:
+                raise ConfigError("seed is not set for a method.", remedy="Say how many: seeds = 3.")
+            config = ClassifierConfig.from_flat(**method.classifier)
+            if config.head.head == "linear" and (config.fit.finetune or config.mix.mix == "function"):
+                raise ConfigError(
+                    "the linear head is solved, not trained: no finetune and no function mix goes with it.",
+                    remedy="Choose the head pool or bilstm.",
+                )
         if method.family == "static":
             (SvdConfig if method.base == "svd" else Word2VecConfig).from_dict(method.vectors)
         if method.family == "elmo":
             model = dict(method.language_model)
+            for name, section in model.items():
+                if name != "preset" and not isinstance(section, dict):
+                    raise ConfigError(f"language_model.{name} must be a section.")
             training = dict(model.pop("training", {}))
             if training.get("epochs") == 0:
                 del training["epochs"]
@@ -246,6 +288,12 @@ def check_settings(method: Method) -> None:
 
 
 _SECTIONS = ("seeds", "methods", "classifier", "language_model", "method")
+_FOREIGN = {
+    "elmo": ("vectors",),
+    "static": ("language_model",),
+    "linear": ("classifier", "vectors", "language_model"),
+}
+_OF_TRAINING = ("head", "mix", "mix_form", "finetune")
 _OF_A_METHOD = ("like", "name", "classifier", "vectors", "language_model")
 
 
@@ -277,10 +325,13 @@ def read_plan_toml(path: Path) -> dict[str, Any]:
     for id, settings in values.get("method", {}).items():
         if not isinstance(settings, dict):
             raise ConfigError(f"method.{id} in {path} must be a section: [method.{id}].")
-        for name in settings:
+        for name, value in settings.items():
             if name not in _OF_A_METHOD:
                 raise ConfigError(
                     f"{path}: [method.{id}] has {name!r}, which means nothing there.",
                     remedy=nearest(name, _OF_A_METHOD),
                 )
+            if not isinstance(value, str if name in ("like", "name") else dict):
+                kind = "text" if name in ("like", "name") else f"a section: [method.{id}.{name}]"
+                raise ConfigError(f"{path}: {name} of the method {id!r} must be {kind}.")
     return values

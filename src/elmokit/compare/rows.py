@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.training.checkpoint import saving
 from elmokit.training.progress import Reporter
 
-__all__ = ["Rows", "draw", "load_rows", "read_rows", "save_rows"]
+__all__ = ["Rows", "draw", "load_rows", "n_words", "read_rows", "save_rows"]
 
 SPLITS = ("train", "valid", "test")
 _VALID_SHARE = 0.1
@@ -59,10 +59,8 @@ class Rows:
     def marks(self) -> dict[str, str]:
         """A mark of each split, which changes when any row of it does."""
         marks = {name: self.parts[name].content_hash() for name in SPLITS}
-        if self.unlabelled:
-            texts = LabelledTexts(self.unlabelled, [[]] * len(self.unlabelled), [])
-            marks["unlabelled"] = texts.content_hash()
-        return marks
+        texts = LabelledTexts(self.unlabelled, [[]] * len(self.unlabelled), [])
+        return {**marks, "unlabelled": texts.content_hash()}
 
 
 def read_rows(
@@ -125,6 +123,11 @@ def _check_labels(
         notes.append(
             f"{n_rows:,} test rows have labels that no train row has ({listed}): wrong for every method."
         )
+
+
+def n_words(texts: Iterable[str]) -> int:
+    """About how many words there are, counted by their spaces."""
+    return sum(text.count(" ") + 1 for text in texts)
 
 
 def _plain(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
@@ -14,11 +15,11 @@ from elmokit.tasks.drawing import short
 
 __all__ = ["ranking_table"]
 
-_NAME_WIDTH = 24
-_COLUMNS = ("Valid", "F1", "Pretrain", "Fit", "Texts/s", "Disk")
+_NAME_WIDTH = 22
+_COLUMNS = ("Published", "Valid", "F1", "Pretrain", "Fit", "Texts/s", "Disk")
 
 
-def ranking_table(facts: Mapping[str, Any]) -> Table:
+def ranking_table(facts: Mapping[str, Any]) -> Group:
     """Rank, accuracies, macro F1, times, speed and size of each method, within a hundred columns.
 
     Under the table stands what became of the methods without figures.
@@ -39,6 +40,4 @@ def ranking_table(facts: Mapping[str, Any]) -> Table:
             continue
         values = {name: row.values[places[name]][0] for name in shown}
         table.add_row(row.rank, name, *values.values(), style="bold" if row.chosen else "")
-    if remarks:
-        table.caption, table.caption_justify = "\n".join(remarks), "left"
-    return table
+    return Group(table, *remarks) if table.row_count else Group(*remarks)

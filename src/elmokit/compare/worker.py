@@ -1,8 +1,9 @@
 """A worker of a comparison: told over standard input what to do, it does one part at a time.
 
-``python -m elmokit.compare.worker WORK`` reads a JSON object a line and answers each with one. Libraries
-are loaded once; each part then has a process of its own (where there is fork), so that its memory can be
-measured and a crash hurts nothing else. When the comparison ends or is killed, so is its worker.
+``main``, in a process with the work folder as its argument, reads a JSON object a line and answers each
+with one. Libraries are loaded once; each part then has a process of its own (where there is fork), so that
+its memory can be measured and a crash hurts nothing else. When the comparison ends or is killed, so is its
+worker.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -29,9 +31,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the part in hand is told, not the worker
     import torch
 
-    from elmokit.compare import units  # noqa: F401 (loaded now, used in the parts)
+    from elmokit.compare import doing  # noqa: F401 (loaded now, used in the parts)
 
     torch.set_num_threads(1)
+    torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])  # loads much, which no part is to be charged with
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
     tasks: queue.Queue[str] = queue.Queue()
@@ -59,8 +62,10 @@ def _listen(tasks: queue.Queue[str]) -> None:
 
 
 def _in_a_process(work: Path, task: dict[str, Any]) -> int:
+    worker = os.getpid()
     child = os.fork()
     if child == 0:
+        threading.Thread(target=_outlive_not, args=(worker,), daemon=True).start()
         code = FAILED
         try:
             code = _do(work, task)
@@ -72,9 +77,17 @@ def _in_a_process(work: Path, task: dict[str, Any]) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
+def _outlive_not(worker: int) -> None:
+    """End this part when its worker is gone."""
+    while os.getppid() == worker:
+        time.sleep(1.0)
+    os._exit(FAILED)
+
+
 def _do(work: Path, task: dict[str, Any]) -> int:
+    from elmokit.compare.doing import run_unit
     from elmokit.compare.methods import Method
-    from elmokit.compare.units import Unit, run_unit
+    from elmokit.compare.units import Unit
     from elmokit.errors import ElmokitError
     from elmokit.training.checkpoint import write_text
 
@@ -92,7 +105,7 @@ def _do(work: Path, task: dict[str, Any]) -> int:
     ):
         try:
             failed.unlink(missing_ok=True)
-            run_unit(work, unit, method, encoder)
+            run_unit(work, unit, method, encoder, task["mark"])
         except KeyboardInterrupt:
             return INTERRUPTED
         except ElmokitError as error:
@@ -103,7 +116,3 @@ def _do(work: Path, task: dict[str, Any]) -> int:
             write_text(failed, f"{type(error).__name__}: {error}\n")
             return FAILED
     return DONE
-
-
-if __name__ == "__main__":
-    main()

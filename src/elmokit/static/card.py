@@ -24,7 +24,7 @@ def describe(vectors: WordVectors, folder: Path) -> dict[str, Any]:
     return {
         "folder": folder.name or folder.resolve().name,
         "kind": "word-vectors",
-        "n_words": len(vectors),
+        "n_words": vectors.n_words,
         "dim": vectors.dim,
         "text": vectors.text.to_dict(),
         "first_words": vectors.vocabulary.words[len(SPECIALS) :][:12],

@@ -38,6 +38,8 @@ def count_pairs(
         distance: each pair counts as 1, or as 1 over the distance of its words.
         progress: told how many ids were just done.
     """
+    longest = int(documents.lengths.max(initial=0))
+    window = min(window, max(1, longest))  # words further apart never share a document
     size = max(1, _PAIRS_AT_ONCE // window)
     parts: list[Counts] = []
     for first in range(0, len(documents.ids), size):

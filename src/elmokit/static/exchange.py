@@ -119,13 +119,13 @@ def from_gensim(keyed: Any, *, text: TextConfig | None = None) -> WordVectors:
         keyed: gensim's table.
         text: how raw text becomes words; see ``import_vectors``.
     """
-    table = ForeignTable(Path("KeyedVectors"), int(keyed.vector_size))
+    table = ForeignTable(Path("KeyedVectors"), int(keyed.vector_size), "word")
     for number, (word, row) in enumerate(zip(keyed.index_to_key, keyed.vectors, strict=True), start=1):
         if not isinstance(word, str):
             raise DataError(
                 f"KeyedVectors, word {number}: the key {word!r} is not a string.", remedy="Key them by words."
             )
-        table.add(f"word {number}", word, np.asarray(row, dtype=np.float32))
+        table.add(number, word, np.asarray(row, dtype=np.float32))
     return _imported(table, "gensim", text)
 
 

@@ -106,7 +106,7 @@ def load_vectors(folder: str | Path) -> WordVectors:
 def vectors_card(name: str, vectors: WordVectors) -> str:
     """The folder's README.md."""
     training = vectors.training
-    rows = [("words", f"{len(vectors):,}"), ("vectors", f"{vectors.dim} wide")]
+    rows = [("words", f"{vectors.n_words:,}"), ("vectors", f"{vectors.dim} wide")]
     if training.get("method"):
         rows.insert(0, ("method", str(training["method"])))
     if corpus := training.get("corpus"):

@@ -29,15 +29,17 @@ class ForeignTable:
     Attributes:
         file: where from.
         dim: width of a row.
+        unit: what its rows are counted in, for errors: "line" or "word".
         words: so far.
         n_left_out: words left out because no text can hold them.
     """
 
     file: Path
     dim: int
+    unit: str = "line"
     words: list[str] = field(default_factory=list)
     n_left_out: int = 0
-    _places: dict[str, str] = field(default_factory=dict)
+    _places: dict[str, int] = field(default_factory=dict)
     _values: bytearray = field(default_factory=bytearray)
 
     @property
@@ -45,22 +47,26 @@ class ForeignTable:
         """(n_words, dim)."""
         return np.frombuffer(self._values, dtype=np.float32).reshape(-1, self.dim)
 
-    def add(self, place: str, word: str, row: npt.NDArray[np.float32]) -> None:
-        """Take in one row; ``place`` is where it stands, for the error."""
+    def place(self, number: int) -> str:
+        """Where a row stands, for an error."""
+        return f"{self.file}, {self.unit} {number}"
+
+    def add(self, number: int, word: str, row: npt.NDArray[np.float32]) -> None:
+        """Take in the row of this number."""
         if not word:
-            raise DataError(f"{self.file}, {place}: there is no word before the numbers.", remedy=_CUT)
+            raise DataError(f"{self.place(number)}: there is no word before the numbers.", remedy=_CUT)
         if word in self._places:
             raise DataError(
-                f"{self.file}, {place}: the word {word!r} stands there a second time "
-                f"(first: {self._places[word]}).",
+                f"{self.place(number)}: the word {word!r} stands there a second time "
+                f"(first: {self.unit} {self._places[word]}).",
                 remedy="Keep one of the two.",
             )
         if not np.isfinite(row).all():
             raise DataError(
-                f"{self.file}, {place}: the vector of {word!r} holds a value that is not a finite number.",
+                f"{self.place(number)}: the vector of {word!r} holds a value that is not a finite number.",
                 remedy="Leave the word out, or take a fresh copy of the file.",
             )
-        self._places[word] = place
+        self._places[word] = number
         self.words.append(word)
         self._values += row.tobytes()
 
@@ -81,7 +87,7 @@ def text_table(file: Path, max_words: int | None, encoding: str, errors: str) ->
     """A table of lines: a word, then its numbers, one space between any two."""
     table: ForeignTable | None = None
     promised, n_found = None, 0
-    with open_bytes(file) as stream:
+    with open_bytes(file) as stream, np.errstate(over="ignore"):  # what is too large is refused by add
         lines = decoded_lines(stream, str(file), encoding=encoding, errors=errors, whole=True)
         for number, line in enumerate(lines, start=1):
             if "\t" in line:
@@ -100,7 +106,7 @@ def text_table(file: Path, max_words: int | None, encoding: str, errors: str) ->
                 promised = None
                 break
             n_found += 1
-            _add_line(table, f"line {number}", fields)
+            _add_line(table, number, fields)
     if table is None:
         raise DataError(f"{file} is empty.", remedy="Give a table of word vectors.")
     table.check(promised, n_found)
@@ -116,22 +122,22 @@ def _width(dim: int, file: Path) -> int:
     return dim
 
 
-def _add_line(table: ForeignTable, place: str, fields: list[str]) -> None:
+def _add_line(table: ForeignTable, number: int, fields: list[str]) -> None:
     surplus = len(fields) - 1 - table.dim
     if surplus > 0 and not all(map(_is_number, fields[1 : 1 + surplus])):
         table.n_left_out += 1  # a word with spaces in it
         return
     if surplus:
         raise DataError(
-            f"{table.file}, {place}: {len(fields) - 1} numbers where {table.dim} are expected.",
+            f"{table.place(number)}: {len(fields) - 1} numbers where {table.dim} are expected.",
             remedy=_CUT,
         )
     try:
         row = np.array(fields[1:], dtype=np.float32)
     except ValueError:
         wrong = next(value for value in fields[1:] if not _is_number(value))
-        raise DataError(f"{table.file}, {place}: {wrong!r} is not a number.", remedy=_CUT) from None
-    table.add(place, fields[0], row)
+        raise DataError(f"{table.place(number)}: {wrong!r} is not a number.", remedy=_CUT) from None
+    table.add(number, fields[0], row)
 
 
 def _is_number(text: str) -> bool:
@@ -159,21 +165,20 @@ def binary_table(file: Path, max_words: int | None, encoding: str, errors: str) 
                 remedy="If it is a text file, let its name end in .txt or .vec.",
             )
         promised = int(fields[0])
-        table = ForeignTable(file, _width(int(fields[1]), file))
+        table = ForeignTable(file, _width(int(fields[1]), file), "word")
         n_read = promised if max_words is None else min(promised, max_words)
         for number in range(1, n_read + 1):
-            place = f"word {number}"
             name = source.until(b" ", _LONGEST_WORD).lstrip(b"\n")
             row = np.frombuffer(source.exactly(4 * table.dim), dtype="<f4").astype(np.float32)
             try:
                 word = name.decode(encoding, errors)
             except (UnicodeDecodeError, LookupError) as error:
                 raise DataError(
-                    f"{file}, {place}: {name[:40]!r} cannot be read as {encoding} ({error}).",
+                    f"{table.place(number)}: {name[:40]!r} cannot be read as {encoding} ({error}).",
                     remedy="Say the file's encoding (--encoding latin-1, ...), "
                     "or replace what cannot be read (--errors replace).",
                 ) from error
-            table.add(place, word, row)
+            table.add(number, word, row)
         if n_read == promised and source.rest().strip(b"\n"):
             raise DataError(
                 f"{file}: there is more in it than the {promised:,} words that its header promises.",

@@ -8,6 +8,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from elmokit.errors import ConfigError, DataError, nearest
 from elmokit.static.counting import count_pairs
 from elmokit.static.settings import METHODS, STATIC_TEXT, Method, SvdConfig, VectorsConfig, Word2VecConfig
 from elmokit.static.svd import factorised, weighted
-from elmokit.static.word2vec import predicted
+from elmokit.static.word2vec import n_epochs, predicted
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.readers import TextSource
@@ -67,6 +68,8 @@ def train_vectors(
     source = texts if isinstance(texts, TextSource) else _GivenTexts(texts)
     began = time.perf_counter()
     with _numbered(source, text, config, reporter) as corpus:
+        if isinstance(config, Word2VecConfig):
+            config = replace(config, epochs=n_epochs(config, corpus.manifest["n_words"]))
         rows = _rows(method, corpus, config, reporter)
         own = [UNK] if corpus.counts[UNK] else []  # where nothing was unknown, nothing was learnt for it
         own += range(len(SPECIALS), corpus.n_vocabulary)

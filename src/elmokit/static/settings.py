@@ -67,7 +67,11 @@ class PredictingConfig(Config):
         at_least=0,
         at_most=1,
     )
-    epochs: int = option(5, "Passes over the text.", at_least=1)
+    epochs: int = option(
+        0,
+        "Passes over the text (0: five, and up to 50 for a short text, to read 40 million words).",
+        at_least=0,
+    )
     lr: float = option(0.025, "Learning rate at the start; it falls to 0.0001.", at_least=0.0001)
     workers: int = option(
         2, "Threads. With 1, the same seed gives the same vectors; with more, nearly so.", at_least=1

@@ -14,9 +14,10 @@ from elmokit.embed.embeddings import Floats
 from elmokit.static.settings import Word2VecConfig
 from elmokit.text.corpus import Corpus
 
-__all__ = ["Sentences", "predicted"]
+__all__ = ["Sentences", "n_epochs", "predicted"]
 
 _LONGEST = 10_000  # gensim reads no more of a sentence
+_ENOUGH_WORDS = 40_000_000
 
 
 class Sentences:
@@ -46,6 +47,15 @@ class Sentences:
                 self._progress(len(part))
 
 
+def n_epochs(config: Word2VecConfig, n_words: int) -> int:
+    """Passes over a text of ``n_words``: as many as asked for, or as it takes to learn something.
+
+    >>> [n_epochs(Word2VecConfig(), n_words) for n_words in (10_000, 4_000_000, 10**9)]
+    [50, 10, 5]
+    """
+    return config.epochs or min(50, max(5, -(-_ENOUGH_WORDS // max(1, n_words))))
+
+
 def predicted(
     corpus: Corpus,
     kind: Literal["sgns", "cbow"],
@@ -62,7 +72,7 @@ def predicted(
         corpus: the numbered text.
         kind: "sgns", a word predicts each near one; "cbow", the mean of the near ones predicts it.
         config: settings.
-        progress: told how many words were just read; there are ``epochs`` times those of the text.
+        progress: told how many words were just read; those of the text, ``n_epochs`` times.
 
     Returns:
         (n_vocabulary, dim); rows of words that do not occur are zero.
@@ -71,6 +81,7 @@ def predicted(
 
     sentences = Sentences(corpus, progress)
     counts = corpus.counts[: corpus.n_vocabulary]
+    epochs = n_epochs(config, int(counts.sum()))
     seen = np.flatnonzero(counts)
     with _quiet():
         model = Word2Vec(
@@ -80,7 +91,7 @@ def predicted(
             negative=config.negatives,
             sample=config.subsample,
             alpha=config.lr,
-            epochs=config.epochs,
+            epochs=epochs,
             workers=config.workers,
             seed=config.seed,
             min_count=1,
@@ -90,9 +101,7 @@ def predicted(
         model.build_vocab_from_freq(
             {corpus.words[place]: int(counts[place]) for place in seen}, corpus_count=len(sentences)
         )
-        model.train(
-            sentences, total_examples=len(sentences), total_words=int(counts.sum()), epochs=config.epochs
-        )
+        model.train(sentences, total_examples=len(sentences), total_words=int(counts.sum()), epochs=epochs)
     table = np.zeros((len(counts), config.dim), dtype=np.float32)
     table[seen] = model.wv.vectors
     return table

