@@ -404,7 +404,8 @@ def test_the_terminal_table_fits_a_hundred_columns() -> None:
         "disk",
     ]
     assert len(lines) == 1 + 12 + 2
-    assert "A very long name [bold]…" in text
+    assert "A very long name " in text
+    assert "[/]" not in text
     assert re.search(r"5 +TF-IDF bigrams \+ SVM +92\.\d\d ± 0\.00 .* 13 s +21,400 +96\.1 MB", text)
     assert "GloVe: failed: glove.txt, line 17" in text
     assert "…" not in _printed(comparison(n_methods=2), 100), "nothing is cut at a hundred columns"
