@@ -48,9 +48,11 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def environment() -> dict[str, str]:
-    """For a process of its own: no colours, and one thread, as threads that wait for each other crawl."""
+    """For a process of its own: the elmokit under test first on the path, no colours, and one thread, as
+    threads that wait for each other crawl."""
     plain = {name: value for name, value in os.environ.items() if name not in COLOURS}
-    return {**plain, "OMP_NUM_THREADS": "1"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**plain, "PATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def in_its_own_process(*words: str | Path, stdin: bytes = b"") -> Outcome:

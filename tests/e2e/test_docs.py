@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from elmokit.corpora import mini_news
+from program import environment
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -37,14 +39,7 @@ def _blocks(page: Path) -> list[tuple[str, str]]:
     return [(kind, text) for skipped, kind, text in found if not skipped]
 
 
-def _environment() -> dict[str, str]:
-    """The reader's shell: the elmokit under test comes first on the path."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-
-
 def _write_texts(folder: Path) -> None:
-    from elmokit.corpora import mini_news
-
     lines = mini_news().read_text(encoding="utf-8").splitlines()[1:]
     for name, chosen in (("my_text.txt", lines[:80]), ("other_text.txt", lines[80:90])):
         (folder / name).write_text("\n".join(chosen) + "\n", encoding="utf-8")
@@ -59,28 +54,12 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", _READER, str(ROOT)],
         input=json.dumps(_blocks(page)),
         cwd=tmp_path,
-        env=_environment(),
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, f"{page.name}:\n{done.stdout}\n{done.stderr}"
-
-
-def test_the_demo_pretrains_saves_loads_and_describes_and_can_be_run_again(tmp_path: Path) -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert re.search(r"^demo:.*\n(?:\t.*\n)*?\t@\$\(BIN\)/elmokit demo$", makefile, re.M)
-    for _ in range(2):
-        done = subprocess.run(
-            ["elmokit", "demo"], cwd=tmp_path, env=_environment(), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert "parameters" in done.stdout
-        assert "Your turn" in done.stdout
-    from elmokit import load_bilm
-
-    history = load_bilm(tmp_path / "elmokit-demo").training["history"]
-    assert history[-1]["perplexity"] < history[0]["perplexity"]
 
 
 def test_links_between_pages_lead_somewhere() -> None:

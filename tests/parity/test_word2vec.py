@@ -20,7 +20,7 @@ from elmokit.static.word_vectors import WordVectors
 from elmokit.text.tokenising import SPECIALS, UNK
 
 Kind = Literal["sgns", "cbow"]
-CONFIG = Word2VecConfig(dim=8, window=3, min_count=1, epochs=3, workers=1, seed=5)
+CONFIG = Word2VecConfig(dim=8, window=3, min_count=1, epochs=3, lr=0.04, workers=1, seed=5)
 
 
 def some_texts() -> list[str]:
@@ -59,7 +59,7 @@ def test_vectors_are_those_that_gensim_learns(kind: Kind) -> None:
         min_count=1,
         negative=5,
         sample=1e-3,
-        alpha=0.025,
+        alpha=0.04,
         epochs=3,
         workers=1,
         seed=5,
@@ -73,7 +73,7 @@ import sys
 from elmokit.static.learning import train_vectors
 from elmokit.static.settings import Word2VecConfig
 texts = open(sys.argv[1], encoding="utf-8").read().splitlines()
-config = Word2VecConfig(dim=8, min_count=1, epochs=3, workers=1, seed=5)
+config = Word2VecConfig(dim=8, min_count=1, epochs=3, lr=0.04, workers=1, seed=5)
 print(*(train_vectors(kind, texts, config).fingerprint for kind in ("sgns", "cbow")))
 """
 

@@ -72,7 +72,7 @@ class PredictingConfig(Config):
         "Passes over the text (0: five, and up to 50 for a short text, to read 40 million words).",
         at_least=0,
     )
-    lr: float = option(0.025, "Learning rate at the start; it falls to 0.0001.", at_least=0.0001)
+    lr: float = option(0.05, "Learning rate at the start; it falls to 0.0001.", at_least=0.0001)
     workers: int = option(
         2, "Threads. With 1, the same seed gives the same vectors; with more, nearly so.", at_least=1
     )
