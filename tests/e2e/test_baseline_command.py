@@ -151,3 +151,8 @@ def test_similar_refuses_what_only_context_can_answer(
         ((tiny_model, "the fox"), "--in is missing"),
     ):
         cli("similar", *words).check_refused(said)
+
+
+def test_inspect_shows_a_folder_of_vectors(cli: Cli, vectors: Path) -> None:
+    cli("inspect", vectors).check_fine("static word vectors", "the same in every context")
+    assert json.loads(cli("inspect", vectors, "--json").out)["dim"] > 0

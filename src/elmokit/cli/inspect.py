@@ -12,7 +12,7 @@ __all__ = ["command"]
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A biLM or classifier folder.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A biLM, classifier or word-vector folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Show what a model is: sizes, corpus, perplexity and layers; classes, mix weights and accuracy."""
@@ -22,12 +22,19 @@ def command(
     from elmokit.bilm.folder import kind_of, load_bilm
 
     console = Console(highlight=False)
-    if kind_of(model) == "classifier":
+    kind = kind_of(model)
+    if kind == "classifier":
         from elmokit.tasks import card
         from elmokit.tasks.folder import load_classifier
 
         facts = card.describe(load_classifier(model), model)
         render = card.render
+    elif kind == "word-vectors":
+        from elmokit.static import card as vectors_card
+        from elmokit.static.folder import load_vectors
+
+        facts = vectors_card.describe(load_vectors(model), model)
+        render = vectors_card.render
     else:
         facts = bilm_card.describe(load_bilm(model), model)
         render = bilm_card.render
