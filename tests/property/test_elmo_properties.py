@@ -17,8 +17,9 @@ from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm, BilmState
 from elmokit.config import BilmConfig, TextConfig
 from elmokit.embed import elmo as elmo_module
-from elmokit.embed.elmo import Elmo, State, Text
+from elmokit.embed.elmo import Elmo, State
 from elmokit.embed.embeddings import Floats
+from elmokit.text.texts import Text
 from elmokit.text.tokenising import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary, learn_bpe
 

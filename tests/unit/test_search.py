@@ -251,8 +251,8 @@ def test_different_leaves_the_word_itself_out_however_it_is_spelt(elmo: Elmo) ->
 
 def test_frequent_words_and_punctuation_are_left_out_unless_there_is_nothing_else(elmo: Elmo) -> None:
     words = ["The", "bank", "raised", "its", "rates", "."]
-    assert content_words(elmo, words) == [1, 2, 4]
-    assert content_words(elmo, ["The", "its", "."]) == [0, 1]
+    assert content_words(elmo.folder.vocabulary, words) == [1, 2, 4]
+    assert content_words(elmo.folder.vocabulary, ["The", "its", "."]) == [0, 1]
     assert [one.word for one in similar_words(elmo, "? !", TEXTS)] == ["?", "!"]
     twice = similar_words(elmo, "bank or bank", TEXTS, word="bank", k=1)
     assert [one.position for one in twice] == [0, 2]

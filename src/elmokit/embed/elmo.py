@@ -18,16 +18,15 @@ from elmokit.bilm.start_state import repeated
 from elmokit.embed.embeddings import Embeddings, Floats
 from elmokit.embed.fingerprint import model_fingerprint
 from elmokit.embed.word_cache import WordCache
-from elmokit.errors import ConfigError, DataError, ModelError, nearest
+from elmokit.errors import ConfigError, ModelError, nearest
 from elmokit.text.batching import bucket_batches
+from elmokit.text.texts import Text, n_characters, words_of
 from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
 from elmokit.text.vocabulary import WordFeatures
 from elmokit.training.machine import tuned_process
 
-__all__ = ["Elmo", "State", "Text", "n_characters", "refuse_table"]
+__all__ = ["Elmo", "State"]
 
-Text = str | Sequence[str]
-"""A raw text, or a text that is already a list of words."""
 State = Literal["zero", "warm", "stateful"]
 _STATES = ("zero", "warm", "stateful")
 
@@ -162,20 +161,7 @@ class Elmo:
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the model sees them."""
-        refuse_table(texts)
-        pipeline = self.folder.pipeline
-        found = []
-        for index, text in enumerate(texts):
-            if isinstance(text, str):
-                found.append(pipeline.words(text))
-            elif isinstance(text, Sequence) and all(isinstance(word, str) for word in text):
-                found.append([pipeline.word(word) for word in text])
-            else:
-                raise DataError(
-                    f"Text {index} is neither a string nor a list of strings, but {type(text).__name__}.",
-                    remedy="Turn missing values into empty strings first.",
-                )
-        return found
+        return words_of(self.folder.pipeline, texts)
 
     def encode(
         self, words: Sequence[Sequence[str]], state: BilmState | None = None, *, keep_state: bool = False
@@ -318,16 +304,6 @@ class Elmo:
         return self._rarity[ids]
 
 
-def refuse_table(texts: object) -> None:
-    """Refuse what is not a list of texts but a table: going through one gives column names or rows."""
-    if hasattr(texts, "columns") or getattr(texts, "ndim", 1) != 1:
-        raise DataError(
-            f"A list of texts is needed, not a table or an array of other than one axis "
-            f"({type(texts).__name__}).",
-            remedy='Give one column of it, as in table["text"].',
-        )
-
-
 def _notes_on_empty(words: list[list[str]], boundaries: bool) -> list[str]:
     """A note on the texts without a word, if there are any."""
     empty = [index for index, row in enumerate(words) if not row]
@@ -348,13 +324,6 @@ def _rarity(n_words: int) -> Floats:
         share /= share[len(SPECIALS) :].sum()
     share[UNK] = share[-1]
     return (_SIF / (_SIF + share)).astype(np.float32)
-
-
-def n_characters(text: Text) -> int:
-    """The length of a text; 0 for what is none, which is refused later."""
-    if isinstance(text, str):
-        return len(text)
-    return sum(len(word) for word in text if isinstance(word, str)) if isinstance(text, Sequence) else 0
 
 
 def _rows_carried(state: State | BilmState, batch_size: int | None) -> int:

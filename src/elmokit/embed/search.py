@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.embed.elmo import Elmo, refuse_table
+from elmokit.embed.elmo import Elmo
 from elmokit.embed.embeddings import Floats
 from elmokit.embed.selection import selected
 from elmokit.embed.store import VectorStore
 from elmokit.errors import ConfigError, DataError, ModelError
+from elmokit.text.texts import refuse_table
 
 __all__ = ["Hit", "cosines", "nearest_rows", "search", "unit_rows"]
 

@@ -9,16 +9,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.embed.elmo import Elmo, refuse_table
+from elmokit.embed.elmo import Elmo
 from elmokit.embed.embeddings import Floats
 from elmokit.embed.search import check_model, cosines, unit_rows
 from elmokit.embed.selection import selected
 from elmokit.embed.store import StoredText, VectorStore
 from elmokit.embed.store_settings import StoreConfig
 from elmokit.errors import ConfigError, DataError, nearest
-from elmokit.text.tokenising import SPECIALS
+from elmokit.text.texts import refuse_table
+from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.text.vocabulary import Vocabulary
 
-__all__ = ["Occurrence", "SimilarWords", "content_words", "similar_words"]
+__all__ = ["Occurrence", "SimilarWords", "chosen_words", "content_words", "similar_words"]
 
 _FREQUENT = 50
 _ROWS_AT_ONCE = 8192
@@ -111,7 +113,7 @@ def similar_words(
         config = _folder_config(texts, config, elmo.n_layers)
     found = elmo.embed([query], state=config.state)
     words = found.tokens[0]
-    places = _chosen_words(elmo, words, word)
+    places = chosen_words(elmo.folder.pipeline, elmo.folder.vocabulary, words, word)
     units = unit_rows(selected(found, config)[places])
     best = [_Best(words[place], k, different) for place in places]
     n_words = 0
@@ -128,10 +130,10 @@ def similar_words(
     return [SimilarWords(words[place], place, one.found) for place, one in zip(places, best, strict=True)]
 
 
-def content_words(elmo: Elmo, words: Sequence[str]) -> list[int]:
+def content_words(vocabulary: Vocabulary, words: Sequence[str]) -> list[int]:
     """Which words say something: those with a letter or digit that are not among the 50 most
-    frequent words of the model's vocabulary. All that have one, if none is left."""
-    frequent = set(elmo.folder.vocabulary.words[len(SPECIALS) :][:_FREQUENT])
+    frequent words of the vocabulary. All that have one, if none is left."""
+    frequent = set(vocabulary.words[len(SPECIALS) :][:_FREQUENT])
     spelt = [place for place, word in enumerate(words) if any(map(str.isalnum, word))]
     telling = [
         place for place in spelt if words[place] not in frequent and words[place].lower() not in frequent
@@ -139,12 +141,15 @@ def content_words(elmo: Elmo, words: Sequence[str]) -> list[int]:
     return telling or spelt
 
 
-def _chosen_words(elmo: Elmo, words: list[str], word: str | None) -> list[int]:
+def chosen_words(
+    pipeline: TextPipeline, vocabulary: Vocabulary, words: Sequence[str], word: str | None
+) -> list[int]:
+    """The places of a query's words to look for: those of ``word``, or of all that say something."""
     if not words:
         raise DataError("The query holds no word.", remedy="Give a sentence with the word to look for.")
     if word is None:
-        return content_words(elmo, words) or list(range(len(words)))
-    cleaned = elmo.words([[word]])[0][0]
+        return content_words(vocabulary, words) or list(range(len(words)))
+    cleaned = pipeline.word(word)
     places = [place for place, one in enumerate(words) if one == cleaned]
     places = places or [place for place, one in enumerate(words) if one.casefold() == cleaned.casefold()]
     if not places:

@@ -15,7 +15,6 @@ from typing import Any
 
 import elmokit
 from elmokit.config import TextConfig, VocabularyConfig
-from elmokit.embed.elmo import refuse_table
 from elmokit.embed.embeddings import Floats
 from elmokit.errors import ConfigError, DataError, nearest
 from elmokit.static.counting import count_pairs
@@ -26,6 +25,7 @@ from elmokit.static.word_vectors import WordVectors
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.readers import TextSource
 from elmokit.text.settings import ReadConfig
+from elmokit.text.texts import refuse_table
 from elmokit.text.tokenising import SPECIALS, UNK, without_surrogates
 from elmokit.training.progress import Reporter
 

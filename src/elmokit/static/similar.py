@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elmokit.errors import ConfigError, DataError, nearest
+from elmokit.embed.similar import chosen_words
 from elmokit.static.word_vectors import WordVectors
-from elmokit.text.tokenising import SPECIALS
 
 __all__ = ["NearWords", "near_words"]
-
-_FREQUENT = 50
 
 
 @dataclass(frozen=True)
@@ -41,17 +38,7 @@ def near_words(vectors: WordVectors, query: str, *, word: str | None = None, k: 
         k: words to find for each.
     """
     words = vectors.words([query])[0]
-    if not words:
-        raise DataError("The query holds no word.", remedy="Give a sentence with the word to look for.")
-    if word is None:
-        frequent = set(vectors.vocabulary.words[len(SPECIALS) :][:_FREQUENT])
-        spelt = [place for place, one in enumerate(words) if any(map(str.isalnum, one))] or range(len(words))
-        places = [place for place in spelt if words[place] not in frequent] or list(spelt)
-    else:
-        cleaned = vectors.pipeline.word(word)
-        places = [place for place, one in enumerate(words) if one == cleaned]
-        if not places:
-            raise ConfigError(f"The query has no word {word!r}.", remedy=nearest(word, dict.fromkeys(words)))
+    places = chosen_words(vectors.pipeline, vectors.vocabulary, words, word)
     return [
         NearWords(one, place, vectors.neighbours(one, k) if one in vectors else [], one in vectors)
         for place, one in ((place, words[place]) for place in places)

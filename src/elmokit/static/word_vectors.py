@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.config import TextConfig
-from elmokit.embed.elmo import Text, refuse_table
 from elmokit.embed.embeddings import Floats
 from elmokit.embed.search import nearest_rows, unit_rows
-from elmokit.errors import ConfigError, DataError, ModelError
+from elmokit.errors import DataError, ModelError
+from elmokit.text.texts import Text, words_of
 from elmokit.text.tokenising import SPECIALS, UNK, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
 
@@ -133,23 +133,7 @@ class WordVectors:
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text (a string, or a list of words), as the table knows them."""
-        if isinstance(texts, str):
-            raise ConfigError(
-                "A list of texts is needed, not one string.", remedy="Put it in a list: [text]."
-            )
-        refuse_table(texts)
-        found = []
-        for index, text in enumerate(texts):
-            if isinstance(text, str):
-                found.append(self.pipeline.words(text))
-            elif isinstance(text, Sequence) and all(isinstance(word, str) for word in text):
-                found.append([self.pipeline.word(word) for word in text])
-            else:
-                raise DataError(
-                    f"Text {index} is neither a string nor a list of strings, but {type(text).__name__}.",
-                    remedy="Turn missing values into empty strings first.",
-                )
-        return found
+        return words_of(self.pipeline, texts)
 
     def look_up(self, words: Sequence[str]) -> Floats:
         """The vector of each word, (n_words, dim); that of ``<unk>`` for words without one."""

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.bilm.lstm import shared_dropout
-from elmokit.embed.elmo import Text, n_characters
 from elmokit.embed.mix import make_mix
 from elmokit.tasks.encoders import Encoder
 from elmokit.tasks.examples import Batch
 from elmokit.tasks.heads import make_head
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.text.batching import bucket_batches
+from elmokit.text.texts import Text, n_characters
 from elmokit.training.machine import tuned_process
 
 __all__ = ["PREDICT_WORDS", "Network", "Targets", "TextClassifier"]

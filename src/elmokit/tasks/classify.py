@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.embed.elmo import Elmo, Text
+from elmokit.embed.elmo import Elmo
 from elmokit.embed.mix import Mix
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.classifier import PREDICT_WORDS, Network, Targets, TextClassifier
@@ -24,6 +24,7 @@ from elmokit.tasks.examples import Batch, Examples, KeptLayers, encoded, keep_la
 from elmokit.tasks.linear_fit import fit_linear
 from elmokit.tasks.row_weights import row_weights
 from elmokit.tasks.settings import ClassifierConfig, FitConfig
+from elmokit.text.texts import Text
 from elmokit.training.checkpoint import explaining, load_tensors
 from elmokit.training.loop import Carry, StepResult, Stopped, train
 from elmokit.training.machine import tuned_process

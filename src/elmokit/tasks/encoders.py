@@ -20,9 +20,10 @@ from elmokit.bilm.lstm import shared_dropout
 from elmokit.bilm.model import Bilm, BilmOutput
 from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.config import DropoutConfig
-from elmokit.embed.elmo import Elmo, Text
+from elmokit.embed.elmo import Elmo
 from elmokit.static.folder import load_vectors, save_vectors
 from elmokit.static.word_vectors import WordVectors
+from elmokit.text.texts import Text
 from elmokit.text.tokenising import PAD, SPECIALS, UNK
 from elmokit.text.vocabulary import WordFeatures, WordIds
 

@@ -13,13 +13,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import train_test_split
 
-from elmokit.embed.elmo import refuse_table
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.classifier import Targets, TextClassifier
 from elmokit.tasks.classify import fit_classifier
 from elmokit.tasks.encoders import load_encoder
 from elmokit.tasks.folder import load_classifier, save_classifier
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.text.texts import refuse_table
 from elmokit.training.progress import Reporter
 
 __all__ = ["ElmoClassifier", "validation_split"]

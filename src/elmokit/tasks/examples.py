@@ -17,11 +17,11 @@ from torch import Tensor
 
 from elmokit.bilm.model import BilmOutput
 from elmokit.config import DropoutConfig
-from elmokit.embed.elmo import Text
 from elmokit.embed.mix import Mix
 from elmokit.errors import RunError
 from elmokit.tasks.encoders import Encoder, EncoderModel, run_model
 from elmokit.text.batching import bucket_batches
+from elmokit.text.texts import Text
 from elmokit.text.tokenising import PAD, SPECIALS, UNK
 from elmokit.text.vocabulary import Rows
 from elmokit.training.checkpoint import explaining, reserve, sync
