@@ -77,15 +77,15 @@ CATALOGUE: dict[str, Method] = _catalogue(
     ("elmo-trainable", "ELMo, trainable mix", "elmo", {"mix": "trainable"}),
     ("elmo-frozen", "ELMo, frozen mix", "elmo", {"mix": "frozen"}),
     ("elmo-function", "ELMo, learned function", "elmo", {"mix": "function"}),
-    ("elmo-linear", "ELMo, mean vector, logistic regression", "elmo", {"head": "linear"}),
+    ("elmo-linear", "ELMo + LR", "elmo", {"head": "linear"}),
     ("elmo-finetuned", "ELMo, fine-tuned", "elmo", {"finetune": True, "mix_form": "softmax"}),
     ("sgns", "Skip-gram", "static", {"mix": "frozen"}),
     ("cbow", "CBOW", "static", {"mix": "frozen"}),
-    ("svd", "SVD of co-occurrences", "static", {"mix": "frozen"}),
-    ("sgns-linear", "Skip-gram, mean vector, logistic regression", "static", {"head": "linear"}),
-    ("tfidf-svm", "TF-IDF words and bigrams, linear SVM", "linear", {}),
-    ("tfidf-lr", "TF-IDF words, logistic regression", "linear", {}),
-    ("fasttext", "fastText, words and bigrams", "linear", {}),
+    ("svd", "SVD", "static", {"mix": "frozen"}),
+    ("sgns-linear", "Skip-gram + LR", "static", {"head": "linear"}),
+    ("tfidf-svm", "TF-IDF + SVM", "linear", {}),
+    ("tfidf-lr", "TF-IDF + LR", "linear", {}),
+    ("fasttext", "fastText", "linear", {}),
 )
 """What can be compared, by id."""
 _FAMILIES: tuple[Family, ...] = ("elmo", "static", "linear")
