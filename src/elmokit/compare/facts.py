@@ -202,6 +202,7 @@ def _pretraining(
     return {
         "name": encoder.resolve().name if encoder is not None else f"{elmo.model.config.input} input",
         "was_given": encoder is not None,
+        "n_models": len({source_id(one) for one in plan.methods if one.family == "elmo"}),
         "seconds": elmo.training.get("seconds"),
         "perplexity": held_out.get("perplexity"),
         "forward": held_out.get("forward"),

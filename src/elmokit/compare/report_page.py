@@ -357,7 +357,11 @@ def _pretraining(given: Mapping[str, Any]) -> dict[str, Any] | None:
         "The encoder was given, so its pretraining counts for nothing here."
         if given.get("was_given")
         else "One encoder, pretrained on the train texts without their labels, serves all ELMo methods."
+        if (given.get("n_models") or 1) == 1
+        else f"{given['n_models']} encoders were pretrained on the train texts without their labels; this is "
+        "the first."
     )
+    told += " It was made once: what another seed of its own would change is in no interval or test."
     return {"words": told, "rows": [(name, value) for name, value in rows if value != "–"], "picture": drawn}
 
 
