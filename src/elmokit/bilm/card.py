@@ -81,7 +81,8 @@ def render(facts: dict[str, Any], console: Console) -> None:
     row("vectors", f"{config['n_layers'] + 1} layers (0 is the token encoder), {facts['vector_dim']} wide")
     parts = ", ".join(f"{name} {count:,}" for name, count in facts["parameters"].items())
     row("parameters", f"[bold]{facts['n_parameters']:,}[/] ({parts})")
-    row("vocabulary", f"{facts['n_words']:,} words: {escape(' '.join(facts['first_words']))} …")
+    first = f": {escape(' '.join(facts['first_words']))} …" if facts["first_words"] else ""
+    row("vocabulary", f"{facts['n_words']:,} words{first}")
     switches = [name for name in ("mend", "contractions", "urls", "lowercase") if text[name]]
     if text["punctuation"] == "remove":
         switches.append("no punctuation")

@@ -11,7 +11,20 @@ from rich.console import Console
 from rich.markup import escape
 
 import elmokit
-from elmokit.cli import demo, embed, evaluate, fit, inspect, perplexity, predict, pretrain, similar
+from elmokit.cli import (
+    cache,
+    convert,
+    demo,
+    embed,
+    evaluate,
+    fit,
+    inspect,
+    perplexity,
+    predict,
+    pretrain,
+    similar,
+    verify,
+)
 from elmokit.errors import ElmokitError
 
 __all__ = ["app", "main"]
@@ -51,6 +64,9 @@ app.command("evaluate", no_args_is_help=True)(evaluate.command)
 app.command("embed", no_args_is_help=True)(embed.command)
 app.command("similar", no_args_is_help=True)(similar.command)
 app.command("inspect", no_args_is_help=True)(inspect.command)
+app.command("convert", no_args_is_help=True)(convert.command)
+app.command("verify", no_args_is_help=True)(verify.command)
+app.command("cache", no_args_is_help=True)(cache.command)
 app.command("demo")(demo.command)
 
 
