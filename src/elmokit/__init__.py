@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from elmokit.bilm.conversion import Conversion, convert
     from elmokit.bilm.evaluation import Perplexity, perplexity
     from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
     from elmokit.bilm.measuring import text_perplexity
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
     )
     from elmokit.embed.elmo import Elmo
     from elmokit.embed.embeddings import Embeddings
+    from elmokit.embed.published_mix import PublishedMix
     from elmokit.embed.search import search
     from elmokit.embed.settings import MixConfig
     from elmokit.embed.similar import similar_words
     from elmokit.embed.store import VectorStore
     from elmokit.embed.store_settings import StoreConfig
     from elmokit.embed.store_writing import embed_files
+    from elmokit.embed.token_cache import TokenCache, write_token_cache
+    from elmokit.embed.verification import Verification, verify
     from elmokit.errors import ConfigError, DataError, ElmokitError, MissingExtraError, ModelError, RunError
     from elmokit.tasks.classifier import TextClassifier
     from elmokit.tasks.estimators import ElmoClassifier
@@ -50,6 +54,7 @@ _HOMES = {
     "BilmState": "elmokit.bilm.model",
     "ClassifierConfig": "elmokit.tasks.settings",
     "ConfigError": "elmokit.errors",
+    "Conversion": "elmokit.bilm.conversion",
     "DataError": "elmokit.errors",
     "Elmo": "elmokit.embed.elmo",
     "ElmoClassifier": "elmokit.tasks.estimators",
@@ -62,6 +67,7 @@ _HOMES = {
     "Perplexity": "elmokit.bilm.evaluation",
     "PretrainConfig": "elmokit.config",
     "PretrainResult": "elmokit.bilm.pretraining",
+    "PublishedMix": "elmokit.embed.published_mix",
     "ReadConfig": "elmokit.text.settings",
     "RowSource": "elmokit.text.rows",
     "RunError": "elmokit.errors",
@@ -70,9 +76,12 @@ _HOMES = {
     "TextConfig": "elmokit.config",
     "TextPipeline": "elmokit.text.tokenising",
     "TextSource": "elmokit.text.readers",
+    "TokenCache": "elmokit.embed.token_cache",
     "TrainingConfig": "elmokit.config",
     "VectorStore": "elmokit.embed.store",
+    "Verification": "elmokit.embed.verification",
     "VocabularyConfig": "elmokit.config",
+    "convert": "elmokit.bilm.conversion",
     "embed_files": "elmokit.embed.store_writing",
     "evaluate_files": "elmokit.tasks.fitting",
     "fit_files": "elmokit.tasks.fitting",
@@ -86,6 +95,8 @@ _HOMES = {
     "search": "elmokit.embed.search",
     "similar_words": "elmokit.embed.similar",
     "text_perplexity": "elmokit.bilm.measuring",
+    "verify": "elmokit.embed.verification",
+    "write_token_cache": "elmokit.embed.token_cache",
 }
 
 __all__ = [
@@ -96,6 +107,7 @@ __all__ = [
     "BilmState",
     "ClassifierConfig",
     "ConfigError",
+    "Conversion",
     "DataError",
     "Elmo",
     "ElmoClassifier",
@@ -108,6 +120,7 @@ __all__ = [
     "Perplexity",
     "PretrainConfig",
     "PretrainResult",
+    "PublishedMix",
     "ReadConfig",
     "RowSource",
     "RunError",
@@ -116,9 +129,12 @@ __all__ = [
     "TextConfig",
     "TextPipeline",
     "TextSource",
+    "TokenCache",
     "TrainingConfig",
     "VectorStore",
+    "Verification",
     "VocabularyConfig",
+    "convert",
     "embed_files",
     "evaluate_files",
     "fit_files",
@@ -132,6 +148,8 @@ __all__ = [
     "search",
     "similar_words",
     "text_perplexity",
+    "verify",
+    "write_token_cache",
 ]
 
 
