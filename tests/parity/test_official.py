@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import official_reference as published
+import official_reference as reference
 import pytest
 
+import published
 from elmokit import Elmo, convert, load_bilm, verify
 from elmokit.bilm import reading
 from elmokit.bilm.official import save_official
@@ -78,7 +79,7 @@ def test_every_layer_equals_the_reference(shape: str, tmp_path: Path) -> None:
     elmo = Elmo.load(written(shape, tmp_path / "published"))
     out = elmo.embed(SENTENCES)
     assert out.tokens == SENTENCES
-    assert_close(out.layers, published.embed(SENTENCES, *model_of(shape)))
+    assert_close(out.layers, reference.embed(SENTENCES, *model_of(shape)))
 
 
 @pytest.mark.parametrize("n_rows", [1, 3])
@@ -86,7 +87,7 @@ def test_every_layer_equals_the_reference(shape: str, tmp_path: Path) -> None:
 def test_carried_state_equals_the_reference(shape: str, n_rows: int, tmp_path: Path) -> None:
     elmo = Elmo.load(written(shape, tmp_path / "published") / "options.json")
     out = elmo.embed(SENTENCES, state="stateful", batch_size=n_rows)
-    assert_close(out.layers, published.embed(SENTENCES, *model_of(shape), n_carried=n_rows))
+    assert_close(out.layers, reference.embed(SENTENCES, *model_of(shape), n_carried=n_rows))
 
 
 @shapes
@@ -94,7 +95,7 @@ def test_our_folder_gives_the_same_and_is_written_back_as_it_was(shape: str, tmp
     written(shape, tmp_path / "published")
     convert(tmp_path / "published", tmp_path / "ours", calibrate=[])
     assert_close(
-        Elmo.load(tmp_path / "ours").embed(SENTENCES).layers, published.embed(SENTENCES, *model_of(shape))
+        Elmo.load(tmp_path / "ours").embed(SENTENCES).layers, reference.embed(SENTENCES, *model_of(shape))
     )
     convert(tmp_path / "ours", tmp_path / "back", to="official")
     options, weights = model_of(shape)
@@ -116,7 +117,7 @@ def test_our_folder_gives_the_same_and_is_written_back_as_it_was(shape: str, tmp
 def test_the_plain_products_give_the_same_as_the_packed_ones(
     shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = published.embed(SENTENCES, *model_of(shape))
+    wanted = reference.embed(SENTENCES, *model_of(shape))
     monkeypatch.setattr(reading, "_packing_works", lambda: False)
     assert_close(Elmo.load(written(shape, tmp_path)).embed(SENTENCES).layers, wanted)
 
@@ -126,7 +127,7 @@ def test_long_and_many_texts_in_several_windows(n_rows: int, tmp_path: Path) -> 
     rng = np.random.default_rng(0)
     texts = [[str(word) for word in rng.choice(WORDS[3:], size)] for size in rng.integers(1, 60, n_rows)]
     elmo = Elmo.load(written("residual", tmp_path))
-    assert_close(elmo.embed(texts, batch_size=n_rows).layers, published.embed(texts, *model_of("residual")))
+    assert_close(elmo.embed(texts, batch_size=n_rows).layers, reference.embed(texts, *model_of("residual")))
 
 
 # -- word input -----------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ def test_word_input_models_there_and_back(words: list[str], lstm: dict[str, Any]
     options = published.word_options(lstm)
     weights = published.random_weights(options, n_words=len(words))
     vectors = {word: weights["embedding"][place].astype(np.float64) for place, word in enumerate(words)}
-    wanted = published.embed(SENTENCES, options, weights, vectors=vectors)
+    wanted = reference.embed(SENTENCES, options, weights, vectors=vectors)
     published.write_model(tmp_path / "published", options, weights, words)
     assert_close(Elmo.load(tmp_path / "published").embed(SENTENCES).layers, wanted)
     convert(tmp_path / "published", tmp_path / "ours", calibrate=[])
@@ -164,7 +165,7 @@ def test_a_model_of_our_own_is_written_so_that_the_reference_gives_its_vectors(
     options = json.loads((tmp_path / "published" / "options.json").read_text(encoding="utf-8"))
     weights = published.read_weights(tmp_path / "published" / "weights.hdf5")
     words = [[saved.pipeline.word(word) for word in row if word not in SPECIALS] for row in SENTENCES]
-    assert_close(Elmo(saved).embed(words).layers, published.embed(words, options, weights))
+    assert_close(Elmo(saved).embed(words).layers, reference.embed(words, options, weights))
     lines = (tmp_path / "published" / "vocab.txt").read_text(encoding="utf-8").splitlines()
     assert lines == ["<S>", "</S>", "<UNK>", *saved.vocabulary.words[len(SPECIALS) :]]
 
@@ -208,7 +209,7 @@ def test_the_reference_here_meets_the_published_activations(fixture_folder: Path
     weights = published.read_weights(fixture_folder / "lm_weights.hdf5")
     lists = json.loads((fixture_folder / "lm_embeddings_sentences.json").read_text(encoding="utf-8"))
     sentences = [rows[index].split() for index in range(4) for rows in lists]
-    found = published.embed(sentences, options, weights, n_carried=3)
+    found = reference.embed(sentences, options, weights, n_carried=3)
     for place, layers in enumerate(found):
         theirs = published.read_weights(fixture_folder / f"lm_embeddings_{place % 3}.hdf5")[str(place // 3)]
         np.testing.assert_allclose(layers[:, 2], np.concatenate(list(theirs), axis=1), atol=2e-6)
