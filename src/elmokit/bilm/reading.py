@@ -8,9 +8,8 @@ as 2 sigmoid(2x) - 1, which the library computes several times faster.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.bilm.lstm import LayerState, LstmLayer, LstmStack
+from elmokit.bilm.products import packed, packing_works, product, product_and_sum
 
 __all__ = ["can_read", "read"]
 
@@ -133,24 +133,24 @@ class _PackedWeights(_PlainWeights):
     def __init__(self, layer: LstmLayer) -> None:
         super().__init__(layer)
         self.key = _key(layer)
-        self._recurrent = _packed(self._recurrent)
-        self._projection = None if self._projection is None else _packed(self._projection)
+        self._recurrent = packed(self._recurrent)
+        self._projection = None if self._projection is None else packed(self._projection)
 
     def of_input(self, x: Tensor) -> Tensor:
         """(n, dim) -> (n, 4 hidden)"""
-        return _product(x, self._input, self._bias)
+        return product(x, self._input, self._bias)
 
     def of_state(self, h: Tensor, inputs: Tensor) -> Tensor:
         """The first rows of h (rows, dim), and inputs (n, 4 hidden) -> (n, 4 hidden)"""
         n = len(inputs)
         if n < _FEW:
-            return _product(h[:_FEW], self._recurrent)[:n].add_(inputs)
-        return _product_and_sum(h[:n], self._recurrent, inputs)
+            return product(h[:_FEW], self._recurrent)[:n].add_(inputs)
+        return product_and_sum(h[:n], self._recurrent, inputs)
 
     def of_output(self, m: Tensor) -> Tensor:
         """(n, hidden) -> (n, dim)"""
         assert self._projection is not None
-        return _product(m, self._projection)
+        return product(m, self._projection)
 
 
 _PACKED: WeakKeyDictionary[LstmLayer, _PackedWeights] = WeakKeyDictionary()
@@ -158,7 +158,7 @@ _PACKED: WeakKeyDictionary[LstmLayer, _PackedWeights] = WeakKeyDictionary()
 
 def _weights(layer: LstmLayer) -> _PlainWeights:
     """The layer's products; packed weights are kept as long as the layer lives and does not learn."""
-    if not _packing_works() or any(parameter.is_inference() for parameter in layer.parameters()):
+    if not packing_works() or any(parameter.is_inference() for parameter in layer.parameters()):
         return _PlainWeights(layer)
     known = _PACKED.get(layer)
     if known is None or known.key != _key(layer):
@@ -168,37 +168,3 @@ def _weights(layer: LstmLayer) -> _PlainWeights:
 
 def _key(layer: LstmLayer) -> list[tuple[int, int]]:
     return [(parameter.data_ptr(), parameter._version) for parameter in layer.parameters()]
-
-
-# torch has no public way to oneDNN's packed products, so they are tried once before they are trusted.
-
-
-def _packed(weight: Tensor) -> Tensor:
-    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, 32)
-    return packed
-
-
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return found
-
-
-def _product_and_sum(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
-    found: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, None, "add")
-    return found
-
-
-@functools.cache
-def _packing_works() -> bool:
-    """Whether packed products can be had here, and are right."""
-    if not torch.backends.mkldnn.is_available():
-        return False
-    rng = torch.Generator().manual_seed(0)
-    x, weight, other = (torch.randn(size, generator=rng) for size in ((9, 5), (12, 5), (9, 12)))
-    wanted = x @ weight.t()
-    try:
-        packed: Any = _packed(weight)
-        found = [_product(x, packed), _product(x, weight), _product_and_sum(x, packed, other) - other]
-    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
-        return False
-    return all(torch.allclose(each, wanted, rtol=1e-4, atol=1e-5) for each in found)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elmokit.bilm.products import linear
 from elmokit.config import BilmConfig
 from elmokit.text.vocabulary import N_CHARACTERS
 
@@ -70,8 +71,8 @@ class Highway(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n_words, dim) -> (n_words, dim)"""
-        gate = torch.sigmoid(self.carry(x))
-        return x + gate * (torch.relu(self.transform(x)) - x)
+        gate = torch.sigmoid(linear(x, self.carry))
+        return x + gate * (torch.relu(linear(x, self.transform)) - x)
 
 
 class _FilterMaximum(torch.autograd.Function):
@@ -157,7 +158,7 @@ class CharacterEncoder(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """(n_words, max_chars) -> (n_words, dim)"""
         x = self.spelling(features)
-        return x if self.projection is None else self.projection(x)
+        return x if self.projection is None else linear(x, self.projection)
 
     def spelling(self, features: Tensor) -> Tensor:
         """(n_words, max_chars) -> (n_words, all filters), before the projection"""
