@@ -138,7 +138,9 @@ def open_arrays(path: Path) -> Iterator[ArrayFile]:
         with open(path, "rb") as stream:
             head = stream.read(8)
     except OSError as error:
-        raise ModelError(f"Cannot read {path}: {error.strerror}.") from error
+        raise ModelError(
+            f"Cannot read {path}: {error.strerror}.", remedy="Check the name and the folder."
+        ) from error
     if head.startswith(_PICKLED):
         raise ModelError(
             f"{path} is not an HDF5 file but looks like a pickle, which can run any code and is not loaded.",

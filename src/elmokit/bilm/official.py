@@ -23,11 +23,19 @@ from elmokit.text.tokenising import BOS, EOS, PAD, SPECIALS, UNK, TextPipeline
 from elmokit.text.vocabulary import N_CHARACTERS, Vocabulary
 from elmokit.training.checkpoint import write_text
 
-__all__ = ["TEXT", "OfficialFiles", "find_official", "load_official", "read_vocabulary", "save_official"]
+__all__ = [
+    "TEXT",
+    "THEIR_SPECIALS",
+    "OfficialFiles",
+    "find_official",
+    "load_official",
+    "read_vocabulary",
+    "save_official",
+]
 
 TEXT = TextConfig(unicode="none", unit="sentence")
 """How raw text becomes words unless something else is asked for: as it stands, cut by rule."""
-_THEIR_SPECIALS = {"<S>": BOS, "</S>": EOS, "<UNK>": UNK}
+THEIR_SPECIALS = {"<S>": BOS, "</S>": EOS, "<UNK>": UNK}
 _NO_WORD = "!!!MAXTERMID"  # a line of some vocabulary files that is not a word
 _HDF5 = (".hdf5", ".h5")
 
@@ -152,7 +160,9 @@ def read_vocabulary(path: Path) -> list[str]:
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")
     except OSError as error:
-        raise ModelError(f"Cannot read {path}: {error.strerror}.") from error
+        raise ModelError(
+            f"Cannot read {path}: {error.strerror}.", remedy="Check the name and the folder."
+        ) from error
     except UnicodeDecodeError as error:
         raise ModelError(
             f"{path} is not UTF-8 text: {error.reason} at byte {error.start}.",
@@ -198,12 +208,12 @@ def _character_rows(table: Floats, file: Path, notes: list[str]) -> Floats:
 def _our_words(lines: list[str], notes: list[str]) -> tuple[list[str], list[int]]:
     """Our vocabulary, specials first, and the line that each word comes from; -1 for none."""
     places: dict[str, int] = {}
-    lower = {name.lower(): place for name, place in _THEIR_SPECIALS.items()} | {SPECIALS[PAD]: PAD}
+    lower = {name.lower(): place for name, place in THEIR_SPECIALS.items()} | {SPECIALS[PAD]: PAD}
     specials = [-1] * len(SPECIALS)
     n_twice = 0
     for line, word in enumerate(lines):
-        if word in _THEIR_SPECIALS:
-            specials[_THEIR_SPECIALS[word]] = line
+        if word in THEIR_SPECIALS:
+            specials[THEIR_SPECIALS[word]] = line
         elif word not in lower:
             n_twice += word in places
             places[word] = line  # of two equal words the published tools take the last
@@ -268,9 +278,9 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
 
 def _their_words(vocabulary: Vocabulary) -> tuple[list[str], list[int]]:
     """The lines of their word list, and the place in ours that each has."""
-    words, rows = list(_THEIR_SPECIALS), list(_THEIR_SPECIALS.values())
+    words, rows = list(THEIR_SPECIALS), list(THEIR_SPECIALS.values())
     for place, word in enumerate(vocabulary.words[len(SPECIALS) :], start=len(SPECIALS)):
-        if word not in _THEIR_SPECIALS and word.strip() == word and word != _NO_WORD:
+        if word not in THEIR_SPECIALS and word.strip() == word and word != _NO_WORD:
             words.append(word)
             rows.append(place)
     return words, rows

@@ -38,7 +38,9 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             )
         found = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise ModelError(f"Cannot read {path}: {error.strerror or error}.") from error
+        raise ModelError(
+            f"Cannot read {path}: {error.strerror or error}.", remedy="Check the name and the folder."
+        ) from error
     except ModelError:
         raise
     except pickle.UnpicklingError as error:

@@ -39,13 +39,15 @@ def command(
         )
 
     from elmokit.bilm.folder import load_bilm
-    from elmokit.bilm.official import read_vocabulary
+    from elmokit.bilm.official import THEIR_SPECIALS, read_vocabulary
     from elmokit.embed.token_cache import CACHE_FOLDER, write_token_cache
     from elmokit.training.progress import Reporter
 
     reporter = Reporter("silent" if as_json else "auto")
     saved = load_bilm(model)
-    words = [saved.pipeline.word(word) for word in read_vocabulary(vocab) if word]
+    words = [
+        saved.pipeline.word(word) for word in read_vocabulary(vocab) if word and word not in THEIR_SPECIALS
+    ]
     folder = out or model / CACHE_FOLDER
     n_bytes = 4 * len(words) * saved.model.config.dim
     reporter.say(f"{len(words):,} words, {n_bytes / 1e6:,.1f} MB in {escape(str(folder))}.")

@@ -295,7 +295,10 @@ def _sentences(path: Path) -> list[list[list[str]]]:
             return [[line.split() for line in text.splitlines() if line.strip()]]
         found = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read as a list of sentences: {error}.") from error
+        raise DataError(
+            f"{path} cannot be read as a list of sentences: {error}.",
+            remedy="Give a text file with a sentence a line, or a JSON list of sentences.",
+        ) from error
 
     def words(sentence: Any) -> list[str]:
         if isinstance(sentence, str):
