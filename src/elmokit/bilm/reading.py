@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from elmokit.bilm.lstm import LayerState, LstmLayer, LstmStack
 from elmokit.bilm.products import packed, packing_works, product, product_and_sum
+from elmokit.training.machine import release
 
 __all__ = ["can_read", "read"]
 
@@ -133,8 +134,8 @@ class _PackedWeights(_PlainWeights):
     def __init__(self, layer: LstmLayer) -> None:
         super().__init__(layer)
         self.key = _key(layer)
-        self._recurrent = packed(self._recurrent)
-        self._projection = None if self._projection is None else packed(self._projection)
+        self._recurrent = _laid_out(self._recurrent)
+        self._projection = None if self._projection is None else _laid_out(self._projection)
 
     def of_input(self, x: Tensor) -> Tensor:
         """(n, dim) -> (n, 4 hidden)"""
@@ -151,6 +152,13 @@ class _PackedWeights(_PlainWeights):
         """(n, hidden) -> (n, dim)"""
         assert self._projection is not None
         return product(m, self._projection)
+
+
+def _laid_out(weight: Tensor) -> Tensor:
+    """Packed; the weight itself is hardly needed any more."""
+    found = packed(weight)
+    release(weight)
+    return found
 
 
 _PACKED: WeakKeyDictionary[LstmLayer, _PackedWeights] = WeakKeyDictionary()

@@ -1,16 +1,19 @@
-"""Settings of the process that make training on a CPU faster. Called when work starts, never at import."""
+"""What the system is told for the sake of speed and memory. Called when work starts, never at import."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import sys
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
-__all__ = ["tuned_process"]
+__all__ = ["release", "tuned_process"]
 
+_MADV_PAGEOUT = 21
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -40,3 +43,29 @@ def _keep_memory() -> None:
         # Older glibc refuses a threshold above 32 MiB.
         _ = mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 32 << 20)
         mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def release(tensor: Tensor) -> None:
+    """Let the system drop the memory of a tensor that lies in a mapped file; it is read again when it is next
+    used. Any other tensor, and any other system than Linux, is left alone."""
+    if not sys.platform.startswith("linux"):
+        return
+    first, page = tensor.data_ptr(), mmap.PAGESIZE
+    start = -(-first // page) * page
+    size = (first + tensor.numel() * tensor.element_size()) // page * page - start
+    try:
+        if size > 0 and _is_mapped(first):
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_PAGEOUT)
+    except (OSError, AttributeError, ValueError):
+        return  # a hint, no more
+
+
+def _is_mapped(address: int) -> bool:
+    """Whether the memory at an address is that of a file."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            span, _, _, _, inode = line.split(maxsplit=5)[:5]
+            low, high = (int(part, 16) for part in span.split("-"))
+            if low <= address < high:
+                return inode != "0"
+    return False
