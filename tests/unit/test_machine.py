@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elmokit.training.checkpoint import load_tensors, save_tensors
-from elmokit.training.machine import release
+from elmokit.training.machine import is_mapped, release
 
 
 def resident_file_memory() -> int:
@@ -34,6 +34,8 @@ def test_a_mapped_tensor_is_dropped_and_read_again(tmp_path: Path) -> None:
     tensor = load_tensors(tmp_path / "x.safetensors")[0]["x"]
     assert torch.equal(tensor, wanted)
     before = resident_file_memory()
+    assert is_mapped(tensor)
+    assert not is_mapped(wanted)
     release(tensor)
     assert resident_file_memory() <= before  # how much goes is the system's affair
     assert torch.equal(tensor, wanted)

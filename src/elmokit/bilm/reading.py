@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from elmokit.bilm.lstm import LayerState, LstmLayer, LstmStack
 from elmokit.bilm.products import packed, packing_works, product, product_and_sum
-from elmokit.training.machine import release
+from elmokit.training.machine import is_mapped, release
 
 __all__ = ["can_read", "read"]
 
@@ -134,6 +134,8 @@ class _PackedWeights(_PlainWeights):
     def __init__(self, layer: LstmLayer) -> None:
         super().__init__(layer)
         self.key = _key(layer)
+        if is_mapped(self._input):  # then the weight itself costs no memory
+            self._input = _laid_out(self._input)
         self._recurrent = _laid_out(self._recurrent)
         self._projection = None if self._projection is None else _laid_out(self._projection)
 
