@@ -126,11 +126,18 @@ def draw(figures: dict[str, dict[str, Array]], file: Path) -> None:
     steps = np.arange(1, _FIRST + 1)
     for panel, (kind, title) in zip(panels, titles, strict=True):
         for mode in MODES:
-            panel.plot(steps, 100 * figures[mode][kind], color=COLOURS[mode], label=mode, lw=2)
+            panel.plot(
+                steps,
+                100 * figures[mode][kind],
+                color=COLOURS[mode],
+                label=mode,
+                lw=4 if mode == "zero" else 2,
+            )
         panel.set_title(title, fontsize=9)
         panel.set_xlabel("words read since the start")
         panel.spines[["top", "right"]].set_visible(False)
         panel.set_xticks(steps[::2])
+    panels[0].annotate("zero and warm: none", (_FIRST / 2, 0.8), fontsize=8)
     panels[0].set_ylabel("distance, % of the vector's length")
     panels[0].set_ylim(bottom=-1)
     panels[1].legend(frameon=False)
