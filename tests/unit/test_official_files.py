@@ -570,6 +570,8 @@ def test_what_cannot_be_converted_is_refused(tiny_model: Path, folder: Path, tmp
     assert "--to official" in caught.value.remedy
     with pytest.raises(ConfigError, match="no place in a published model"):
         convert(tiny_model, tmp_path / "out", to="official", text=TextConfig())
+    with pytest.raises(ConfigError, match="its own vocab"):
+        convert(tiny_model, tmp_path / "out", to="official", vocabulary=folder / "vocab.txt")
     with pytest.raises(ConfigError, match="not a choice"):
         convert(folder, tmp_path / "out", to="offical")  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()

@@ -13,6 +13,7 @@ from elmokit.bilm.folder import BilmFolder
 
 __all__ = ["describe", "render"]
 
+_CLIPS = {"cells": "cell_clip", "outputs": "proj_clip"}
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -77,7 +78,8 @@ def render(facts: dict[str, Any], console: Console) -> None:
     shape = f"{config['n_layers']} + {config['n_layers']} layers, {config['dim']} wide each way"
     if config["hidden_dim"] != config["dim"]:
         shape += f", {config['hidden_dim']} cells projected"
-    row("LSTM", shape + (", residual" if config["residual"] else ""))
+    clips = [f"{part} within ±{config[key]:g}" for part, key in _CLIPS.items() if config[key] is not None]
+    row("LSTM", ", ".join([shape, *(["residual"] if config["residual"] else []), *clips]))
     row("vectors", f"{config['n_layers'] + 1} layers (0 is the token encoder), {facts['vector_dim']} wide")
     parts = ", ".join(f"{name} {count:,}" for name, count in facts["parameters"].items())
     row("parameters", f"[bold]{facts['n_parameters']:,}[/] ({parts})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from elmokit.text.readers import TextSource
 from elmokit.text.sentences import sentences
 from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK, TextPipeline, without_surrogates
+from elmokit.training.checkpoint import explaining
 from elmokit.training.machine import tuned_process
 from elmokit.training.progress import Reporter
 
@@ -83,6 +85,11 @@ def convert(
             f"{source} is an elmokit folder already.",
             remedy="To write it for other tools, say --to official.",
         )
+    if is_ours and vocabulary is not None:
+        raise ConfigError(
+            f"{source} has its own vocab.txt; another word list is for published models.",
+            remedy="Leave --vocab out.",
+        )
     if is_ours or to == "official":
         if text is not None or calibrate:
             raise ConfigError(
@@ -124,6 +131,9 @@ def _check_new(out: Path) -> None:
             f"{out} exists and is not empty; nothing in it was touched.",
             remedy="Choose another name, or empty the folder yourself.",
         )
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    with explaining(out), tempfile.TemporaryFile(dir=there):
+        pass  # better to know before the work than after it
 
 
 def calibrated(
@@ -158,6 +168,7 @@ def calibrated(
         raise ConfigError(
             "The text to measure the start state on holds no word.", remedy="Give other text, or --no-warm."
         )
+    reporter.say(f"[dim]Measuring the start state on {len(ids):,} words (--no-warm leaves it out).[/]")
     documents = Documents(np.array(ids, dtype=np.uint32), np.array(offsets, dtype=np.int64))
     features = saved.features.rows(list(listed))
     with (
