@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from elmokit.bilm.conversion import Conversion, convert
     from elmokit.bilm.evaluation import Perplexity, perplexity
     from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
     from elmokit.bilm.measuring import text_perplexity
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
     )
     from elmokit.embed.elmo import Elmo
     from elmokit.embed.embeddings import Embeddings
+    from elmokit.embed.published_mix import PublishedMix
     from elmokit.embed.search import search
     from elmokit.embed.settings import MixConfig
     from elmokit.embed.similar import similar_words
     from elmokit.embed.store import VectorStore
     from elmokit.embed.store_settings import StoreConfig
     from elmokit.embed.store_writing import embed_files
+    from elmokit.embed.token_cache import TokenCache, write_token_cache
+    from elmokit.embed.verification import Verification, verify
     from elmokit.errors import ConfigError, DataError, ElmokitError, MissingExtraError, ModelError, RunError
     from elmokit.static.folder import load_vectors, save_vectors
     from elmokit.static.learning import train_vectors
@@ -58,6 +62,7 @@ _HOMES = {
     "ClassifierConfig": "elmokit.tasks.settings",
     "Comparison": "elmokit.compare.comparing",
     "ConfigError": "elmokit.errors",
+    "Conversion": "elmokit.bilm.conversion",
     "DataError": "elmokit.errors",
     "Elmo": "elmokit.embed.elmo",
     "ElmoClassifier": "elmokit.tasks.estimators",
@@ -71,6 +76,7 @@ _HOMES = {
     "Plan": "elmokit.compare.methods",
     "PretrainConfig": "elmokit.config",
     "PretrainResult": "elmokit.bilm.pretraining",
+    "PublishedMix": "elmokit.embed.published_mix",
     "ReadConfig": "elmokit.text.settings",
     "RowSource": "elmokit.text.rows",
     "RunError": "elmokit.errors",
@@ -80,12 +86,15 @@ _HOMES = {
     "TextConfig": "elmokit.config",
     "TextPipeline": "elmokit.text.tokenising",
     "TextSource": "elmokit.text.readers",
+    "TokenCache": "elmokit.embed.token_cache",
     "TrainingConfig": "elmokit.config",
     "VectorStore": "elmokit.embed.store",
+    "Verification": "elmokit.embed.verification",
     "VocabularyConfig": "elmokit.config",
     "Word2VecConfig": "elmokit.static.settings",
     "WordVectors": "elmokit.static.word_vectors",
     "compare_files": "elmokit.compare.comparing",
+    "convert": "elmokit.bilm.conversion",
     "embed_files": "elmokit.embed.store_writing",
     "evaluate_files": "elmokit.tasks.fitting",
     "fit_files": "elmokit.tasks.fitting",
@@ -103,6 +112,8 @@ _HOMES = {
     "similar_words": "elmokit.embed.similar",
     "text_perplexity": "elmokit.bilm.measuring",
     "train_vectors": "elmokit.static.learning",
+    "verify": "elmokit.embed.verification",
+    "write_token_cache": "elmokit.embed.token_cache",
 }
 
 __all__ = [
@@ -114,6 +125,7 @@ __all__ = [
     "ClassifierConfig",
     "Comparison",
     "ConfigError",
+    "Conversion",
     "DataError",
     "Elmo",
     "ElmoClassifier",
@@ -127,6 +139,7 @@ __all__ = [
     "Plan",
     "PretrainConfig",
     "PretrainResult",
+    "PublishedMix",
     "ReadConfig",
     "RowSource",
     "RunError",
@@ -136,12 +149,15 @@ __all__ = [
     "TextConfig",
     "TextPipeline",
     "TextSource",
+    "TokenCache",
     "TrainingConfig",
     "VectorStore",
+    "Verification",
     "VocabularyConfig",
     "Word2VecConfig",
     "WordVectors",
     "compare_files",
+    "convert",
     "embed_files",
     "evaluate_files",
     "fit_files",
@@ -159,6 +175,8 @@ __all__ = [
     "similar_words",
     "text_perplexity",
     "train_vectors",
+    "verify",
+    "write_token_cache",
 ]
 
 

@@ -158,28 +158,32 @@ class VocabularyConfig(Config):
 class BilmConfig(Config):
     """The shape of a bidirectional language model."""
 
-    input: Literal["char", "word", "subword", "morpheme"] = option(
-        "char", "What a word enters as: its characters (CNN), a table row, or pooled pieces."
+    input: Literal["char", "word", "subword", "morpheme", "dictionary"] = option(
+        "char",
+        "What a word enters as: its characters (CNN), a table row, or pooled pieces; dictionary (listed "
+        "characters and a table row) in converted models only.",
     )
     dim: int = option(256, "Width of a layer in each direction; vectors are twice this.", at_least=1)
     hidden_dim: int = option(
         256, "LSTM cells per layer and direction; projected to dim if they differ.", at_least=1
     )
-    n_layers: int = option(2, "LSTM layers in each direction.", at_least=1, at_most=8)
+    n_layers: int = option(2, "LSTM layers in each direction.", at_least=1, at_most=64)
     residual: bool = option(True, "Add each LSTM layer's input to its output, from the second on.")
-    cell_clip: float | None = option(None, "Limit LSTM cells to +- this.", at_least=0.1)
-    proj_clip: float | None = option(None, "Limit LSTM outputs to +- this.", at_least=0.1)
+    cell_clip: float | None = option(None, "Limit LSTM cells to +- this.", at_least=1e-6)
+    proj_clip: float | None = option(None, "Limit LSTM outputs to +- this.", at_least=1e-6)
     max_chars: int = option(50, "Characters (bytes) of a word that are read.", at_least=3)
     char_dim: int = option(16, "Width of a character's vector.", at_least=1)
     filters: tuple[tuple[int, int], ...] = option(
         ((1, 32), (2, 64), (3, 128), (4, 128), (5, 160)),
         "Character filters as width:count pairs.",
     )
-    n_highway: int = option(1, "Highway layers over the character filters.", at_least=0, at_most=8)
+    n_highway: int = option(1, "Highway layers over the character filters.", at_least=0, at_most=64)
     char_activation: Literal["relu", "tanh"] = option("relu", "Activation after the filters' maximum.")
     pooling: Literal["mean", "max", "sum"] = option("mean", "How a word's pieces become one.")
-    objective: Literal["sampled", "full", "adaptive"] = option(
-        "sampled", "How the next word is learnt: sampled, full or adaptive softmax."
+    objective: Literal["sampled", "full", "adaptive", "none"] = option(
+        "sampled",
+        "How the next word is learnt: sampled, full or adaptive softmax; none in models that were converted "
+        "and predict no word.",
     )
     n_samples: int = option(4096, "Draws per step for the sampled softmax.", at_least=1)
     tie: bool = option(False, "Use one table for input and output words (input word only).")
@@ -197,7 +201,7 @@ class BilmConfig(Config):
                 remedy="Choose objective = 'sampled' or 'full', or leave tie out.",
             )
         widest = max(width for width, _ in self.filters)
-        if self.input == "char" and widest > self.max_chars:
+        if self.input in ("char", "dictionary") and widest > self.max_chars:
             raise ConfigError(
                 f"A character filter of width {widest} does not fit into max_chars = {self.max_chars}.",
                 remedy="Raise max_chars or use narrower filters.",
@@ -255,6 +259,15 @@ class PretrainConfig(Config):
     vocabulary: VocabularyConfig = VocabularyConfig()
     model: BilmConfig = BilmConfig()
     training: TrainingConfig = TrainingConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model.objective == "none" or self.model.input == "dictionary":
+            name = "objective = 'none'" if self.model.objective == "none" else "input = 'dictionary'"
+            raise ConfigError(
+                f"{name} is for converted models, which predict no word and cannot be pretrained.",
+                remedy="Choose another. A converted model embeds texts, and classifiers fit over it.",
+            )
 
 
 _CLASSIC = PIPELINES["classic"].to_dict()

@@ -76,7 +76,7 @@ def test_settings_cannot_be_changed() -> None:
     [
         (BilmConfig, "dim", 0),
         (BilmConfig, "dim", -3),
-        (BilmConfig, "n_layers", 9),
+        (BilmConfig, "n_layers", 65),
         (BilmConfig, "dim", 2.5),
         (BilmConfig, "dim", "8"),
         (BilmConfig, "dim", True),

@@ -13,6 +13,7 @@ from elmokit.bilm.folder import BilmFolder
 
 __all__ = ["describe", "render"]
 
+_CLIPS = {"cells": "cell_clip", "outputs": "proj_clip"}
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -23,7 +24,8 @@ def describe(saved: BilmFolder, folder: Path) -> dict[str, Any]:
     def count(part: str) -> int:
         return sum(p.numel() for name, p in model.named_parameters() if name.startswith(part))
 
-    files = [file for file in sorted(folder.iterdir()) if file.is_file()]
+    home = folder if folder.is_dir() else folder.parent
+    files = [file for file in sorted(home.iterdir()) if file.is_file()]
     return {
         "folder": folder.name or folder.resolve().name,
         "kind": "bilm",
@@ -68,16 +70,21 @@ def render(facts: dict[str, Any], console: Console) -> None:
         "word": "word table" + (", shared with the output" if config["tie"] else ""),
         "subword": f"{facts['n_pieces']:,} subword pieces, {config['pooling']}",
         "morpheme": f"{facts['n_pieces']:,} morphemes, {config['pooling']}",
+        "dictionary": f"{facts['n_pieces']:,} listed characters: filters "
+        + " ".join(f"{width}×{n}" for width, n in config["filters"])
+        + f", {config['n_highway']} highway; and a word table",
     }
     row("input", inputs[config["input"]])
     shape = f"{config['n_layers']} + {config['n_layers']} layers, {config['dim']} wide each way"
     if config["hidden_dim"] != config["dim"]:
         shape += f", {config['hidden_dim']} cells projected"
-    row("LSTM", shape + (", residual" if config["residual"] else ""))
+    clips = [f"{part} within ±{config[key]:g}" for part, key in _CLIPS.items() if config[key] is not None]
+    row("LSTM", ", ".join([shape, *(["residual"] if config["residual"] else []), *clips]))
     row("vectors", f"{config['n_layers'] + 1} layers (0 is the token encoder), {facts['vector_dim']} wide")
     parts = ", ".join(f"{name} {count:,}" for name, count in facts["parameters"].items())
     row("parameters", f"[bold]{facts['n_parameters']:,}[/] ({parts})")
-    row("vocabulary", f"{facts['n_words']:,} words: {escape(' '.join(facts['first_words']))} …")
+    first = f": {escape(' '.join(facts['first_words']))} …" if facts["first_words"] else ""
+    row("vocabulary", f"{facts['n_words']:,} words{first}")
     switches = [name for name in ("mend", "contractions", "urls", "lowercase") if text[name]]
     if text["punctuation"] == "remove":
         switches.append("no punctuation")
@@ -102,6 +109,10 @@ def render(facts: dict[str, Any], console: Console) -> None:
         values = [entry["perplexity"] for entry in training.get("history", [])]
         if len(values) > 1:
             row("", f"[cyan]{_spark(values)}[/]  {values[0]:,.1f} → {values[-1]:,.1f}")
+    if source := training.get("source"):
+        row("converted from", escape(f"{', '.join(source['files'])} ({source['format']})"))
+    for note in training.get("notes", []):
+        row("note", escape(note))
     if training.get("command"):
         row("made by", escape(training["command"]))
     row("on disk", f"{facts['bytes'] / 1e6:,.1f} MB")

@@ -21,6 +21,7 @@ import elmokit
 from elmokit.bilm.model import Bilm, BilmState
 from elmokit.config import BilmConfig, TextConfig
 from elmokit.errors import ConfigError, ModelError
+from elmokit.text.dictionary import DictionaryCharacters
 from elmokit.text.tokenising import TextPipeline, load_tokenizer
 from elmokit.text.vocabulary import Characters, Pieces, Vocabulary, WordFeatures, WordIds
 from elmokit.training.checkpoint import explaining, load_tensors, save_tensors, write_text
@@ -90,6 +91,8 @@ def word_features(config: BilmConfig, vocabulary: Vocabulary, tokenizer: Tokeniz
     """What turns words into rows for a model of this shape."""
     if config.input == "char":
         return Characters(config.max_chars)
+    if config.input == "dictionary":
+        return DictionaryCharacters(tokenizer, vocabulary, config.max_chars)
     return WordIds(vocabulary) if config.input == "word" else Pieces(tokenizer)
 
 
@@ -151,9 +154,14 @@ def save_bilm(folder: str | Path, saved: BilmFolder) -> None:
 
 
 def load_bilm(folder: str | Path) -> BilmFolder:
-    """Read a model folder. Anything missing, damaged, foreign or of the wrong shape is an error
-    that says which file and why."""
+    """Read a model folder, or published ELMo files. Anything missing, damaged, foreign or of the wrong shape
+    is an error that says which file and why."""
     folder = Path(folder)
+    if kind_of(folder) is None:
+        from elmokit.bilm.foreign import load_foreign  # here, because it needs this module
+
+        if (found := load_foreign(folder)) is not None:
+            return found
     record = read_record(folder, "bilm")
     try:
         config = BilmConfig.from_dict(record["model"])
@@ -278,6 +286,9 @@ def model_card(name: str, saved: BilmFolder) -> str:
         )
     if training.get("fine_tuned"):
         lines.append("| fine-tuned | as the encoder of a classifier: no longer a language model |")
+    if source := training.get("source"):
+        lines.append(f"| converted from | {', '.join(source['files'])} ({source['format']}) |")
+    lines += [f"| note | {note} |" for note in training.get("notes", [])]
     for label, key in (("date", "date"), ("made by", "command")):
         if training.get(key):
             lines.append(f"| {label} | `{training[key]}` |")

@@ -54,7 +54,8 @@ class LstmLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(4 * hidden_dim))
         projected = dim != hidden_dim
         self.projection = nn.Parameter(torch.empty(dim, hidden_dim)) if projected else None
-        self.fused = not projected and cell_clip is None and proj_clip is None
+        # Outputs that are not projected lie within +-1 anyway.
+        self.fused = not projected and cell_clip is None and (proj_clip is None or proj_clip >= 1.0)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from elmokit.bilm.lstm import LayerState, LstmStack, shared_dropout
 from elmokit.bilm.objective import predictor
+from elmokit.bilm.reading import can_read, read
 from elmokit.bilm.token_encoder import token_encoder
 from elmokit.config import BilmConfig, DropoutConfig, TrainingConfig
 
@@ -218,6 +219,8 @@ class Bilm(nn.Module):
         window = window or n_time
 
         def go(stack: LstmStack, x: Tensor, state: list[LayerState]) -> tuple[list[Tensor], list[LayerState]]:
+            if rng is None and x.numel() and can_read(stack):
+                return read(stack, x, lengths, state)
             parts: list[list[Tensor]] = []
             for start in range(0, max(1, n_time), window):
                 outputs, state = stack(

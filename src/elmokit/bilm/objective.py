@@ -17,10 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.config import BilmConfig
+from elmokit.errors import ModelError
 from elmokit.text.tokenising import PAD
 
 __all__ = [
     "AdaptivePredictor",
+    "NoPredictor",
     "Predictor",
     "TablePredictor",
     "log_chance",
@@ -227,8 +229,29 @@ class AdaptivePredictor(Predictor):
         return -float(self.softmax(hidden, targets).output.double().sum())
 
 
+class NoPredictor(Predictor):
+    """The predictor of a model that came without one: it gives vectors, but predicts no word."""
+
+    def training_loss(self, hidden: Tensor, targets: Tensor, rng: torch.Generator) -> Tensor:
+        """Refused."""
+        raise self._refusal()
+
+    def exact_loss(self, hidden: Tensor, targets: Tensor) -> float:
+        """Refused."""
+        raise self._refusal()
+
+    def _refusal(self) -> ModelError:
+        return ModelError(
+            "This model has no word predictor, so there is no perplexity, and it cannot be trained further "
+            "as a language model.",
+            remedy="Published model files hold none. Embed texts with it, or fit a classifier over it.",
+        )
+
+
 def predictor(config: BilmConfig, n_words: int, shared: nn.Parameter | None) -> Predictor:
     """The predictor that ``config`` asks for."""
+    if config.objective == "none":
+        return NoPredictor()
     if config.objective == "adaptive":
         return AdaptivePredictor(config, n_words)
     return TablePredictor(config, n_words, shared)

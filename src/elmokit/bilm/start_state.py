@@ -6,6 +6,8 @@ state that a lone text starts from. The average start puts lone texts back on fa
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -20,13 +22,20 @@ _CHAINS, _TOKENS, _WINDOW = 16, 30_000, 512
 
 
 @torch.no_grad()
-def average_state(model: Bilm, documents: Documents, features: Rows) -> BilmState:
+def average_state(
+    model: Bilm,
+    documents: Documents,
+    features: Rows,
+    *,
+    progress: Callable[[int], None] = lambda amount: None,
+) -> BilmState:
     """The mean state after a text, over texts read one after the other in a few chains.
 
     Args:
         model: the language model.
         documents: ids into ``features``, ``<s>`` and ``</s>`` included; a sample of them is read.
         features: a row for each word of the corpus.
+        progress: told how many words were just read.
     """
     sample = documents.spread(_TOKENS)
     n_chains = max(1, min(_CHAINS, len(sample) // 4))
@@ -50,6 +59,7 @@ def average_state(model: Bilm, documents: Documents, features: Rows) -> BilmStat
         assert out.state is not None  # it was asked for
         state = out.state
         total, n_added = _added(total, state), n_added + n_chains
+        progress(int(lengths.sum()))
     return _scaled(total, 1.0 / max(1, n_added))
 
 

@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elmokit.bilm.products import linear
 from elmokit.config import BilmConfig
 from elmokit.text.vocabulary import N_CHARACTERS
 
-__all__ = ["CharacterEncoder", "PieceEncoder", "WordEncoder", "token_encoder"]
+__all__ = ["CharacterEncoder", "DictionaryEncoder", "PieceEncoder", "WordEncoder", "token_encoder"]
 
-_PADDING = N_CHARACTERS - 1  # the id of "past the end of the word"
 _WORDS_AT_ONCE = 1024
 
 
@@ -71,8 +71,8 @@ class Highway(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n_words, dim) -> (n_words, dim)"""
-        gate = torch.sigmoid(self.carry(x))
-        return x + gate * (torch.relu(self.transform(x)) - x)
+        gate = torch.sigmoid(linear(x, self.carry))
+        return x + gate * (torch.relu(linear(x, self.transform)) - x)
 
 
 class _FilterMaximum(torch.autograd.Function):
@@ -135,12 +135,18 @@ class CharacterFilter(nn.Module):
 
 
 class CharacterEncoder(nn.Module):
-    """The published ELMo character CNN: filters, maximum over places, highway, projection."""
+    """The published ELMo character CNN: filters, maximum over places, highway, projection.
 
-    def __init__(self, config: BilmConfig) -> None:
+    Args:
+        config: its shape.
+        n_characters: rows of the table; the first is "no character", the last "past the end of the word".
+    """
+
+    def __init__(self, config: BilmConfig, n_characters: int = N_CHARACTERS) -> None:
         super().__init__()
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
-        self.weight = nn.Parameter(torch.randn(N_CHARACTERS, config.char_dim))
+        self.padding = n_characters - 1
+        self.weight = nn.Parameter(torch.randn(n_characters, config.char_dim))
         self.filters = nn.ModuleList(
             CharacterFilter(width, config.char_dim, count) for width, count in config.filters
         )
@@ -151,9 +157,14 @@ class CharacterEncoder(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(n_words, max_chars) -> (n_words, dim)"""
+        x = self.spelling(features)
+        return x if self.projection is None else linear(x, self.projection)
+
+    def spelling(self, features: Tensor) -> Tensor:
+        """(n_words, max_chars) -> (n_words, all filters), before the projection"""
         # The row of "no character" is always zero.
         vectors = torch.cat([self.weight.new_zeros(1, self.weight.shape[1]), self.weight[1:]])
-        lengths = (features != _PADDING).sum(dim=1)
+        lengths = (features != self.padding).sum(dim=1)
         order = lengths.argsort(stable=True)  # words of like length together: less padding
         parts = [
             torch.cat([filters(vectors, self._trimmed(part)) for filters in self.filters], dim=1)
@@ -164,19 +175,37 @@ class CharacterEncoder(nn.Module):
         x: Tensor = self.activation(torch.cat(parts)[back])  # (n_words, all filters)
         for highway in self.highways:
             x = highway(x)
-        return x if self.projection is None else self.projection(x)
+        return x
 
     def _trimmed(self, features: Tensor) -> Tensor:
         """Places where a filter sees nothing but padding all give one answer, so one such place for
         each filter is enough: columns further on can go without changing the maximum."""
-        longest = int((features != _PADDING).sum(dim=1).max()) if len(features) else 0
+        longest = int((features != self.padding).sum(dim=1).max()) if len(features) else 0
         return features[:, : longest + self.widest]
+
+
+class DictionaryEncoder(CharacterEncoder):
+    """Characters of a list, and added to what the filters make of them the word's row in a table: the token
+    encoder of ELMoForManyLangs. (There the row is put beside the filters' answers, before the projection;
+    the sum is the same if the table has gone through its part of the projection.)"""
+
+    def __init__(self, config: BilmConfig, n_words: int, n_characters: int) -> None:
+        super().__init__(config, n_characters)
+        total = sum(count for _, count in config.filters)
+        self.projection = nn.Linear(total, config.dim)
+        self.words = nn.Parameter(torch.randn(n_words, config.dim))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(n_words, 1 + max_chars) -> (n_words, dim)"""
+        return super().forward(features[:, 1:]) + F.embedding(features[:, 0], self.words)
 
 
 def token_encoder(config: BilmConfig, n_words: int, n_pieces: int) -> nn.Module:
     """The encoder that ``config`` asks for."""
     if config.input == "char":
         return CharacterEncoder(config)
+    if config.input == "dictionary":
+        return DictionaryEncoder(config, n_words, n_pieces)
     if config.input == "word":
         sparse = config.objective != "full" or not config.tie
         scale = config.dim**-0.5 if config.tie else 1.0  # a shared table must suit the softmax too

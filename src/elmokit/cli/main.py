@@ -13,7 +13,9 @@ from rich.markup import escape
 import elmokit
 from elmokit.cli import (
     baseline,
+    cache,
     compare,
+    convert,
     demo,
     embed,
     evaluate,
@@ -23,6 +25,7 @@ from elmokit.cli import (
     predict,
     pretrain,
     similar,
+    verify,
 )
 from elmokit.errors import ElmokitError
 
@@ -65,6 +68,9 @@ app.command("embed", no_args_is_help=True)(embed.command)
 app.command("baseline", no_args_is_help=True)(baseline.command)
 app.command("similar", no_args_is_help=True)(similar.command)
 app.command("inspect", no_args_is_help=True)(inspect.command)
+app.command("convert", no_args_is_help=True)(convert.command)
+app.command("verify", no_args_is_help=True)(verify.command)
+app.command("cache", no_args_is_help=True)(cache.command)
 app.command("demo")(demo.command)
 
 

@@ -17,6 +17,7 @@ from elmokit.bilm.model import BilmOutput, BilmState, BothWays
 from elmokit.bilm.start_state import repeated
 from elmokit.embed.embeddings import Embeddings, Floats
 from elmokit.embed.fingerprint import model_fingerprint
+from elmokit.embed.token_cache import CACHE_FOLDER, TokenCache
 from elmokit.embed.word_cache import WordCache
 from elmokit.errors import ConfigError, ModelError, nearest
 from elmokit.text.batching import bucket_batches
@@ -47,26 +48,47 @@ class Elmo:
     Args:
         folder: the model and all it takes to feed it.
         cached_words: how many words' token-encoder vectors are kept from call to call.
+        token_cache: vectors of a vocabulary, from ``elmokit cache``.
     """
 
     frame = (BOS, EOS)
     """Words that are put around every text."""
 
-    def __init__(self, folder: BilmFolder, *, cached_words: int = _CACHED_WORDS) -> None:
+    def __init__(
+        self,
+        folder: BilmFolder,
+        *,
+        cached_words: int = _CACHED_WORDS,
+        token_cache: TokenCache | None = None,
+    ) -> None:
         self.folder = folder
         self.model = folder.model.eval()
-        self._words = WordCache(folder, cached_words)
+        self._words = WordCache(folder, cached_words, token_cache)
         self._rarity = _rarity(len(folder.vocabulary))
 
     @classmethod
-    def load(cls, folder: str | Path, *, cached_words: int = _CACHED_WORDS) -> Elmo:
-        """Open a model folder that ``elmokit pretrain`` has made.
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        cached_words: int = _CACHED_WORDS,
+        token_cache: str | Path | None = None,
+    ) -> Elmo:
+        """Open a model folder that ``elmokit pretrain`` or ``elmokit convert`` has made, or published ELMo
+        files as they are.
 
         Args:
-            folder: where it is.
+            folder: where it is; of a published model, the folder or its options file.
             cached_words: how many words' token-encoder vectors are kept from call to call.
+            token_cache: a folder that ``elmokit cache`` has made; the one in the model folder is found
+                without being named.
         """
-        return cls(load_bilm(folder), cached_words=cached_words)
+        saved, home = load_bilm(folder), Path(folder)
+        beside = (home if home.is_dir() else home.parent) / CACHE_FOLDER
+        if token_cache is None and beside.is_dir():
+            token_cache = beside
+        stored = None if token_cache is None else TokenCache.open(token_cache, saved)
+        return cls(saved, cached_words=cached_words, token_cache=stored)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -291,7 +313,7 @@ class Elmo:
         if self.folder.start_state is None:
             raise ModelError(
                 "This model folder holds no start state, so state='warm' cannot be had.",
-                remedy="Models that elmokit pretrain makes now have one; or say state='zero'.",
+                remedy="Models that elmokit pretrain and elmokit convert make have one; or say state='zero'.",
             )
         return self.folder.start_state
 

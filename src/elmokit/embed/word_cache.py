@@ -11,6 +11,7 @@ from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.token_encoder import WordEncoder
+from elmokit.embed.token_cache import TokenCache
 from elmokit.text.tokenising import SPECIALS, UNK
 
 __all__ = ["WordCache"]
@@ -21,7 +22,8 @@ _KEPT_AT_A_TIME = 1024
 class WordCache:
     """Token-encoder vectors, computed once for each word and kept up to a number of words."""
 
-    def __init__(self, folder: BilmFolder, at_most: int) -> None:
+    def __init__(self, folder: BilmFolder, at_most: int, stored: TokenCache | None = None) -> None:
+        self._stored = stored
         self._encoder = folder.model.encoder
         self._features = folder.features
         self._at_most = max(1, at_most)
@@ -67,7 +69,6 @@ class WordCache:
 
     @torch.inference_mode()
     def _add(self, words: list[str]) -> None:
-        rows = torch.from_numpy(self._features.rows(words).astype(np.int64))
         first = len(self._places)
         needed = first + len(words)
         if needed > len(self._table):  # grow by half, so that growing stays cheap, but not past the limit
@@ -75,5 +76,21 @@ class WordCache:
             table = torch.empty(max(needed, room), self._table.shape[1])
             table[:first] = self._table[:first]
             self._table = table
-        self._table[first:needed] = self._encoder(rows)
+        self._table[first:needed] = self._vectors(words)
         self._places.update(zip(words, range(first, needed), strict=True))
+
+    def _vectors(self, words: list[str]) -> Tensor:
+        """Of words not known yet: from the disk where they are stored, else computed."""
+        stored = [word for word in words if self._stored is not None and word in self._stored]
+        if self._stored is None or not stored:
+            return self._computed(words)
+        found = torch.empty(len(words), self._table.shape[1])
+        known = torch.tensor([word in self._stored for word in words])
+        found[known] = self._stored.rows(stored)
+        if len(stored) < len(words):
+            found[~known] = self._computed([word for word in words if word not in self._stored])
+        return found
+
+    def _computed(self, words: list[str]) -> Tensor:
+        vectors: Tensor = self._encoder(torch.from_numpy(self._features.rows(words).astype(np.int64)))
+        return vectors

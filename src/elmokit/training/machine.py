@@ -1,16 +1,19 @@
-"""Settings of the process that make training on a CPU faster. Called when work starts, never at import."""
+"""What the system is told for the sake of speed and memory. Called when work starts, never at import."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import sys
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
-__all__ = ["tuned_process"]
+__all__ = ["is_mapped", "release", "tuned_process"]
 
+_MADV_PAGEOUT = 21
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -40,3 +43,31 @@ def _keep_memory() -> None:
         # Older glibc refuses a threshold above 32 MiB.
         _ = mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 32 << 20)
         mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def is_mapped(tensor: Tensor) -> bool:
+    """Whether a tensor lies in a mapped file, so that ``release`` can do something about it."""
+    if not sys.platform.startswith("linux"):
+        return False
+    address = tensor.data_ptr()
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            for line in maps:
+                span, _, _, _, inode = line.split(maxsplit=5)[:5]
+                low, high = (int(part, 16) for part in span.split("-"))
+                if low <= address < high:
+                    return inode != "0"
+    except (OSError, ValueError):
+        pass
+    return False
+
+
+def release(tensor: Tensor) -> None:
+    """Let the system drop the memory of a tensor that lies in a mapped file; it is read again when it is next
+    used. Any other tensor, and any other system than Linux, is left alone."""
+    first, page = tensor.data_ptr(), mmap.PAGESIZE
+    start = -(-first // page) * page
+    size = (first + tensor.numel() * tensor.element_size()) // page * page - start
+    if size > 0 and is_mapped(tensor):
+        with contextlib.suppress(OSError, AttributeError):  # a hint, no more
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_PAGEOUT)

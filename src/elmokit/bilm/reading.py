@@ -1,0 +1,180 @@
+"""Reading without learning, for LSTM layers that the fused kernel cannot do (projection, clipping).
+
+What makes it fast on a CPU: rows are sorted by length, so that a step has no padding; the input
+product of many steps is one matrix product; recurrent and output weights are kept in oneDNN's own
+packed layout, so that a step does not lay them out anew; gates are computed in place, and tanh(x)
+as 2 sigmoid(2x) - 1, which the library computes several times faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elmokit.bilm.lstm import LayerState, LstmLayer, LstmStack
+from elmokit.bilm.products import packed, packing_works, product, product_and_sum
+from elmokit.training.machine import is_mapped, release
+
+__all__ = ["can_read", "read"]
+
+_FEW = 6  # rows: a packed product of fewer is slower than one of six
+_ROWS_AT_ONCE = 512  # of an input product: as fast as more, and less memory
+
+
+def can_read(stack: LstmStack) -> bool:
+    """Whether ``read`` is right for this stack here and now: nothing to learn, no fused kernel."""
+    layers = [cast(LstmLayer, layer) for layer in stack.layers]
+    return torch.is_inference_mode_enabled() and not any(layer.fused for layer in layers)
+
+
+def read(
+    stack: LstmStack, x: Tensor, lengths: Tensor, state: list[LayerState]
+) -> tuple[list[Tensor], list[LayerState]]:
+    """What ``stack(x, state, lengths)`` gives, faster: every layer (time, batch, dim), and the state
+    after each row's last step. Outputs past a row's end are zero."""
+    order = torch.argsort(lengths, descending=True, stable=True)
+    back = torch.argsort(order)
+    rows = nn.utils.rnn.pack_padded_sequence(
+        x.index_select(1, order), lengths[order].clamp(min=1), enforce_sorted=True
+    )
+    sizes = rows.batch_sizes.tolist()  # rows that are still being read, step by step
+    data = rows.data  # (words, dim)
+    outputs: list[Tensor] = []
+    after: list[LayerState] = []
+    for depth, (layer, before) in enumerate(zip(stack.layers, state, strict=True)):
+        start = (before[0].index_select(0, order), before[1].index_select(0, order))
+        y, (h, c) = _read_layer(cast(LstmLayer, layer), data, sizes, start)
+        data = y.add_(data) if stack.residual and depth else y
+        padded, _ = nn.utils.rnn.pad_packed_sequence(rows._replace(data=data), total_length=len(x))
+        outputs.append(padded.index_select(1, back))
+        alive = (lengths > 0).unsqueeze(1)
+        after.append(
+            (
+                torch.where(alive, h.index_select(0, back), before[0]),
+                torch.where(alive, c.index_select(0, back), before[1]),
+            )
+        )
+    return outputs, after
+
+
+def _read_layer(
+    layer: LstmLayer, x: Tensor, sizes: list[int], state: LayerState
+) -> tuple[Tensor, LayerState]:
+    """One layer over packed rows, (words, dim) -> (words, dim), and the state of every row at its end."""
+    weights = _weights(layer)
+    n_rows, hidden = sizes[0], layer.hidden_dim
+    h = x.new_zeros(max(n_rows, _FEW), layer.dim)
+    h[:n_rows] = state[0]
+    c_all = state[1].clone()
+    y = torch.empty_like(x)
+    place = 0
+    for steps in _windows(sizes):
+        first = place
+        inputs = weights.of_input(x[first : first + sum(steps)])  # (words, 4 hidden)
+        for n in steps:
+            gates = weights.of_state(h, inputs[place - first : place - first + n])  # (n, 4 hidden)
+            gates[:, 2 * hidden : 3 * hidden].mul_(2.0)
+            i, f, g, o = gates.sigmoid_().chunk(4, dim=1)
+            c = c_all[:n]
+            c.mul_(f).addcmul_(i, g, value=2.0).sub_(i)  # f c + i (2 g - 1)
+            if layer.cell_clip is not None:
+                c.clamp_(-layer.cell_clip, layer.cell_clip)
+            out = torch.mul(c, 2.0).sigmoid_().mul_(2.0).sub_(1.0).mul_(o)
+            if layer.projection is not None:
+                out = weights.of_output(out)
+            if layer.proj_clip is not None:
+                out.clamp_(-layer.proj_clip, layer.proj_clip)
+            h[:n] = out
+            y[place : place + n] = out
+            place += n
+    return y, (h[:n_rows], c_all)
+
+
+def _windows(sizes: list[int]) -> Iterator[list[int]]:
+    """Steps whose rows together are few enough for one input product."""
+    steps: list[int] = []
+    for n in sizes:
+        if steps and sum(steps) + n > _ROWS_AT_ONCE:
+            yield steps
+            steps = []
+        steps.append(n)
+    yield steps
+
+
+class _PlainWeights:
+    """The products of a layer with its weights as they are."""
+
+    def __init__(self, layer: LstmLayer) -> None:
+        self._input, self._bias = layer.input_weight.detach(), layer.bias.detach()
+        self._recurrent = layer.recurrent_weight.detach()
+        self._projection = None if layer.projection is None else layer.projection.detach()
+
+    def of_input(self, x: Tensor) -> Tensor:
+        """(n, dim) -> (n, 4 hidden)"""
+        return F.linear(x, self._input, self._bias)
+
+    def of_state(self, h: Tensor, inputs: Tensor) -> Tensor:
+        """The first rows of h (rows, dim), and inputs (n, 4 hidden) -> (n, 4 hidden)"""
+        return torch.addmm(inputs, h[: len(inputs)], self._recurrent.t())
+
+    def of_output(self, m: Tensor) -> Tensor:
+        """(n, hidden) -> (n, dim)"""
+        assert self._projection is not None
+        return F.linear(m, self._projection)
+
+
+class _PackedWeights(_PlainWeights):
+    """The same, with weights that are used step by step laid out once for all."""
+
+    def __init__(self, layer: LstmLayer) -> None:
+        super().__init__(layer)
+        self.key = _key(layer)
+        if is_mapped(self._input):  # then the weight itself costs no memory
+            self._input = _laid_out(self._input)
+        self._recurrent = _laid_out(self._recurrent)
+        self._projection = None if self._projection is None else _laid_out(self._projection)
+
+    def of_input(self, x: Tensor) -> Tensor:
+        """(n, dim) -> (n, 4 hidden)"""
+        return product(x, self._input, self._bias)
+
+    def of_state(self, h: Tensor, inputs: Tensor) -> Tensor:
+        """The first rows of h (rows, dim), and inputs (n, 4 hidden) -> (n, 4 hidden)"""
+        n = len(inputs)
+        if n < _FEW:
+            return product(h[:_FEW], self._recurrent)[:n].add_(inputs)
+        return product_and_sum(h[:n], self._recurrent, inputs)
+
+    def of_output(self, m: Tensor) -> Tensor:
+        """(n, hidden) -> (n, dim)"""
+        assert self._projection is not None
+        return product(m, self._projection)
+
+
+def _laid_out(weight: Tensor) -> Tensor:
+    """Packed; the weight itself is hardly needed any more."""
+    found = packed(weight)
+    release(weight)
+    return found
+
+
+_PACKED: WeakKeyDictionary[LstmLayer, _PackedWeights] = WeakKeyDictionary()
+
+
+def _weights(layer: LstmLayer) -> _PlainWeights:
+    """The layer's products; packed weights are kept as long as the layer lives and does not learn."""
+    if not packing_works() or any(parameter.is_inference() for parameter in layer.parameters()):
+        return _PlainWeights(layer)
+    known = _PACKED.get(layer)
+    if known is None or known.key != _key(layer):
+        known = _PACKED[layer] = _PackedWeights(layer)
+    return known
+
+
+def _key(layer: LstmLayer) -> list[tuple[int, int]]:
+    return [(parameter.data_ptr(), parameter._version) for parameter in layer.parameters()]

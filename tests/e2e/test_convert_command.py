@@ -1,0 +1,239 @@
+"""``elmokit convert``, ``verify`` and ``cache`` as a person runs them; other commands on published files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import published
+from elmokit import Elmo, VectorStore, load_bilm
+from elmokit.cli.main import main
+
+COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    def check_refused(self, *parts: str) -> None:
+        """Code 2, no traceback, an error that holds all of ``parts``, and something to try."""
+        assert self.code == 2, self.out + self.err
+        assert self.err.startswith("error:")
+        assert "Traceback" not in self.err
+        assert "try:" in self.err
+        assert [part for part in parts if part not in self.err] == [], self.err
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, theirs: Path
+) -> Run:
+    """The program inside this process, in the folder of the test."""
+    for name in COLOURS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["elmokit", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as exit:
+            code = int(exit.code or 0)
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A published model in ./theirs, and a text beside it."""
+    options = published.options_with()
+    words = ["<S>", "</S>", "<UNK>", "the", "bank", "raised", "rates"]
+    (tmp_path / "text.txt").write_text("The bank raised its rates.\nThe old fox ran home.\n" * 12, "utf-8")
+    return published.write_model(tmp_path / "theirs", options, published.random_weights(options), words)
+
+
+def test_there_and_back_and_verified(run: Run) -> None:
+    done = run("convert", "theirs", "ours")
+    assert done.code == 0, done.err
+    assert "note: The start state" in done.out
+    assert "Check it: elmokit verify ours theirs" in done.out
+    names = {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "start_state.safetensors",
+        "tokenizer.json",
+        "vocab.txt",
+    }
+    assert {file.name for file in Path("ours").iterdir()} == names
+    assert "elmokit convert theirs ours" in Path("ours/README.md").read_text("utf-8")
+    done = run("convert", "ours", "back", "--to", "official")
+    assert done.code == 0, done.err
+    assert "The start state is left out" in done.out
+    assert {file.name for file in Path("back").iterdir()} == {"options.json", "weights.hdf5", "vocab.txt"}
+    assert Path("back/vocab.txt").read_bytes() == Path("theirs/vocab.txt").read_bytes()
+    for pair in (("ours", "theirs"), ("back", "ours"), ("back", "theirs/options.json")):
+        done = run("verify", *pair)
+        assert done.code == 0, done.out
+        assert "Passed: 30 sentences, state stateful, batches of 1, tolerance 1e-05." in done.out
+        assert "cached tokens" in done.out
+
+
+def test_programs_are_told_in_json(run: Run) -> None:
+    done = run("convert", "theirs", "ours", "--json", "--no-warm")
+    found = json.loads(done.out)
+    assert found["folder"] == "ours"
+    assert found["n_parameters"] == sum(p.numel() for p in load_bilm("ours").model.parameters())
+    found = json.loads(run("verify", "ours", "theirs", "--json").out)
+    assert found["passed"] is True
+    assert [row["layer"] for row in found["differences"]] == [0, 1, 2, 0, 1, 2]
+    found = json.loads(run("cache", "ours", "theirs/vocab.txt", "--json").out)
+    assert found["n_words"] == 4
+
+
+def test_a_model_that_differs_ends_with_code_1(run: Run, tmp_path: Path) -> None:
+    options = published.options_with()
+    published.write_model(tmp_path / "other", options, published.random_weights(options, seed=5))
+    done = run("verify", "theirs", "other")
+    assert done.code == 1
+    assert "Differs: 30 sentences" in done.out
+    assert run("verify", "theirs", "other", "--tolerance", "100").code == 0
+    done = run("verify", "theirs", "other", "--json", "--state", "zero")
+    assert done.code == 1
+    assert json.loads(done.out)["batch_size"] is None
+
+
+def test_a_model_of_our_own_is_exported_and_verifies_against_itself(run: Run, tiny_model: Path) -> None:
+    assert run("convert", tiny_model, "exported", "--to", "official").code == 0
+    assert run("verify", "exported", tiny_model).code == 0
+    assert run("verify", "exported", tiny_model, "--sentences", "text.txt", "--state", "zero").code == 0
+
+
+def test_a_projected_model_of_our_own_is_exported_and_verifies_against_itself(run: Run) -> None:
+    shape = ["--dim", 8, "--hidden-dim", 12, "--cell-clip", 3, "--proj-clip", 3, "--filters", "1:8,2:8"]
+    done = run("pretrain", "text.txt", "-o", "own", "--preset", "tiny", "--max-steps", 2, *shape)
+    assert done.code == 0, done.err
+    done = run("convert", "own", "exported", "--to", "official")
+    assert done.code == 0, done.err
+    assert "AllenNLP" not in done.out
+    assert run("verify", "exported", "own").code == 0
+    assert run("convert", "exported", "again", "--no-warm").code == 0
+    assert run("verify", "again", "own", "--state", "zero").code == 0
+
+
+def test_the_start_state_and_the_words_are_as_flags_say(run: Run) -> None:
+    done = run(
+        "convert", "theirs", "ours", "--calibrate", "text.txt", "--tokens", "whitespace", "--lowercase"
+    )
+    assert done.code == 0, done.err
+    assert "24 sentences of text.txt" in done.out
+    elmo = Elmo.load("ours")
+    assert elmo.words(["The rates."]) == [["the", "rates."]]
+    assert elmo.embed(["The rates."], state="warm").flat.shape == (2, 3, 8)
+
+
+def test_a_cache_is_found_and_used_by_other_commands(run: Run) -> None:
+    assert run("embed", "theirs", "text.txt", "-o", "before").code == 0
+    done = run("cache", "theirs", "theirs/vocab.txt")
+    assert done.code == 0, done.err
+    assert "It is used whenever the model is opened" in done.out
+    assert run("embed", "theirs", "text.txt", "-o", "after").code == 0
+    before, after = (VectorStore.open(name).vectors for name in ("before", "after"))
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+    done = run("cache", "theirs/options.json", "theirs/vocab.txt")
+    done.check_refused("not a folder", "--out")
+    assert run("cache", "theirs/options.json", "theirs/vocab.txt", "-o", "elsewhere").code == 0
+
+
+def test_other_commands_take_published_files(run: Run, tmp_path: Path) -> None:
+    for path in ("theirs", "theirs/options.json"):
+        done = run("inspect", path)
+        assert done.code == 0, done.err
+        assert "options.json, weights.hdf5 (official)" in done.out
+    assert run("similar", "theirs", "The bank raised rates", "--in", "text.txt", "--word", "bank").code == 0
+    rows = "".join(f"{label},{text}\n" for label, text in [("a", "the bank"), ("b", "old fox")] * 20)
+    (tmp_path / "train.csv").write_text("label,text\n" + rows, "utf-8")
+    done = run("fit", "theirs", "train.csv", "-o", "topics", "--epochs", 1, "--head", "pool")
+    assert done.code == 0, done.err
+    run("perplexity", "theirs", "text.txt").check_refused("no word predictor")
+    run("pretrain", "text.txt", "-o", "more", "--start-from", "theirs").check_refused("cannot be pretrained")
+    run("pretrain", "text.txt", "-o", "more", "--objective", "none").check_refused("cannot be pretrained")
+
+
+# -- bad input ------------------------------------------------------------------------------------
+
+
+def test_files_that_are_missing_cut_or_foreign(run: Run) -> None:
+    run("convert", "nowhere", "ours").check_refused("no file or folder nowhere")
+    options, weights = Path("theirs/options.json"), Path("theirs/weights.hdf5")
+    whole, said = weights.read_bytes(), options.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    run("convert", "theirs", "ours").check_refused("weights.hdf5 is cut off")
+    weights.write_text("not HDF5", "utf-8")
+    run("inspect", "theirs").check_refused("weights.hdf5 is not a readable HDF5 file")
+    weights.unlink()
+    run("convert", "theirs", "ours").check_refused("options.json", "no weights")
+    run("verify", "theirs", "theirs").check_refused("no weights")
+    weights.write_bytes(whole)
+    options.unlink()
+    run("cache", "theirs", "theirs/vocab.txt").check_refused("weights.hdf5", "no options")
+    options.write_bytes(said.replace(b'"dim": 7', b'"dim": 9'))
+    run("convert", "theirs", "ours").check_refused("W_0", "(8, 28)", "(8, 36)", "lstm.dim = 9")
+    assert not Path("ours").exists()
+
+
+class _Trap:
+    def __reduce__(self) -> Any:
+        return (os.mkdir, ("it-was-loaded",))
+
+
+def test_a_pickle(run: Run) -> None:
+    Path("model.pkl").write_bytes(pickle.dumps(_Trap()))
+    for arguments in (
+        ("convert", "model.pkl", "ours"),
+        ("inspect", "model.pkl"),
+        ("verify", "model.pkl", "theirs"),
+    ):
+        run(*arguments).check_refused("pickle", "never loaded")
+    assert not Path("it-was-loaded").exists()
+
+
+def test_h5py_that_is_not_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    run("convert", "theirs", "ours").check_refused("h5py", "elmokit[official]")
+
+
+def test_flags_that_make_no_sense(run: Run, tiny_model: Path) -> None:
+    run("convert", "theirs", "theirs").check_refused("not empty")
+    run("convert", "theirs", "ours", "--to", "offical").check_refused("offical", "official")
+    run("convert", tiny_model, "ours").check_refused("an elmokit folder already", "--to official")
+    run("convert", tiny_model, "out", "--to", "official", "--lowercase").check_refused("published model")
+    run("convert", "theirs", "text.txt/ours").check_refused("Cannot write text.txt/ours")
+    run("convert", "theirs", "ours", "--no-warm", "--calibrate", "text.txt").check_refused("exclude")
+    run("convert", "theirs", "ours", "--calibrate", "nowhere.txt").check_refused("nowhere.txt")
+    run("convert", "theirs", "ours", "--vocab", "nowhere.txt").check_refused("nowhere.txt")
+    run("convert", "theirs", "ours", "--unicode", "NFX").check_refused("NFX")
+    run("verify", "theirs", "theirs", "--state", "hot").check_refused("hot")
+    run("verify", "theirs", "nowhere").check_refused("nowhere")
+    run("cache", "theirs", "nowhere.txt").check_refused("nowhere.txt")
+    run("cache", "theirs", "theirs/vocab.txt", "-o", "theirs").check_refused("not a token cache")
+    assert not Path("ours").exists()

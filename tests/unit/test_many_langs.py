@@ -1,0 +1,372 @@
+"""ELMoForManyLangs folders, made up here, against their equations written out once more; and broken ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import struct
+import tracemalloc
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from elmokit import Elmo, ModelError, convert, load_bilm, verify
+from elmokit.bilm.torch_file import read_state_dict
+from elmokit.text.tokenising import SPECIALS
+
+DIM, CELLS, LAYERS, CHAR_DIM, WORD_DIM, MAX_CHARS = 4, 6, 2, 3, 5, 12
+FILTERS = [(1, 3), (2, 4), (3, 2)]
+TOTAL = sum(count for _, count in FILTERS)
+WORDS = ["<oov>", "<bos>", "<eos>", "<pad>", "the", "cat", "naïve", "extraordin"]
+CHARS = ["<bos>", "<eos>", "<oov>", "<bow>", "<eow>", "<pad>", *"abcdehnorstxï日\u3000"]
+SENTENCES = [["the", "cat"], ["naïve", "zebra", "extraordinarily"], ["日本"], ["cat", "the", "cat", "!"]]
+SETTINGS = {
+    "encoder": {
+        "name": "elmo",
+        "projection_dim": DIM,
+        "cell_clip": 0.4,
+        "proj_clip": 0.3,
+        "dim": CELLS,
+        "n_layers": LAYERS,
+    },
+    "token_embedder": {
+        "name": "cnn",
+        "activation": "relu",
+        "filters": FILTERS,
+        "n_highway": 2,
+        "word_dim": WORD_DIM,
+        "char_dim": CHAR_DIM,
+        "max_characters_per_token": MAX_CHARS,
+    },
+    "dropout": 0.1,
+}
+State = dict[str, Tensor]
+
+
+def encoder_tensors() -> State:
+    rng = torch.Generator().manual_seed(1)
+    found: State = OrderedDict()
+    for direction in ("forward", "backward"):
+        for layer in range(LAYERS):
+            home = f"{direction}_layer_{layer}"
+            found[f"{home}.input_linearity.weight"] = torch.randn(4 * CELLS, DIM, generator=rng) * 0.7
+            found[f"{home}.state_linearity.weight"] = torch.randn(4 * CELLS, DIM, generator=rng) * 0.7
+            found[f"{home}.state_linearity.bias"] = torch.randn(4 * CELLS, generator=rng) * 0.5
+            found[f"{home}.state_projection.weight"] = torch.randn(DIM, CELLS, generator=rng) * 0.7
+    return found
+
+
+def embedder_tensors(*, words: bool = True, chars: bool = True) -> State:
+    rng = torch.Generator().manual_seed(2)
+    found: State = OrderedDict()
+    width = 0
+    if words:
+        found["word_emb_layer.embedding.weight"] = torch.randn(len(WORDS), WORD_DIM, generator=rng)
+        width += WORD_DIM
+    if chars:
+        found["char_emb_layer.embedding.weight"] = torch.randn(len(CHARS), CHAR_DIM, generator=rng)
+        for number, (span, count) in enumerate(FILTERS):
+            found[f"convolutions.{number}.weight"] = torch.randn(count, CHAR_DIM, span, generator=rng) * 0.6
+            found[f"convolutions.{number}.bias"] = torch.randn(count, generator=rng) * 0.6
+        for number in range(2):
+            found[f"highways._layers.{number}.weight"] = torch.randn(2 * TOTAL, TOTAL, generator=rng) * 0.4
+            found[f"highways._layers.{number}.bias"] = torch.randn(2 * TOTAL, generator=rng)
+        width += TOTAL
+    found["projection.weight"] = torch.randn(DIM, width, generator=rng) * 0.5
+    found["projection.bias"] = torch.randn(DIM, generator=rng)
+    return found
+
+
+def write(folder: Path, *, legacy: bool = False, settings: Any = SETTINGS, **parts: bool) -> Path:
+    (folder / "configs").mkdir(parents=True)
+    (folder / "config.json").write_text(
+        json.dumps({"seed": 1, "config_path": "some/where/cnn.json"}), "utf-8"
+    )
+    if settings is not None:
+        (folder / "configs" / "cnn.json").write_text(json.dumps(settings), "utf-8")
+    for name, tensors in (
+        ("encoder.pkl", encoder_tensors()),
+        ("token_embedder.pkl", embedder_tensors(**parts)),
+    ):
+        torch.save(tensors, folder / name, _use_new_zipfile_serialization=not legacy)
+    for name, listed in (("word.dic", WORDS), ("char.dic", CHARS)):
+        lines = [f"{entry}\t{place}\n" for place, entry in enumerate(listed)]
+        (folder / name).write_text("".join(lines), "utf-8")
+    return folder
+
+
+# -- their equations ------------------------------------------------------------------------------
+
+
+def token(word: str, tensors: State) -> Tensor:
+    """One word's vector, in float64."""
+    own = {name: tensor.double() for name, tensor in tensors.items()}
+    cut = word if word in ("<bos>", "<eos>") else word[: MAX_CHARS - 2]
+    parts = []
+    if "word_emb_layer.embedding.weight" in own:
+        place = WORDS.index(cut) if cut in WORDS else WORDS.index("<oov>")
+        parts.append(own["word_emb_layer.embedding.weight"][place])
+    if "char_emb_layer.embedding.weight" in own:
+        inside = [cut] if word in ("<bos>", "<eos>") else list(cut)
+        # The first mark is <eow> and the last <bow>: so it stands in their code.
+        signs = ["<eow>", *(sign if sign in CHARS else "<oov>" for sign in inside), "<bow>"]
+        signs += ["<pad>"] * (MAX_CHARS - len(signs))
+        e = own["char_emb_layer.embedding.weight"][[CHARS.index(sign) for sign in signs]]
+        answers = [
+            F.relu(
+                F.conv1d(e.t()[None], own[f"convolutions.{n}.weight"], own[f"convolutions.{n}.bias"]).amax(2)[
+                    0
+                ]
+            )
+            for n in range(len(FILTERS))
+        ]
+        x = torch.cat(answers)
+        for number in range(2):
+            both = own[f"highways._layers.{number}.weight"] @ x + own[f"highways._layers.{number}.bias"]
+            gate = torch.sigmoid(both[TOTAL:])
+            x = gate * x + (1 - gate) * F.relu(both[:TOTAL])
+        parts.append(x)
+    return own["projection.weight"] @ torch.cat(parts) + own["projection.bias"]
+
+
+def run(x: Tensor, direction: str, tensors: State) -> list[Tensor]:
+    outputs = []
+    for layer in range(LAYERS):
+        own = {
+            part: tensors[f"{direction}_layer_{layer}.{part}"].double()
+            for part in (
+                "input_linearity.weight",
+                "state_linearity.weight",
+                "state_linearity.bias",
+                "state_projection.weight",
+            )
+        }
+        h, c, y = torch.zeros(DIM).double(), torch.zeros(CELLS).double(), []
+        for step in x:
+            gates = own["input_linearity.weight"] @ step + own["state_linearity.weight"] @ h
+            i, f, m, o = (gates + own["state_linearity.bias"]).chunk(4)
+            c = (torch.sigmoid(i) * torch.tanh(m) + torch.sigmoid(f) * c).clamp(-0.4, 0.4)
+            h = (own["state_projection.weight"] @ (torch.sigmoid(o) * torch.tanh(c))).clamp(-0.3, 0.3)
+            y.append(h)
+        x = torch.stack(y) + x if layer else torch.stack(y)
+        outputs.append(x)
+    return outputs
+
+
+def expected(sentence: Sequence[str], **parts: bool) -> Any:
+    encoder, embedder = encoder_tensors(), embedder_tensors(**parts)
+    x = torch.stack([token(word, embedder) for word in ("<bos>", *sentence, "<eos>")])
+    ahead = run(x, "forward", encoder)
+    behind = [y.flip(0) for y in run(x.flip(0), "backward", encoder)]
+    layers = [torch.cat([x, x], dim=1), *(torch.cat(pair, dim=1) for pair in zip(ahead, behind, strict=True))]
+    return torch.stack(layers, dim=1)[1:-1].numpy()
+
+
+def assert_right(elmo: Elmo, sentences: list[list[str]] = SENTENCES, **parts: bool) -> None:
+    for found, sentence in zip(elmo.embed(sentences).layers, sentences, strict=True):
+        np.testing.assert_allclose(found, expected(sentence, **parts), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+def test_every_layer_is_that_of_their_equations(tmp_path: Path, legacy: bool) -> None:
+    assert_right(Elmo.load(write(tmp_path / "theirs", legacy=legacy)))
+
+
+@pytest.mark.parametrize("parts", [{"words": False}, {"chars": False}], ids=["characters", "words"])
+def test_either_input_alone(tmp_path: Path, parts: dict[str, bool]) -> None:
+    elmo = Elmo.load(write(tmp_path / "theirs", **parts))
+    assert elmo.model.config.input == ("dictionary" if "words" in parts else "word")
+    assert_right(elmo, SENTENCES if "words" in parts else SENTENCES[::3], **parts)
+
+
+def test_our_folder_gives_the_same(tmp_path: Path) -> None:
+    write(tmp_path / "theirs")
+    made = convert(tmp_path / "theirs", tmp_path / "ours")
+    assert made.notes[-1].startswith("The start state")
+    elmo = Elmo.load(tmp_path / "ours")
+    assert_right(elmo)
+    assert elmo.folder.vocabulary.words == [*SPECIALS, *WORDS[4:]]
+    assert len(elmo.embed(SENTENCES, state="warm")) == len(SENTENCES)
+    assert verify(tmp_path / "ours", tmp_path / "theirs").passed
+    with pytest.raises(ModelError, match="dictionary input cannot be written"):
+        convert(tmp_path / "ours", tmp_path / "out", to="official")
+
+
+def test_without_its_settings_file_the_usual_is_taken_with_a_note(tmp_path: Path) -> None:
+    folder = write(tmp_path / "theirs", settings=None)
+    saved = load_bilm(folder)
+    assert (saved.model.config.cell_clip, saved.model.config.max_chars) == (3.0, 50)
+    assert "some/where/cnn.json" in saved.training["notes"][0]
+
+
+# -- what is wrong --------------------------------------------------------------------------------
+
+
+def refusal(folder: Path) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        load_bilm(folder)
+    assert caught.value.remedy
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["encoder.pkl", "token_embedder.pkl", "config.json", "word.dic", "char.dic"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path / "theirs")
+    (folder / name).unlink()
+    assert name in refusal(folder).message
+
+
+def change(file: Path, what: Callable[[State], Any]) -> None:
+    tensors = torch.load(file, weights_only=True)
+    what(tensors)
+    torch.save(tensors, file)
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "part"),
+    [
+        ("encoder.pkl", lambda t: t.pop("backward_layer_1.state_linearity.bias"), "backward_layer_1"),
+        (
+            "encoder.pkl",
+            lambda t: t.update({"forward_layer_1.extra": torch.ones(2)}),
+            "forward_layer_1.extra",
+        ),
+        ("encoder.pkl", lambda t: t.update({"backward_layer_0.state_linearity.bias": torch.ones(2)}), "(2,)"),
+        (
+            "encoder.pkl",
+            lambda t: t.update({"forward_layer_0.input_linearity.weight": torch.ones(2)}),
+            "cannot be",
+        ),
+        ("encoder.pkl", lambda t: t["forward_layer_0.state_linearity.bias"].fill_(torch.nan), "not finite"),
+        ("token_embedder.pkl", lambda t: t.pop("projection.bias"), "projection.bias"),
+        ("token_embedder.pkl", lambda t: t.update({"char_lstm.weight_ih_l0": torch.ones(2)}), "'cnn'"),
+        ("token_embedder.pkl", lambda t: t.update({"projection.weight": torch.ones(DIM, 3)}), "(4, 3)"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(
+    tmp_path: Path, name: str, what: Callable[[State], Any], part: str
+) -> None:
+    folder = write(tmp_path / "theirs")
+    change(folder / name, what)
+    error = refusal(folder)
+    assert part in error.message
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("encoder", "name", "lstm"),
+        ("token_embedder", "name", "lstm"),
+        ("token_embedder", "activation", "selu"),
+    ],
+)
+def test_kinds_that_are_not_known_are_refused(tmp_path: Path, part: str, key: str, value: str) -> None:
+    settings = json.loads(json.dumps(SETTINGS))
+    settings[part][key] = value
+    refusal(write(tmp_path / "theirs", settings=settings))
+
+
+@pytest.mark.parametrize("text", ["the\n", "the\tx\n", "\xff\xfe"])
+def test_word_lists_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
+    folder = write(tmp_path / "theirs")
+    (folder / "word.dic").write_bytes(text.encode("latin-1"))
+    assert "word.dic" in refusal(folder).message
+
+
+@pytest.mark.parametrize("entry", ["<bow>", "<eow>", "<pad>", "<oov>"])
+def test_a_mark_that_a_list_of_characters_lacks_is_named(tmp_path: Path, entry: str) -> None:
+    folder = write(tmp_path / "theirs")
+    text = (folder / "char.dic").read_text("utf-8").replace(entry, "q")
+    (folder / "char.dic").write_text(text, "utf-8")
+    assert entry in refusal(folder).message
+
+
+class _Trap:
+    """A pickle of it would leave a mark if it were loaded."""
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, ("it-was-loaded",))
+
+
+@pytest.mark.parametrize("how", ["bare", "zip", "legacy"])
+def test_a_pickle_that_would_run_code_is_refused_and_not_loaded(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "theirs")
+    monkeypatch.chdir(tmp_path)
+    if how == "bare":
+        (folder / "encoder.pkl").write_bytes(pickle.dumps(_Trap()))
+    else:
+        torch.save({"a": _Trap()}, folder / "encoder.pkl", _use_new_zipfile_serialization=how == "zip")
+    error = refusal(folder)
+    assert "encoder.pkl" in error.message
+    assert not (tmp_path / "it-was-loaded").exists()
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.95])
+def test_files_that_are_cut_off_are_refused(tmp_path: Path, share: float, legacy: bool) -> None:
+    folder = write(tmp_path / "theirs", legacy=legacy)
+    data = (folder / "encoder.pkl").read_bytes()
+    (folder / "encoder.pkl").write_bytes(data[: int(share * len(data))])
+    assert "encoder.pkl" in refusal(folder).message
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+def test_a_gigabyte_declared_in_a_tiny_file_is_refused_without_allocating_it(
+    tmp_path: Path, legacy: bool
+) -> None:
+    file = tmp_path / "tiny.pkl"
+    torch.save({"x": torch.arange(201.0)}, file, _use_new_zipfile_serialization=not legacy)
+    data = file.read_bytes()
+    small, large = b"K" + bytes([201]), b"J" + struct.pack("<i", 1 << 28)
+    assert data.count(small) >= 2  # numbers in the storage, and the shape
+    if legacy:
+        file.write_bytes(data.replace(small, large))
+    else:
+        import zipfile
+
+        with zipfile.ZipFile(file) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, part in parts.items():
+                archive.writestr(name, part.replace(small, large) if name.endswith("data.pkl") else part)
+    tracemalloc.start()
+    with pytest.raises(ModelError, match="declares"):
+        read_state_dict(file)
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
+def test_a_shape_stretched_over_one_number_is_refused(tmp_path: Path) -> None:
+    torch.save({"x": torch.zeros(1).expand(1000, 1000)}, tmp_path / "x.pkl")
+    with pytest.raises(ModelError, match="declares tensors of 4,000,000 bytes"):
+        read_state_dict(tmp_path / "x.pkl")
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"a": 1}, {1: torch.ones(1)}, "text"])
+def test_what_is_no_dictionary_of_tensors_is_refused(tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "x.pkl")
+    with pytest.raises(ModelError, match="dictionary of tensors"):
+        read_state_dict(tmp_path / "x.pkl")
+
+
+def test_a_packed_archive_is_refused(tmp_path: Path) -> None:
+    import zipfile
+
+    torch.save({"x": torch.zeros(100_000)}, tmp_path / "x.pkl")
+    with zipfile.ZipFile(tmp_path / "x.pkl") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(tmp_path / "x.pkl", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    with pytest.raises(ModelError, match=r"x\.pkl"):
+        read_state_dict(tmp_path / "x.pkl")
