@@ -14,7 +14,8 @@ import torch
 
 from elmokit.bilm.folder import BilmFolder, kind_of, load_bilm, save_bilm
 from elmokit.bilm.foreign import load_foreign
-from elmokit.bilm.model import BilmState
+from elmokit.bilm.model import Bilm, BilmState
+from elmokit.bilm.names import located
 from elmokit.bilm.official import TEXT, save_official
 from elmokit.bilm.start_state import average_state
 from elmokit.config import TextConfig
@@ -29,7 +30,7 @@ from elmokit.training.checkpoint import explaining
 from elmokit.training.machine import tuned_process
 from elmokit.training.progress import Reporter
 
-__all__ = ["Conversion", "calibrated", "convert"]
+__all__ = ["Conversion", "calibrated", "convert", "without_predictor"]
 
 _TOKENS = 16_000
 
@@ -58,10 +59,11 @@ def convert(
     text: TextConfig | None = None,
     calibrate: Sequence[str | Path] | None = None,
     read: ReadConfig | None = None,
+    compact: bool = False,
     reporter: Reporter | None = None,
     command: str = "",
 ) -> Conversion:
-    """Turn a published model into a model folder of ours, or back.
+    """Turn a published model into a model folder of ours, or back; or a folder of ours into a smaller one.
 
     Args:
         source: a published model (its folder or options file), an ELMoForManyLangs folder, or ours.
@@ -72,30 +74,37 @@ def convert(
         calibrate: text to measure the start state of ``state="warm"`` on; None for the English sample that
             comes with elmokit, an empty list for no start state. Ours only.
         read: how the files of ``calibrate`` are read.
+        compact: numbers in half precision, and no word predictor: for vectors only.
         reporter: who is told; silent unless given.
         command: the command line, for the model card.
     """
-    source, out, reporter = Path(source), Path(out), reporter or Reporter("silent")
+    source, out, reporter = located(source), Path(out), reporter or Reporter("silent")
     if to not in ("elmokit", "official"):
         raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(to, ["elmokit", "official"]))
     _check_new(out)
     is_ours = kind_of(source) is not None
-    if is_ours and to == "elmokit":
+    if is_ours and to == "elmokit" and not compact:
         raise ModelError(
             f"{source} is an elmokit folder already.",
-            remedy="To write it for other tools, say --to official.",
+            remedy="To write it for other tools, say --to official; to make it smaller, --compact.",
+        )
+    if compact and to == "official":
+        raise ConfigError(
+            "--compact is about folders of elmokit; published files are as they are.",
+            remedy="Choose --compact or --to official.",
         )
     if is_ours and vocabulary is not None:
         raise ConfigError(
             f"{source} has its own vocab.txt; another word list is for published models.",
             remedy="Leave --vocab out.",
         )
-    if is_ours or to == "official":
-        if text is not None or calibrate:
-            raise ConfigError(
-                "How text is cut into words and the start state have no place in a published model.",
-                remedy="Leave these flags out with --to official.",
-            )
+    if (is_ours or to == "official") and (text is not None or calibrate):
+        raise ConfigError(
+            "How text is cut into words and the start state are a matter of the model itself."
+            if compact
+            else "How text is cut into words and the start state have no place in a published model.",
+            remedy="Leave these flags out with " + ("--compact." if compact else "--to official."),
+        )
     saved = load_bilm(source) if is_ours else load_foreign(source, vocabulary=vocabulary, text=text or TEXT)
     if saved is None:
         raise ModelError(
@@ -105,10 +114,13 @@ def convert(
             remedy="Give a folder with options.json and weights.hdf5, the options file itself, an "
             "ELMoForManyLangs folder, or a folder that elmokit pretrain has made.",
         )
-    n_parameters = sum(parameter.numel() for parameter in saved.model.parameters())
+    n_parameters = _n_parameters(saved)
     notes = [] if is_ours else list(saved.training.get("notes", []))
     if to == "official":
         return Conversion(out, n_parameters, [*notes, *save_official(out, saved)])
+    if is_ours:
+        save_bilm(out, without_predictor(saved), half=True)
+        return Conversion(out, _n_parameters(load_bilm(out)), notes)
     if calibrate is None or calibrate:
         saved, note = calibrated(saved, calibrate, read, reporter)
         notes.append(note)
@@ -119,8 +131,24 @@ def convert(
         "command": without_surrogates(command),
         "licence": "not stated: that of the published model applies",
     }
-    save_bilm(out, replace(saved, training=training))
+    save_bilm(out, replace(saved, training=training), half=compact)
     return Conversion(out, n_parameters, notes)
+
+
+def without_predictor(saved: BilmFolder) -> BilmFolder:
+    """The model without what only a language model needs: it gives vectors, but predicts no word."""
+    config = replace(saved.model.config, objective="none", tie=False)
+    with torch.device("meta"):
+        model = Bilm(config, saved.model.n_words, saved.model.n_pieces)
+    kept = dict(saved.model.named_parameters())
+    model.load_state_dict(
+        {name: kept[name].detach() for name, _ in model.named_parameters()}, strict=False, assign=True
+    )
+    return replace(saved, model=model.eval())
+
+
+def _n_parameters(saved: BilmFolder) -> int:
+    return sum(parameter.numel() for parameter in saved.model.parameters())
 
 
 def _check_new(out: Path) -> None:

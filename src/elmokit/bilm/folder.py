@@ -19,6 +19,7 @@ from torch import Tensor
 
 import elmokit
 from elmokit.bilm.model import Bilm, BilmState
+from elmokit.bilm.names import bundled_names, checksum, located
 from elmokit.config import BilmConfig, TextConfig
 from elmokit.errors import ConfigError, ModelError
 from elmokit.text.dictionary import DictionaryCharacters
@@ -116,9 +117,15 @@ def weights_of(model: Bilm) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def save_bilm(folder: str | Path, saved: BilmFolder) -> None:
+def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> None:
     """Write the model into ``folder``: all files aside first, then each in its place. ``config.json``
-    goes first and comes last, so a folder that was cut short is never taken for a model."""
+    goes first and comes last, so a folder that was cut short is never taken for a model.
+
+    Args:
+        folder: where to.
+        saved: the model.
+        half: keep numbers in half precision, which takes half the space; they are single when read.
+    """
     folder, model = Path(folder), saved.model
     staged = folder / ".saving"
     with explaining(folder):
@@ -136,12 +143,15 @@ def save_bilm(folder: str | Path, saved: BilmFolder) -> None:
         "training": saved.training,
     }
     try:
-        save_tensors(staged / "model.safetensors", weights_of(model), {})
+        kept = torch.float16 if half else torch.float32
+        weights = {name: tensor.to(kept) for name, tensor in weights_of(model).items()}
+        save_tensors(staged / "model.safetensors", weights, {})
         write_text(staged / "tokenizer.json", saved.tokenizer.to_str(pretty=False))
         write_text(staged / "vocab.txt", saved.vocabulary.text())
-        write_text(staged / "README.md", model_card(folder.resolve().name, saved))
         if saved.start_state is not None:
             save_tensors(staged / _START, saved.start_state.tensors(), {})
+        record["files"] = {file.name: checksum(file) for file in sorted(staged.iterdir())}
+        write_text(staged / "README.md", model_card(folder.resolve().name, saved))
         last = "config.json"
         write_text(staged / last, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
         with explaining(folder):
@@ -155,8 +165,12 @@ def save_bilm(folder: str | Path, saved: BilmFolder) -> None:
 
 def load_bilm(folder: str | Path) -> BilmFolder:
     """Read a model folder, or published ELMo files. Anything missing, damaged, foreign or of the wrong shape
-    is an error that says which file and why."""
-    folder = Path(folder)
+    is an error that says which file and why.
+
+    Args:
+        folder: where it is, or its name (``elmokit.bilm.names.located``).
+    """
+    folder = located(folder)
     if kind_of(folder) is None:
         from elmokit.bilm.foreign import load_foreign  # here, because it needs this module
 
@@ -206,13 +220,14 @@ def read_record(folder: Path, kind: Kind) -> dict[str, Any]:
     verb = _VERBS[kind]
     if not file.exists():
         unfinished = (folder / "run").is_dir()
+        bundled = f", or a bundled model: {', '.join(bundled_names())}" if kind == "bilm" else ""
         raise ModelError(
             f"{folder} is not an elmokit model: it has no config.json."
             if folder.exists()
             else f"There is no model folder {folder}.",
             remedy=f"Its training was not finished; run the same {verb} command again."
             if unfinished
-            else f"Give a folder that elmokit {verb} has made.",
+            else f"Give a folder that elmokit {verb} has made{bundled}.",
         )
     try:
         record = json.loads(file.read_text(encoding="utf-8"))

@@ -244,7 +244,7 @@ class NoPredictor(Predictor):
         return ModelError(
             "This model has no word predictor, so there is no perplexity, and it cannot be trained further "
             "as a language model.",
-            remedy="Published model files hold none. Embed texts with it, or fit a classifier over it.",
+            remedy="Published files and compact folders hold none. Embed texts with it, or fit a classifier.",
         )
 
 

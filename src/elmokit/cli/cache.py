@@ -9,13 +9,17 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from elmokit.cli.options import model_folder
 from elmokit.errors import ConfigError
 
 __all__ = ["command"]
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or published ELMo files.")],
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL", parser=model_folder, help="A model folder, or published ELMo files."),
+    ],
     vocab: Annotated[Path, typer.Argument(metavar="VOCAB", help="A list of words, one a line, UTF-8.")],
     out: Annotated[
         Path | None,

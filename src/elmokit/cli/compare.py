@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from elmokit.cli.options import with_settings
+from elmokit.cli.options import model_folder, with_settings
 from elmokit.config import duration
 from elmokit.errors import ConfigError
 from elmokit.text.settings import LabelConfig, ReadConfig
@@ -50,7 +50,11 @@ def command(
     ] = 0,
     encoder: Annotated[
         Path | None,
-        typer.Option(help="A biLM folder to use instead of pretraining one.", show_default=False),
+        typer.Option(
+            parser=model_folder,
+            help="A model (news, or a biLM folder) to use instead of pretraining one.",
+            show_default=False,
+        ),
     ] = None,
     unlabelled: Annotated[
         list[str] | None,

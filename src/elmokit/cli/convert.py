@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import with_settings
+from elmokit.cli.options import model_folder, with_settings
 from elmokit.config import TextConfig
 from elmokit.errors import ConfigError
 from elmokit.text.settings import ReadConfig
@@ -28,8 +28,9 @@ def command(
         Path,
         typer.Argument(
             metavar="SRC",
+            parser=model_folder,
             help="A folder with options.json and weights.hdf5, the options file itself, an ELMoForManyLangs "
-            "folder, or (with --to official) a folder of elmokit.",
+            "folder, or (with --to official or --compact) a folder of elmokit.",
         ),
     ],
     out: Annotated[Path, typer.Argument(metavar="DST", help="The folder to make; new or empty.")],
@@ -49,6 +50,13 @@ def command(
         ),
     ] = None,
     no_warm: Annotated[bool, typer.Option("--no-warm", help="Measure no start state: quicker.")] = False,
+    compact: Annotated[
+        bool,
+        typer.Option(
+            "--compact",
+            help="Numbers in half precision and no word predictor: a small folder, for vectors only.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     *,
     settings: dict[str, dict[str, Any]],
@@ -57,7 +65,8 @@ def command(
 
     [bold]elmokit convert english-elmo my-elmo[/] reads options.json and weights.hdf5 and leaves a folder
     that every other command takes. [bold]elmokit convert my-elmo for-others --to official[/] writes these
-    files for tools that need them. Raw text is cut into words by rule, and nothing else is done to it,
+    files for tools that need them. [bold]elmokit convert my-elmo to-share --compact[/] leaves out all that
+    vectors do not need. Raw text is cut into words by rule, and nothing else is done to it,
     unless flags say otherwise. Prove the numbers with [bold]elmokit verify[/].
     """
     if no_warm and calibrate:
@@ -76,6 +85,7 @@ def command(
         vocabulary=vocab,
         text=text if settings["text"] else None,
         calibrate=[] if no_warm else calibrate or None,
+        compact=compact,
         read=read,
         reporter=reporter,
         command=shlex.join(["elmokit", *sys.argv[1:]]),
@@ -85,7 +95,8 @@ def command(
         return
     for note in made.notes:
         reporter.say(f"[yellow]note:[/] {escape(note)}")
+    tolerance = " --tolerance 0.01" if compact else ""  # what half precision leaves
     reporter.say(
         f"[bold green]Done.[/] {escape(str(out))} holds the model, {made.n_parameters:,} parameters. "
-        f"Check it: elmokit verify {escape(str(out))} {escape(str(source))}"
+        f"Check it: elmokit verify {escape(str(out))} {escape(str(source))}{tolerance}"
     )

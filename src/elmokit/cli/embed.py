@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import with_settings
+from elmokit.cli.options import model_folder, with_settings
 from elmokit.embed.store_settings import EXPORTS, StoreConfig
 from elmokit.text.settings import ReadConfig
 
@@ -18,7 +18,7 @@ __all__ = ["command"]
 
 @with_settings({"store": StoreConfig, "read": ReadConfig}, {"store": "What is kept", "read": "Reading files"})
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", parser=model_folder, help="A model folder.")],
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Files, folders, patterns, or -.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the vectors.", show_default=False)],
     export: Annotated[

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import with_settings
+from elmokit.cli.options import model_folder, with_settings
 from elmokit.text.settings import LabelConfig, ReadConfig
 
 __all__ = ["command"]
@@ -19,7 +19,9 @@ __all__ = ["command"]
 
 @with_settings({"read": ReadConfig, "labels": LabelConfig}, {"read": "Reading files", "labels": "Labels"})
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A classifier folder (elmokit fit).")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", parser=model_folder, help="A classifier folder (elmokit fit).")
+    ],
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Labelled rows.")],
     out: Annotated[
         Path | None,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import with_settings
+from elmokit.cli.options import model_folder, with_settings
 from elmokit.config import duration
 from elmokit.embed.settings import MixConfig
 from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
@@ -30,7 +30,9 @@ _PANELS = {
 
 @with_settings(_GROUPS, _PANELS)
 def command(
-    encoder: Annotated[Path, typer.Argument(metavar="ENCODER", help="A biLM folder (elmokit pretrain).")],
+    encoder: Annotated[
+        Path, typer.Argument(metavar="ENCODER", parser=model_folder, help="A biLM folder (elmokit pretrain).")
+    ],
     train: Annotated[
         list[str], typer.Argument(metavar="TRAIN...", help="Labelled rows: .csv .tsv .jsonl .parquet.")
     ],

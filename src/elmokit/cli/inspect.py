@@ -8,11 +8,18 @@ from typing import Annotated
 
 import typer
 
+from elmokit.cli.options import model_folder
+
 __all__ = ["command"]
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A biLM, classifier or word-vector folder.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", parser=model_folder, help="A biLM, classifier or word-vector folder."
+        ),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Show what a model is: sizes, corpus, perplexity and layers; classes, mix weights and accuracy."""

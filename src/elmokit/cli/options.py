@@ -6,13 +6,21 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
 from elmokit.config import Config, duration
 
-__all__ = ["with_settings"]
+__all__ = ["model_folder", "with_settings"]
+
+
+def model_folder(name: str) -> Path:
+    """The folder of a model that is given on the command line: a bundled name, a folder, a hub name."""
+    from elmokit.bilm.names import located
+
+    return located(name)
 
 
 def _filters(text: str) -> list[list[str]]:

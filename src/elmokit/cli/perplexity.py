@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from elmokit.cli.options import with_settings
+from elmokit.cli.options import model_folder, with_settings
 from elmokit.errors import ConfigError
 from elmokit.text.settings import ReadConfig
 
@@ -17,7 +17,7 @@ __all__ = ["command"]
 
 @with_settings({"read": ReadConfig}, {"read": "Reading files"})
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", parser=model_folder, help="A model folder.")],
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Files, folders, patterns, or -.")],
     state: Annotated[
         str,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import with_settings
+from elmokit.cli.options import model_folder, with_settings
 from elmokit.errors import ConfigError
 from elmokit.text.settings import ReadConfig
 
@@ -19,7 +19,9 @@ __all__ = ["command"]
 
 @with_settings({"read": ReadConfig}, {"read": "Reading files"})
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A classifier folder (elmokit fit).")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", parser=model_folder, help="A classifier folder (elmokit fit).")
+    ],
     files: Annotated[
         list[str],
         typer.Argument(metavar="FILE...", help="Rows to label (.csv .tsv .jsonl .parquet .txt), or -."),

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import with_settings
+from elmokit.cli.options import model_folder, with_settings
 from elmokit.config import (
     PIPELINES,
     PRESETS,
@@ -72,7 +72,7 @@ def command(
     ] = None,
     start_from: Annotated[
         Path | None,
-        typer.Option(help="Train this model further on the text.", show_default=False),
+        typer.Option(parser=model_folder, help="Train this model further on the text.", show_default=False),
     ] = None,
     corpus: Annotated[
         Path | None,

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from elmokit.cli.options import with_settings
+from elmokit.cli.options import model_folder, with_settings
 from elmokit.embed.store_settings import StoreConfig
 from elmokit.errors import ConfigError
 from elmokit.text.settings import ReadConfig
@@ -36,7 +36,10 @@ _CLITIC = re.compile(r"['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
 
 @with_settings({"read": ReadConfig}, {"read": "Reading files"})
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or one of word vectors.")],
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL", parser=model_folder, help="A model folder, or one of word vectors."),
+    ],
     query: Annotated[str, typer.Argument(metavar="SENTENCE", help="A sentence with the words to look for.")],
     corpus: Annotated[
         list[str] | None,

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from elmokit.cli.options import model_folder
 from elmokit.errors import ConfigError, nearest
 
 __all__ = ["command"]
@@ -18,11 +19,15 @@ _STATES = ("zero", "warm", "stateful")
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or published ELMo files.")],
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL", parser=model_folder, help="A model folder, or published ELMo files."),
+    ],
     expected: Annotated[
         Path,
         typer.Argument(
             metavar="EXPECTED",
+            parser=model_folder,
             help="An HDF5 file of vectors, a folder with *sentences*.json and *embeddings*.hdf5, or another "
             "model.",
         ),

@@ -16,6 +16,7 @@ from typing import Any
 from rich.markup import escape
 
 from elmokit.bilm.folder import kind_of
+from elmokit.bilm.names import located
 from elmokit.compare.budget import within_budget
 from elmokit.compare.costs import Sizes, estimate, operations_per_second
 from elmokit.compare.facts import comparison_facts
@@ -110,7 +111,7 @@ def compare_files(
         [files] if isinstance(files, str | Path) else list(files)
         for files in (train, test, valid, unlabelled)
     )
-    given = None if encoder is None else Path(encoder)
+    given = None if encoder is None else located(encoder)
     mark = "" if given is None else Elmo.load(given).fingerprint
     plan = plan or make_plan()
     if given is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder, load_bilm
 from elmokit.bilm.model import BilmOutput, BilmState, BothWays
+from elmokit.bilm.names import located
 from elmokit.bilm.start_state import repeated
 from elmokit.embed.embeddings import Embeddings, Floats
 from elmokit.embed.fingerprint import model_fingerprint
@@ -41,7 +42,7 @@ _SIF = 1e-3
 class Elmo:
     """Contextual word vectors from a trained biLM.
 
-    >>> elmo = Elmo.load("news-elmo")                               # doctest: +SKIP
+    >>> elmo = Elmo.load("news")                                    # doctest: +SKIP
     >>> out = elmo.embed(["He sat on the bank of the river ."])     # doctest: +SKIP
     >>> out.tokens, out.layer(1), out.mixed(), out.sentence("mean") # doctest: +SKIP
 
@@ -74,16 +75,19 @@ class Elmo:
         cached_words: int = _CACHED_WORDS,
         token_cache: str | Path | None = None,
     ) -> Elmo:
-        """Open a model folder that ``elmokit pretrain`` or ``elmokit convert`` has made, or published ELMo
-        files as they are.
+        """Open a model: one that comes with elmokit, a folder that ``elmokit pretrain`` or ``elmokit
+        convert`` has made, published ELMo files as they are, or a model on a hub.
 
         Args:
-            folder: where it is; of a published model, the folder or its options file.
+            folder: a bundled name (``"news"``); or else a folder (of a published model, the folder or its
+                options file); or ``"hub:owner/name"``, ``"hub:owner/name@revision"``. A ``Path`` is always a
+                folder.
             cached_words: how many words' token-encoder vectors are kept from call to call.
             token_cache: a folder that ``elmokit cache`` has made; the one in the model folder is found
                 without being named.
         """
-        saved, home = load_bilm(folder), Path(folder)
+        home = located(folder)
+        saved = load_bilm(home)
         beside = (home if home.is_dir() else home.parent) / CACHE_FOLDER
         if token_cache is None and beside.is_dir():
             token_cache = beside

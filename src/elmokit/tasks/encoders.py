@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from elmokit.bilm.folder import kind_of, load_bilm, save_bilm
 from elmokit.bilm.lstm import shared_dropout
 from elmokit.bilm.model import Bilm, BilmOutput
+from elmokit.bilm.names import located
 from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.config import DropoutConfig
 from elmokit.embed.elmo import Elmo
@@ -154,8 +155,9 @@ Encoder = Elmo | StaticEncoder
 
 
 def load_encoder(folder: str | Path) -> Encoder:
-    """Open a folder that ``pretrain`` or ``baseline`` has made."""
-    if kind_of(Path(folder)) == "word-vectors":
+    """Open a model by name, or a folder that ``pretrain`` or ``baseline`` has made."""
+    folder = located(folder)
+    if kind_of(folder) == "word-vectors":
         return StaticEncoder(load_vectors(folder))
     return Elmo(load_bilm(folder))
 

@@ -11,6 +11,7 @@ import torch
 
 import elmokit
 from elmokit.bilm.folder import FORMAT, FORMAT_VERSION, check_tensors, read_record
+from elmokit.bilm.names import located
 from elmokit.errors import ConfigError, ModelError
 from elmokit.tasks.classifier import Network, TextClassifier
 from elmokit.tasks.encoders import load_encoder, save_encoder
@@ -48,7 +49,7 @@ def save_classifier(folder: str | Path, classifier: TextClassifier) -> None:
 def load_classifier(folder: str | Path) -> TextClassifier:
     """Read a classifier folder. Anything missing, damaged, foreign or of the wrong shape is an error
     that says which file and why."""
-    folder = Path(folder)
+    folder = located(folder)
     record = read_record(folder, "classifier")
     try:
         config = ClassifierConfig.from_dict(record["settings"])
