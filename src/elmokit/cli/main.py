@@ -24,6 +24,7 @@ from elmokit.cli import (
     perplexity,
     predict,
     pretrain,
+    serve,
     similar,
     verify,
 )
@@ -71,6 +72,7 @@ app.command("inspect", no_args_is_help=True)(inspect.command)
 app.command("convert", no_args_is_help=True)(convert.command)
 app.command("verify", no_args_is_help=True)(verify.command)
 app.command("cache", no_args_is_help=True)(cache.command)
+app.command("serve")(serve.command)
 app.command("demo")(demo.command)
 
 

@@ -181,7 +181,7 @@ class Elmo:
         notes = _notes_on_empty(words, boundaries)
         if boundaries:
             words = [[SPECIALS[BOS], *row, SPECIALS[EOS]] for row in words]
-        rarity = self._rarity_of(words, offsets if boundaries else offsets[:0])
+        rarity = self._rarity_of(words, offsets) if boundaries else self.rarity(words)
         result: Any = flat if to == "torch" else flat.numpy()
         return Embeddings(words, result, offsets, rarity, notes, carried)
 
@@ -235,6 +235,10 @@ class Elmo:
                 chunk, n_read = [], 0
         if chunk:
             yield self.embed(chunk, **options)
+
+    def rarity(self, words: list[list[str]]) -> Floats:
+        """How much each word of some texts counts in the "sif" pooling, (n_words,)."""
+        return self._rarity_of(words, np.zeros(0, dtype=np.int64))
 
     def keep_words(self, words: Iterable[str]) -> None:
         """Compute the token-encoder vectors of ``words`` now, and forget those of all others. No more

@@ -1,0 +1,112 @@
+"""``elmokit serve``: models over HTTP, and a page on which to see them think."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from elmokit.cli.options import with_settings
+from elmokit.errors import ConfigError, MissingExtraError
+from elmokit.serve.settings import ServeConfig
+from elmokit.text.settings import ReadConfig
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from elmokit.training.progress import Reporter
+
+__all__ = ["command"]
+
+_TOKEN = "ELMOKIT_TOKEN"
+
+
+@with_settings(
+    {"serve": ServeConfig, "read": ReadConfig}, {"serve": "The server", "read": "Reading --corpus"}
+)
+def command(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="Models and classifiers (names or folders), and folders of elmokit compare; else the "
+            "bundled model.",
+            show_default=False,
+        ),
+    ] = None,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Text in which neighbours are looked for: files, folders or patterns; may repeat. Else the "
+            "bundled corpus.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    settings: dict[str, dict[str, Any]],
+) -> None:
+    """Serve models on this machine: a page to explore them, and an API for programs.
+
+    [bold]elmokit serve[/] opens the bundled model; type sentences, click a word, and see what is like it
+    in its context. [bold]elmokit serve topics[/] adds the classifier in the folder topics,
+    [bold]elmokit serve news report[/] the report of a comparison. Programs find /v1/embed, /v1/similar,
+    /v1/classify and more, described at /docs. Nothing leaves this machine; stop it with Ctrl-C.
+    """
+    token = settings["serve"].pop("token", "") or os.environ.get(_TOKEN, "")
+    config = ServeConfig.from_dict({**settings["serve"], "token": token})
+    read = ReadConfig.from_dict(settings["read"])
+    try:
+        import uvicorn
+
+        from elmokit.serve.app import make_app
+    except ImportError as error:
+        raise MissingExtraError(str(error.name), "serve", "A server") from error
+
+    from elmokit.corpora import mini_news
+    from elmokit.serve.shelf import open_shelf
+    from elmokit.text.readers import TextSource
+    from elmokit.training.progress import Reporter
+
+    reporter = Reporter()
+    if corpus:
+        texts, name = TextSource(corpus, read), ", ".join(corpus)
+    else:
+        texts, name = TextSource([mini_news()], ReadConfig(text_columns="text")), "bundled news texts"
+    shelf = open_shelf(
+        models or ["news"], texts, corpus_name=name, corpus_words=config.corpus_words, reporter=reporter
+    )
+    app = make_app(shelf, config)
+    _run(app, config, reporter, uvicorn)
+
+
+def _run(app: FastAPI, config: ServeConfig, reporter: Reporter, uvicorn: Any) -> None:
+    import socket
+
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"Cannot listen on {config.host} port {config.port}: {error.strerror or error}.",
+            remedy="Choose another --port (0 takes a free one), or stop what is using it.",
+        ) from error
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    reporter.say(f"[bold green]Ready:[/] http://{escape(shown)}:{port}  [dim](Ctrl-C stops it)[/]")
+    if config.host not in ("127.0.0.1", "::1", "localhost") and not config.token:
+        reporter.say(
+            "[yellow]Anybody who can reach this address may ask: there is no --token (or "
+            f"{_TOKEN} in the environment).[/]"
+        )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, log_level="warning", access_log=False, timeout_graceful_shutdown=10, server_header=False
+        )
+    )
+    server.run(sockets=[listener])
+    reporter.say("Stopped.")

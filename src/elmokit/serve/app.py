@@ -1,0 +1,427 @@
+"""The HTTP application: addresses, limits, errors. Start it with ``elmokit serve``."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import FileResponse, HTMLResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+import elmokit
+from elmokit.embed.elmo import Elmo
+from elmokit.embed.embeddings import Embeddings, Floats
+from elmokit.errors import ConfigError, ElmokitError, nearest
+from elmokit.serve import answers, schema
+from elmokit.serve.guarding import BodyLimit, RefusedError, Token
+from elmokit.serve.settings import ServeConfig
+from elmokit.serve.shelf import Served, Shelf
+from elmokit.serve.working import BusyError, Worker
+from elmokit.tasks.classifier import TextClassifier
+from elmokit.text.texts import n_characters
+
+__all__ = ["make_app"]
+
+PAGE = Path(__file__).parent / "page"
+_MOST_NUMBERS = 4_000_000  # in a JSON answer
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_REPORT_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "sandbox allow-scripts; frame-ancestors 'self'"
+)
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    code: {"model": schema.ErrorAnswer, "description": text}
+    for code, text in {
+        400: "The request cannot be answered; the message says why.",
+        401: "The token is missing or wrong.",
+        404: "There is no such model.",
+        413: "Too much at once.",
+        422: "The request is not of the right form.",
+        503: "Too much is waiting; try again.",
+    }.items()
+}
+
+
+def make_app(shelf: Shelf, config: ServeConfig | None = None) -> FastAPI:
+    """The application over some models.
+
+    Args:
+        shelf: the models and reports.
+        config: limits and who may ask.
+    """
+    config = config or ServeConfig()
+    worker = Worker(waiting=config.max_waiting)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await worker.close()
+
+    app = FastAPI(
+        title="elmokit",
+        version=elmokit.__version__,
+        description="Contextual word vectors, words alike in context, and text classification.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.worker = worker
+    guard = Depends(Token(config.token))
+    _add_errors(app)
+    _add_pages(app, shelf)
+    _add_api(app, _Api(shelf, config, worker), guard)
+    app.add_middleware(BodyLimit, most=config.max_body)
+    if config.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=config.origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type"],
+            expose_headers=["x-elmokit-offsets"],
+        )
+    if config.host in ("127.0.0.1", "localhost", "::1"):  # no other site may pose as this machine
+        app.add_middleware(
+            TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", "testserver"]
+        )
+    return app
+
+
+class _Api:
+    """What the addresses share: finding models, checking limits, working."""
+
+    def __init__(self, shelf: Shelf, config: ServeConfig, worker: Worker) -> None:
+        self.shelf, self.config, self.worker = shelf, config, worker
+
+    def model(self, name: str | None) -> Served:
+        """The model asked for."""
+        models = self.shelf.models
+        if name is None:
+            return next(iter(models.values()))
+        if name not in models:
+            raise RefusedError(404, f"There is no model {name!r}.", nearest(name, models))
+        return models[name]
+
+    def elmo(self, name: str | None) -> tuple[Served, Elmo]:
+        """The model asked for, which must know context."""
+        served = self.model(name)
+        if served.elmo is None:
+            raise ConfigError(
+                f"{served.name} stands on static word vectors, which know no context.",
+                remedy="Choose another model: see /v1/models.",
+            )
+        return served, served.elmo
+
+    def words(self, served: Served, texts: Sequence[str | list[str]]) -> list[list[str]]:
+        """The words of texts that are neither too many nor too long."""
+        if len(texts) > self.config.max_texts:
+            raise RefusedError(
+                413, f"{len(texts):,} texts are too many.", f"Send {self.config.max_texts:,} at most."
+            )
+        for place, text in enumerate(texts):
+            if n_characters(text) > self.config.max_characters or len(text) > self.config.max_characters:
+                raise RefusedError(
+                    413,
+                    f"Text {place} is too long.",
+                    f"Send {self.config.max_characters:,} characters at most, or use elmokit embed.",
+                )
+        encoder = served.elmo or (served.classifier.encoder if served.classifier else None)
+        assert encoder is not None
+        words = encoder.words(texts)
+        total = sum(map(len, words))
+        if total > self.config.max_words:
+            raise RefusedError(
+                413, f"{total:,} words are too many.", f"Send {self.config.max_words:,} at most."
+            )
+        return words
+
+    async def layers(
+        self, served: Served, elmo: Elmo, words: list[list[str]], state: str = "zero"
+    ) -> Sequence[Floats]:
+        """Every layer of texts, each (n_words, layer, dim), perhaps computed along with others' texts."""
+        return await self.worker.do(
+            ("embed", served.name, state), words, partial(_embedded, elmo, state), cost=_cost(words)
+        )
+
+    async def probabilities(self, served: Served, words: list[list[str]]) -> Sequence[Floats]:
+        """The probability of each class for each text."""
+        assert served.classifier is not None
+        work = partial(_classified, served.classifier)
+        return await self.worker.do(("classify", served.name), words, work, cost=_cost(words))
+
+
+def _cost(words: list[list[str]]) -> int:
+    return sum(len(row) + 2 for row in words)
+
+
+def _embedded(elmo: Elmo, state: Any, words: list[list[str]]) -> list[Floats]:
+    return elmo.embed(words, state=state).layers
+
+
+def _classified(classifier: TextClassifier, words: list[list[str]]) -> list[Floats]:
+    return list(classifier.probabilities(words))
+
+
+def _json(value: Any) -> Response:
+    return Response(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
+
+
+def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
+    """The addresses under /v1 and /healthz."""
+    known: dict[str, Any] = {"dependencies": [guard], "responses": _ERRORS}
+
+    @app.get("/healthz", response_model=schema.Health, tags=["server"])
+    async def health() -> Response:
+        """Whether the server is there."""
+        return _json({"status": "ok", "version": elmokit.__version__})
+
+    @app.get("/v1/models", response_model=schema.ModelList, tags=["server"], **known)
+    async def models() -> Response:
+        """The models and reports that this server has, and its limits."""
+        limits = ("max_body", "max_texts", "max_characters", "max_words")
+        return _json(
+            {
+                "version": elmokit.__version__,
+                "models": [served.facts() for served in api.shelf.models.values()],
+                "reports": [
+                    {"name": report.name, "title": report.title, "address": f"/reports/{number}"}
+                    for number, report in enumerate(api.shelf.reports.values())
+                ],
+                "limits": {
+                    **{name: getattr(api.config, name) for name in limits},
+                    "influence_words": answers.INFLUENCE_WORDS,
+                },
+            }
+        )
+
+    @app.post("/v1/tokens", response_model=schema.TokensAnswer, tags=["vectors"], **known)
+    async def tokens(asked: schema.TokensRequest) -> Response:
+        """Cut texts into words, as a model sees them."""
+        served = api.model(asked.model)
+        return _json({"model": served.name, "tokens": api.words(served, asked.texts)})
+
+    @app.post("/v1/embed", response_model=schema.EmbedAnswer, tags=["vectors"], **known)
+    async def embed(asked: schema.EmbedRequest) -> Response:
+        """Vectors of words in context, or of whole texts."""
+        served, elmo = api.elmo(asked.model)
+        if asked.all_layers and (asked.vectors != "words" or asked.layer is not None or asked.weights):
+            raise ConfigError(
+                "all_layers goes with vectors = 'words', and with neither layer nor weights.",
+                remedy="Leave the others out, or all_layers.",
+            )
+        words = api.words(served, asked.texts)
+        weights = None if asked.all_layers else _mix(served, asked)
+        n_rows = sum(map(len, words)) if asked.vectors == "words" else len(words)
+        n_numbers = n_rows * elmo.dim * (elmo.n_layers if asked.all_layers else 1)
+        if asked.format == "json" and n_numbers > _MOST_NUMBERS:
+            raise RefusedError(
+                413,
+                f"The answer would have {n_numbers:,} numbers, which is too many for JSON.",
+                "Ask for format = 'npy', for one vector per text, or for fewer texts.",
+            )
+        layers = await api.layers(served, elmo, words, asked.state)
+        return await api.worker.call(partial(_embed_answer, served, asked, words, layers, weights))
+
+    @app.post("/v1/similar", response_model=schema.SimilarAnswer, tags=["words in context"], **known)
+    async def similar(asked: schema.SimilarRequest) -> Response:
+        """What is like a word in its context: neighbours in the corpus, the same word elsewhere, a map."""
+        served, elmo = api.elmo(asked.model)
+        words = api.words(served, asked.texts)
+        weights = answers.factors(served, asked.layer, asked.weights)
+        layers = await api.layers(served, elmo, words)
+        found = await api.worker.call(
+            partial(
+                answers.similar,
+                served,
+                words,
+                layers,
+                text=asked.text,
+                position=asked.position,
+                word=asked.word,
+                weights=weights,
+                k=asked.k,
+                different=asked.different,
+            )
+        )
+        return _json(found)
+
+    @app.post("/v1/layers", response_model=schema.LayersAnswer, tags=["words in context"], **known)
+    async def layers(asked: schema.LayersRequest) -> Response:
+        """What each layer contributes to the words of a text, and, for a classifier, to its class."""
+        served, elmo = api.elmo(asked.model)
+        words = api.words(served, [asked.text])
+        found = await api.layers(served, elmo, words)
+        return _json(await api.worker.call(partial(answers.layer_facts, served, words[0], found[0])))
+
+    @app.post("/v1/classify", response_model=schema.ClassifyAnswer, tags=["classes"], **known)
+    async def classify(asked: schema.ClassifyRequest) -> Response:
+        """The classes of texts, with their probabilities and, if asked, each word's influence."""
+        served = api.model(asked.model)
+        if asked.model is None and served.classifier is None:
+            served = next((one for one in api.shelf.models.values() if one.classifier), served)
+        classifier = served.classifier
+        if classifier is None:
+            raise ConfigError(
+                f"{served.name} is no classifier.",
+                remedy="Make one with: elmokit fit MODEL rows.csv --out topics; serve it with: "
+                "elmokit serve topics",
+            )
+        words = api.words(served, asked.texts)
+        longest = max(map(len, words))
+        if asked.influence and (longest > answers.INFLUENCE_WORDS or len(words) > 8):
+            raise RefusedError(
+                413,
+                f"Influence is computed for 8 texts at most, of {answers.INFLUENCE_WORDS} words at most.",
+                "Send less, or leave influence out.",
+            )
+        shares = await api.probabilities(served, words)
+        labels = classifier.labels(np.stack(list(shares)))
+        results: list[dict[str, Any]] = []
+        for row, label, share in zip(words, labels, shares, strict=True):
+            result: dict[str, Any] = {
+                "label": label,
+                "probabilities": dict(zip(classifier.classes, share.tolist(), strict=True)),
+                "influence": None,
+            }
+            if asked.influence:
+                values = await api.worker.call(
+                    partial(answers.influence, classifier, row), cost=len(row) * len(row)
+                )
+                result["influence"] = {"tokens": row, "values": values}
+            results.append(result)
+        limit = classifier.network.config.fit.max_words
+        n_cut = sum(len(row) > limit for row in words)
+        notes = [f"Of {n_cut} texts, only the first {limit} words were read."] if n_cut else []
+        return _json({"model": served.name, "results": results, "notes": notes})
+
+
+def _mix(served: Served, asked: schema.EmbedRequest) -> list[float]:
+    """As ``Elmo.embed``: equal weights unless told otherwise, also for a classifier's encoder."""
+    if asked.layer is None and asked.weights is None:
+        n_layers = len(served.weights())
+        return [1.0 / n_layers] * n_layers
+    return answers.factors(served, asked.layer, asked.weights)
+
+
+def _embed_answer(
+    served: Served,
+    asked: schema.EmbedRequest,
+    words: list[list[str]],
+    layers: Sequence[Floats],
+    weights: list[float] | None,
+) -> Response:
+    assert served.elmo is not None
+    flat: Floats = np.concatenate(layers)
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in words])]).astype(np.int64)
+    found = Embeddings(words, flat, offsets, served.elmo.rarity(words))
+    rows: Any
+    if weights is None:
+        rows = found.layers
+    elif asked.vectors == "words":
+        rows = found.mixed(weights)
+    else:
+        rows = found.sentence(asked.vectors, weights=weights)
+    n_empty = sum(not row for row in words)
+    if asked.format == "json":
+        return _json(
+            {
+                "model": served.name,
+                "tokens": words,
+                "vectors": [np.ascontiguousarray(row) for row in rows],
+                "notes": [f"{n_empty} texts have no word."] if n_empty else [],
+            }
+        )
+    whole = rows if isinstance(rows, np.ndarray) else np.concatenate(rows)
+    body = io.BytesIO()
+    np.save(body, np.ascontiguousarray(whole, dtype=np.float32), allow_pickle=False)
+    headers = {"X-Elmokit-Offsets": ",".join(map(str, offsets))} if asked.vectors == "words" else {}
+    return Response(body.getvalue(), media_type="application/x-npy", headers=headers)
+
+
+def _add_pages(app: FastAPI, shelf: Shelf) -> None:
+    """The page, its files, and reports. Nothing that a client sends is ever a path."""
+    kinds = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+    files = {file.name: file for file in PAGE.iterdir() if file.suffix in kinds}
+    reports = list(shelf.reports.values())
+
+    def page(name: str) -> HTMLResponse:
+        text = (PAGE / name).read_text(encoding="utf-8")
+        return HTMLResponse(text, headers=_headers(_PAGE_POLICY))
+
+    @app.get("/", include_in_schema=False)
+    async def index() -> Response:
+        return page("index.html")
+
+    @app.get("/docs", include_in_schema=False)
+    async def documentation() -> Response:
+        return page("docs.html")
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def asset(name: str) -> Response:
+        if name not in files:
+            raise RefusedError(404, "There is no such page.")
+        kind = kinds[files[name].suffix]
+        return FileResponse(files[name], media_type=kind, headers=_headers(_PAGE_POLICY))
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> Response:
+        return FileResponse(files["icon.svg"], media_type="image/svg+xml")
+
+    @app.get("/reports/{number}", include_in_schema=False)
+    async def report(number: int) -> Response:
+        if not 0 <= number < len(reports) or not os.path.isfile(reports[number].page):
+            raise RefusedError(404, "There is no such report.")
+        return FileResponse(reports[number].page, media_type="text/html", headers=_headers(_REPORT_POLICY))
+
+
+def _headers(policy: str) -> dict[str, str]:
+    return {
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Every error has one form: a message, and what to do."""
+
+    def problem(code: int, message: str, remedy: str = "", headers: Any = None) -> Response:
+        body = orjson.dumps({"error": {"message": message, "remedy": remedy}})
+        return Response(body, code, headers=headers, media_type="application/json")
+
+    @app.exception_handler(ElmokitError)
+    async def ours(request: Request, error: ElmokitError) -> Response:
+        return problem(400, error.message, error.remedy)
+
+    @app.exception_handler(RefusedError)
+    async def refused(request: Request, error: RefusedError) -> Response:
+        return problem(error.code, error.message, error.remedy, error.headers)
+
+    @app.exception_handler(BusyError)
+    async def busy(request: Request, error: BusyError) -> Response:
+        return problem(503, "Too much is waiting.", "Try again in a moment.", {"Retry-After": "1"})
+
+    @app.exception_handler(HTTPException)
+    async def plain(request: Request, error: HTTPException) -> Response:
+        return problem(error.status_code, str(error.detail), headers=error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "body")
+        message = f"{where}: {first['msg']}." if where else f"{first['msg']}."
+        return problem(422, message[:500], "See /docs for what can be asked.")

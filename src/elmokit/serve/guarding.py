@@ -1,0 +1,98 @@
+"""Who may ask, and how much."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from fastapi import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["BodyLimit", "RefusedError", "Token"]
+
+
+class RefusedError(Exception):
+    """A request that is not answered.
+
+    Args:
+        code: the HTTP status.
+        message: what is wrong.
+        remedy: what to do about it.
+        headers: to go with the answer.
+    """
+
+    def __init__(
+        self, code: int, message: str, remedy: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code, self.message, self.remedy, self.headers = code, message, remedy, dict(headers or {})
+
+
+class Token:
+    """Lets pass whoever gives the token; everybody, if there is none."""
+
+    def __init__(self, token: str) -> None:
+        self._wanted = f"Bearer {token}".encode() if token else b""
+
+    def __call__(self, request: Request) -> None:
+        """Refuse a request without the token."""
+        given = request.headers.get("authorization", "").encode("utf-8", "surrogateescape")
+        if self._wanted and not secrets.compare_digest(given, self._wanted):
+            raise RefusedError(
+                401,
+                "This server wants a token.",
+                "Send the header Authorization: Bearer TOKEN.",
+                {"WWW-Authenticate": "Bearer"},
+            )
+
+
+class BodyLimit:
+    """Refuses requests that are too large, whatever they say of their size."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self._app, self._most = app, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, counting what comes in."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > self._most:
+            await _too_large(send, self._most)
+            return
+        n_read = 0
+        refused = False
+
+        async def counted() -> Message:
+            nonlocal n_read
+            message = await receive()
+            n_read += len(message.get("body", b""))
+            if n_read > self._most:
+                raise _TooLargeError
+            return message
+
+        async def watched(message: Message) -> None:
+            nonlocal refused
+            if n_read <= self._most:
+                await send(message)
+            elif not refused:  # whatever the application makes of it
+                refused = True
+                await _too_large(send, self._most)
+
+        await self._app(scope, counted, watched)
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+async def _too_large(send: Send, most: int) -> None:
+    body = b'{"error":{"message":"The request is too large.","remedy":"Send %d bytes at most."}}' % most
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
