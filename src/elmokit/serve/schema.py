@@ -67,7 +67,7 @@ class EmbedRequest(_Strict):
 
 
 class EmbedAnswer(BaseModel):
-    """Vectors. ``vectors[i]`` is text i: a list of numbers; for words, one such list for each word; with all
+    """Vectors. vectors[i] is text i: a list of numbers; for words, one such list for each word; with all
     layers, one for each layer of each word."""
 
     model: str

@@ -1,0 +1,51 @@
+// The API as a page, from the server's own schema.
+
+const schema = await (await fetch("/openapi.json")).json();
+const place = document.getElementById("operations");
+
+function make(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+}
+
+const resolved = (node) => (node?.$ref ? schema.components.schemas[node.$ref.split("/").pop()] : node ?? {});
+
+function kind(node) {
+  if (node.$ref) return node.$ref.split("/").pop();
+  if (node.anyOf) return node.anyOf.map(kind).join(" or ");
+  if (node.enum) return node.enum.map((value) => JSON.stringify(value)).join(" or ");
+  if (node.const !== undefined) return JSON.stringify(node.const);
+  if (node.type === "array") return `list of ${kind(node.items ?? {})}`;
+  return node.type ?? "anything";
+}
+
+function fields(node, asked = true) {
+  const rows = Object.entries(node.properties ?? {}).map(([name, field]) => make("tr", {},
+    make("th", { scope: "row" }, name), make("td", {}, kind(field)),
+    make("td", {}, [field.description, field.default !== undefined && field.default !== null ? `Default ${JSON.stringify(field.default)}.` : "",
+      asked && (node.required ?? []).includes(name) ? "Required." : ""].filter(Boolean).join(" "))));
+  return make("div", { class: "scroll", tabindex: "0" }, make("table", {}, make("tbody", {}, ...rows)));
+}
+
+function example(node) {
+  const found = {};
+  for (const [name, field] of Object.entries(node.properties ?? {})) if (field.examples) found[name] = field.examples[0];
+  return found;
+}
+
+for (const [address, methods] of Object.entries(schema.paths)) {
+  for (const [method, operation] of Object.entries(methods)) {
+    const asked = resolved(operation.requestBody?.content["application/json"].schema);
+    const answered = resolved(operation.responses["200"]?.content?.["application/json"]?.schema);
+    const body = make("div");
+    if (asked.properties) {
+      const command = `curl ${location.origin}${address} -H 'content-type: application/json' -d '${JSON.stringify(example(asked))}'`;
+      body.append(make("p", {}, asked.description ?? ""), fields(asked), make("pre", {}, command));
+    } else body.append(make("pre", {}, `curl ${location.origin}${address}`));
+    body.append(make("h2", {}, "Answer"), make("p", {}, answered.description ?? ""), fields(answered, false));
+    place.append(make("details", { class: "operation card" }, make("summary", {},
+      make("span", { class: "method" }, method.toUpperCase()), make("code", {}, address), ` ${operation.description ?? operation.summary ?? ""}`), body));
+  }
+}
