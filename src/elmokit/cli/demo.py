@@ -1,48 +1,210 @@
-"""``elmokit demo``: the whole road on a small corpus that comes with the package."""
+"""``elmokit demo``: why vectors in context are worth having, on texts that come with the package."""
 
 from __future__ import annotations
 
+import csv
+import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
+
+from elmokit.cli.options import model_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from elmokit.embed.elmo import Elmo
+    from elmokit.training.progress import Reporter
 
 __all__ = ["command"]
 
+_WORD = "bank"
+_SENTENCES = (
+    "He sat on the bank of the river and watched the boats.",
+    "Reeds grow along the bank where the water is slow.",
+    "The bank raised its rates again on Thursday.",
+    "She opened an account at the bank last year.",
+)
+_METHODS = ("elmo-trainable", "elmo-frozen", "elmo-function", "sgns", "cbow", "svd", "tfidf-svm")
+_TEST_SHARE = (5, 17)  # five of every seventeen texts of a topic: 50 of 170
+
 
 def command(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the model.")] = Path("elmokit-demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the report and a classifier.")] = Path(
+        "elmokit-demo"
+    ),
+    model: Annotated[
+        Path | None,
+        typer.Option(parser=model_folder, help="Another model than the bundled one.", show_default=False),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of each method with chance in it.", min=1)] = 2,
 ) -> None:
-    """Train a tiny ELMo on the bundled news corpus, save it, open it and describe it.
+    """See in two or three minutes why vectors in context are worth having.
 
-    Takes about a minute on two cores and needs no network. Run again, it goes on or shows what
-    it has made.
+    Shows one word in several senses; then fits ELMo in its three mixes, skip-gram, CBOW, SVD and a linear
+    model on the bundled news texts, prints who is best and writes a report. All of it is computed here and
+    now, without a network. Run again, it goes on or shows what it has made.
     """
     from rich.console import Console
 
-    from elmokit.bilm.card import describe, render
-    from elmokit.bilm.folder import load_bilm
-    from elmokit.bilm.pretraining import pretrain
-    from elmokit.config import resolve
-    from elmokit.corpora import mini_news
+    from elmokit.embed.elmo import Elmo
     from elmokit.training.progress import Reporter
 
-    reporter = Reporter()
-    reporter.say(
-        "[bold]1. Pretraining[/] a tiny ELMo on 680 short news texts that come with elmokit.\n"
-        "   Perplexity on held-out texts is how many words it hesitates between: watch it fall.\n"
+    reporter, console = Reporter(), Console(highlight=False)
+    if not console.is_terminal:  # a file or a pipe has room
+        console = Console(highlight=False, width=max(100, console.width))
+    folder = model or model_folder("news")
+    elmo = Elmo.load(folder)
+    _senses(elmo, folder.name, console, reporter)
+    facts = _comparison(folder, out, seeds, console, reporter)
+    _mixes(facts, console)
+    _closing(out, console)
+
+
+def _senses(elmo: Elmo, name: str, console: Console, reporter: Reporter) -> None:
+    """One word in several sentences: where it is used alike, and how alike it is to itself."""
+    from elmokit.cli.similar import _around
+    from elmokit.corpora import mini_news
+    from elmokit.serve.occurrences import Occurrences
+    from elmokit.text.readers import TextSource
+    from elmokit.text.settings import ReadConfig
+
+    console.print(
+        f"[bold]1. One word, more than one sense[/]  [dim]({escape(name)}, layers mixed equally)[/]\n"
     )
-    config = resolve("tiny", {"training": {"held_out": 0.05}})
-    result = pretrain([mini_news()], out, config, reporter=reporter, command="elmokit demo")
-    if result.stopped == "interrupted":
+    texts = TextSource([mini_news()], ReadConfig(text_columns="text"))
+    with reporter.counting("Reading the bundled texts", unit="words") as advance:
+        corpus = Occurrences.read(elmo, list(texts), progress=advance)
+    found = elmo.embed(list(_SENTENCES))
+    rows = []
+    weights = [1.0 / elmo.n_layers] * elmo.n_layers
+    for number, (words, vectors) in enumerate(zip(found.tokens, found.mixed(), strict=True), 1):
+        place = [word.lower() for word in words].index(_WORD)
+        rows.append(vectors[place])
+        before, after = _around(words, place)
+        console.print(
+            f"   [bold]{number}[/]  {escape(before)}[bold cyan]{escape(words[place])}[/]{escape(after)}"
+        )
+        for near in corpus.nearest(vectors[place], weights, 2):
+            before, after = _around(near.words, near.position)
+            console.print(
+                f"      [dim]{near.score:.2f}  …{escape(before[-34:])}[/][cyan]{escape(near.word)}[/]"
+                f"[dim]{escape(after[:34])}…[/]"
+            )
+    _matrix(rows, console)
+
+
+def _matrix(rows: Sequence[Any], console: Console) -> None:
+    import numpy as np
+    from rich.table import Table
+
+    from elmokit.embed.search import unit_rows
+
+    units = unit_rows(np.stack(rows))
+    alike = units @ units.T
+    console.print(f"\n   How alike the vectors of “{_WORD}” are (1 is the same), sentence by sentence:\n")
+    table = Table(box=None, show_header=True, header_style="bold", padding=(0, 2))
+    table.add_column("")
+    for number in range(1, len(rows) + 1):
+        table.add_column(str(number), justify="right")
+    low, high = float(alike.min()), float(alike[~np.eye(len(alike), dtype=bool)].max())
+    for number, row in enumerate(alike, 1):
+        cells = []
+        for place, value in enumerate(row, 1):
+            strong = (value - low) / max(high - low, 1e-9)
+            style = "dim" if place == number else "green" if strong > 0.5 else "yellow"
+            cells.append(f"[{style}]{value:.2f}[/]")
+        table.add_row(f"     [bold]{number}[/]", *cells)
+    console.print(table)
+    console.print("   [dim]With static vectors every number in this table would be 1.00.[/]\n")
+
+
+def _comparison(
+    model: Path, out: Path, seeds: int, console: Console, reporter: Reporter
+) -> Mapping[str, Any]:
+    """All methods on the bundled texts, and the report."""
+    from elmokit.compare.comparing import compare_files
+    from elmokit.compare.recipes import make_plan
+    from elmokit.compare.terminal import ranking_table
+    from elmokit.compare.verdict import answer
+    from elmokit.text.settings import LabelConfig, ReadConfig
+
+    train, test = _split(out)
+    console.print(
+        "[bold]2. Topics of news texts[/]: every method learns from the same few labelled texts\n",
+        soft_wrap=True,
+    )
+    found = compare_files(
+        train,
+        test,
+        out / "report",
+        make_plan(methods=_METHODS, n_seeds=seeds),
+        encoder=model,
+        read=ReadConfig(text_columns="text"),
+        labels=LabelConfig(label_column="topic"),
+        title="The demo: topics of the bundled news texts",
+        reporter=reporter,
+        command="elmokit demo",
+    )
+    if found.outcome.interrupted:
         reporter.say("Saved. Run elmokit demo again to go on.")
         raise typer.Exit(130)
-    if result.was_done:
-        reporter.say(f"Already trained; delete {out} to see it learn again.")
-    reporter.say(f"\n[bold]2. Loading[/] what was saved in {out}:\n")
-    saved = load_bilm(out)
-    render(describe(saved, out), Console(highlight=False))
-    reporter.say(
-        "\n[bold]3. Your turn:[/] elmokit pretrain my_text.txt --out my-elmo\n   "
-        "(elmokit pretrain --help explains it; after make demo, elmokit is in .venv/bin)"
+    if found.outcome.failed:
+        raise typer.Exit(1)
+    console.print()
+    console.print(ranking_table(found.facts))
+    console.print()
+    for sentence in answer(found.facts):
+        console.print(escape(sentence), soft_wrap=True)
+    best = out / "report" / "work" / "units" / "elmo-trainable-s0" / "model"
+    if best.is_dir() and not (out / "topics" / "config.json").exists():
+        shutil.copytree(best, out / "topics", dirs_exist_ok=True)
+    return found.facts
+
+
+def _split(out: Path) -> tuple[Path, Path]:
+    """The bundled texts, 480 to learn from and 200 to measure on; always the same."""
+    from elmokit.corpora import mini_news
+    from elmokit.training.checkpoint import explaining
+
+    with open(mini_news(), encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    seen: dict[str, int] = {}
+    parts: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
+    for row in rows:
+        number = seen[row["topic"]] = seen.get(row["topic"], 0) + 1
+        parts["test" if number % _TEST_SHARE[1] < _TEST_SHARE[0] else "train"].append(row)
+    with explaining(out):
+        out.mkdir(parents=True, exist_ok=True)
+        for name, part in parts.items():
+            with open(out / f"{name}.csv", "w", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, ["topic", "text"])
+                writer.writeheader()
+                writer.writerows(part)
+    return out / "train.csv", out / "test.csv"
+
+
+def _mixes(facts: Mapping[str, Any], console: Console) -> None:
+    """How much each layer counts in each mix."""
+    console.print("\n[bold]3. What the mixes made of the layers[/] [dim](λ of the first seed)[/]\n")
+    for method in facts["methods"]:
+        mix = method.get("mix")
+        if method["family"] == "elmo" and mix and mix.get("values"):
+            values = "   ".join(f"λ{depth} {value:.3f}" for depth, value in enumerate(mix["values"]))
+            note = "  [dim](share of the function's matrix)[/]" if mix["kind"] == "function" else ""
+            console.print(f"   {escape(method['name']):<24} {values}{note}")
+
+
+def _closing(out: Path, console: Console) -> None:
+    console.print(
+        f"\n[bold]Your turn:[/]\n   open    {escape(str(out / 'report' / 'report.html'))}\n"
+        f"   explore elmokit serve news {escape(str(out / 'topics'))} {escape(str(out / 'report'))}\n"
+        "   compare elmokit compare train.csv test.csv --encoder news --out report\n"
+        "   train   elmokit pretrain my_text.txt --out my-elmo\n"
+        "   [dim](after make demo, elmokit is in .venv/bin)[/]",
+        soft_wrap=True,
     )

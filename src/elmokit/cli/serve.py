@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import socket
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,8 +18,6 @@ from elmokit.serve.settings import ServeConfig
 from elmokit.text.settings import ReadConfig
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from elmokit.training.progress import Reporter
 
 __all__ = ["command"]
@@ -70,31 +72,56 @@ def command(
     from elmokit.training.progress import Reporter
 
     reporter = Reporter()
-    if corpus:
-        texts, name = TextSource(corpus, read), ", ".join(corpus)
-    else:
-        texts, name = TextSource([mini_news()], ReadConfig(text_columns="text")), "bundled news texts"
-    shelf = open_shelf(
-        models or ["news"], texts, corpus_name=name, corpus_words=config.corpus_words, reporter=reporter
-    )
-    app = make_app(shelf, config)
-    _run(app, config, reporter, uvicorn)
+    with _bound(config) as listener:  # first of all: whoever cannot have the port shall not wait for models
+        if corpus:
+            texts, name = TextSource(corpus, read), ", ".join(corpus)
+        else:
+            texts, name = TextSource([mini_news()], ReadConfig(text_columns="text")), "bundled news texts"
+        shelf = open_shelf(
+            models or ["news"], texts, corpus_name=name, corpus_words=config.corpus_words, reporter=reporter
+        )
+        server = uvicorn.Server(
+            uvicorn.Config(
+                make_app(shelf, config),
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=10,
+                server_header=False,
+            )
+        )
+        with _explained(config):
+            listener.listen()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, server.handle_exit)  # the server hands signals back when it is done
+        _announce(config, listener, reporter)
+        server.run(sockets=[listener])
+    reporter.say("Stopped.")
 
 
-def _run(app: FastAPI, config: ServeConfig, reporter: Reporter, uvicorn: Any) -> None:
-    import socket
+def _bound(config: ServeConfig) -> socket.socket:
+    with _explained(config):
+        listener = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((config.host, config.port))
+        except OSError:
+            listener.close()
+            raise
+        return listener
 
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+@contextlib.contextmanager
+def _explained(config: ServeConfig) -> Iterator[None]:
     try:
-        listener.bind((config.host, config.port))
+        yield
     except OSError as error:
-        listener.close()
         raise ConfigError(
             f"Cannot listen on {config.host} port {config.port}: {error.strerror or error}.",
             remedy="Choose another --port (0 takes a free one), or stop what is using it.",
         ) from error
+
+
+def _announce(config: ServeConfig, listener: socket.socket, reporter: Reporter) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     reporter.say(f"[bold green]Ready:[/] http://{escape(shown)}:{port}  [dim](Ctrl-C stops it)[/]")
@@ -103,10 +130,3 @@ def _run(app: FastAPI, config: ServeConfig, reporter: Reporter, uvicorn: Any) ->
             "[yellow]Anybody who can reach this address may ask: there is no --token (or "
             f"{_TOKEN} in the environment).[/]"
         )
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app, log_level="warning", access_log=False, timeout_graceful_shutdown=10, server_header=False
-        )
-    )
-    server.run(sockets=[listener])
-    reporter.say("Stopped.")

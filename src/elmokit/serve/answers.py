@@ -20,7 +20,7 @@ from elmokit.tasks.examples import Batch
 __all__ = ["INFLUENCE_WORDS", "factors", "influence", "layer_facts", "similar"]
 
 INFLUENCE_WORDS = 200
-_ON_MAP = 150
+_MOST_ALIKE = 150  # occurrences of a word, of the texts and of the corpus, that are looked at
 
 
 def factors(served: Served, layer: int | None, weights: Sequence[float] | None) -> list[float]:
@@ -70,6 +70,8 @@ def similar(
     assert served.occurrences is not None
     place = _position(tokens, text, position, word)
     chosen = tokens[text][place]
+    largest = max(map(abs, weights)) or 1.0  # only directions count here, so no weight need be tiny
+    weights = [weight / largest for weight in weights]
     share = np.asarray(weights, dtype=np.float32)
     own = layers[text][place]  # (layer, dim)
     mixed = np.einsum("ld,l->d", own, share)
@@ -79,6 +81,10 @@ def similar(
         for spot, one in enumerate(row)
         if one.casefold() == chosen.casefold()
     ]
+    notes = []
+    if len(same) > _MOST_ALIKE:
+        notes.append(f"The word stands in the texts {len(same):,} times; {_MOST_ALIKE} of them are shown.")
+        same = sorted({(text, place), *[one for one in same if one != (text, place)][: _MOST_ALIKE - 1]})
     siblings = []
     for number, spot in same:
         if (number, spot) != (text, place):
@@ -96,7 +102,8 @@ def similar(
             )
     neighbours = served.occurrences.nearest(mixed, weights, k, different_from=chosen if different else "")
     points, explained = _map(served, tokens, layers, same, chosen, share)
-    notes = [] if points else ["A map needs the word three times or more, in your sentences or the corpus."]
+    if not points:
+        notes.append("A map needs the word three times or more, in your sentences or the corpus.")
     return {
         "model": served.name,
         "tokens": tokens,
@@ -138,7 +145,7 @@ def _map(
     share: Floats,
 ) -> tuple[list[dict[str, Any]], list[float]]:
     assert served.occurrences is not None
-    places = served.occurrences.of_word(word, _ON_MAP)
+    places = served.occurrences.of_word(word, _MOST_ALIKE)
     if len(same) + len(places) < 3:
         return [], []
     rows = [np.einsum("ld,l->d", layers[number][spot], share) for number, spot in same]

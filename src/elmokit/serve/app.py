@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import AsyncIterator, Sequence
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,10 @@ from elmokit.errors import ConfigError, ElmokitError, nearest
 from elmokit.serve import answers, schema
 from elmokit.serve.guarding import BodyLimit, RefusedError, Token
 from elmokit.serve.settings import ServeConfig
-from elmokit.serve.shelf import Served, Shelf
+from elmokit.serve.shelf import Report, Served, Shelf
 from elmokit.serve.working import BusyError, Worker
 from elmokit.tasks.classifier import TextClassifier
-from elmokit.text.texts import n_characters
+from elmokit.text.texts import Text, n_characters
 
 __all__ = ["make_app"]
 
@@ -81,9 +82,10 @@ def make_app(shelf: Shelf, config: ServeConfig | None = None) -> FastAPI:
     )
     app.state.worker = worker
     guard = Depends(Token(config.token))
+    api = _Api(shelf, config, worker)
     _add_errors(app)
-    _add_pages(app, shelf)
-    _add_api(app, _Api(shelf, config, worker), guard)
+    _add_pages(app, api.reports)
+    _add_api(app, api, guard)
     app.add_middleware(BodyLimit, most=config.max_body)
     if config.origins:
         app.add_middleware(
@@ -94,9 +96,7 @@ def make_app(shelf: Shelf, config: ServeConfig | None = None) -> FastAPI:
             expose_headers=["x-elmokit-offsets"],
         )
     if config.host in ("127.0.0.1", "localhost", "::1"):  # no other site may pose as this machine
-        app.add_middleware(
-            TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", "testserver"]
-        )
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
     return app
 
 
@@ -105,6 +105,11 @@ class _Api:
 
     def __init__(self, shelf: Shelf, config: ServeConfig, worker: Worker) -> None:
         self.shelf, self.config, self.worker = shelf, config, worker
+        self.reports: dict[str, Report] = {}  # by the last part of the address
+        for number, report in enumerate(shelf.reports.values()):
+            # A frame cannot send a token, so where there is one the address is a secret of its own.
+            secret = f"-{secrets.token_urlsafe(12)}" if config.token else ""
+            self.reports[f"{number}{secret}"] = report
 
     def model(self, name: str | None) -> Served:
         """The model asked for."""
@@ -149,30 +154,37 @@ class _Api:
         return words
 
     async def layers(
-        self, served: Served, elmo: Elmo, words: list[list[str]], state: str = "zero"
+        self,
+        served: Served,
+        elmo: Elmo,
+        texts: Sequence[Text],
+        words: list[list[str]],
+        state: str = "zero",
     ) -> Sequence[Floats]:
         """Every layer of texts, each (n_words, layer, dim), perhaps computed along with others' texts."""
         return await self.worker.do(
-            ("embed", served.name, state), words, partial(_embedded, elmo, state), cost=_cost(words)
+            ("embed", served.name, state), texts, partial(_embedded, elmo, state), cost=_cost(words)
         )
 
-    async def probabilities(self, served: Served, words: list[list[str]]) -> Sequence[Floats]:
+    async def probabilities(
+        self, served: Served, texts: Sequence[Text], words: list[list[str]]
+    ) -> Sequence[Floats]:
         """The probability of each class for each text."""
         assert served.classifier is not None
         work = partial(_classified, served.classifier)
-        return await self.worker.do(("classify", served.name), words, work, cost=_cost(words))
+        return await self.worker.do(("classify", served.name), texts, work, cost=_cost(words))
 
 
 def _cost(words: list[list[str]]) -> int:
     return sum(len(row) + 2 for row in words)
 
 
-def _embedded(elmo: Elmo, state: Any, words: list[list[str]]) -> list[Floats]:
-    return elmo.embed(words, state=state).layers
+def _embedded(elmo: Elmo, state: Any, texts: list[Text]) -> list[Floats]:
+    return elmo.embed(texts, state=state).layers
 
 
-def _classified(classifier: TextClassifier, words: list[list[str]]) -> list[Floats]:
-    return list(classifier.probabilities(words))
+def _classified(classifier: TextClassifier, texts: list[Text]) -> list[Floats]:
+    return list(classifier.probabilities(texts))
 
 
 def _json(value: Any) -> Response:
@@ -182,6 +194,8 @@ def _json(value: Any) -> Response:
 def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
     """The addresses under /v1 and /healthz."""
     known: dict[str, Any] = {"dependencies": [guard], "responses": _ERRORS}
+    array = {"schema": {"type": "string", "format": "binary"}}
+    both = {**_ERRORS, 200: {"content": {"application/x-npy": array}}}
 
     @app.get("/healthz", response_model=schema.Health, tags=["server"])
     async def health() -> Response:
@@ -197,8 +211,8 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
                 "version": elmokit.__version__,
                 "models": [served.facts() for served in api.shelf.models.values()],
                 "reports": [
-                    {"name": report.name, "title": report.title, "address": f"/reports/{number}"}
-                    for number, report in enumerate(api.shelf.reports.values())
+                    {"name": report.name, "title": report.title, "address": f"/reports/{name}"}
+                    for name, report in api.reports.items()
                 ],
                 "limits": {
                     **{name: getattr(api.config, name) for name in limits},
@@ -213,7 +227,7 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
         served = api.model(asked.model)
         return _json({"model": served.name, "tokens": api.words(served, asked.texts)})
 
-    @app.post("/v1/embed", response_model=schema.EmbedAnswer, tags=["vectors"], **known)
+    @app.post("/v1/embed", response_model=schema.EmbedAnswer, tags=["vectors"], **known | {"responses": both})
     async def embed(asked: schema.EmbedRequest) -> Response:
         """Vectors of words in context, or of whole texts."""
         served, elmo = api.elmo(asked.model)
@@ -232,7 +246,7 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
                 f"The answer would have {n_numbers:,} numbers, which is too many for JSON.",
                 "Ask for format = 'npy', for one vector per text, or for fewer texts.",
             )
-        layers = await api.layers(served, elmo, words, asked.state)
+        layers = await api.layers(served, elmo, asked.texts, words, asked.state)
         return await api.worker.call(partial(_embed_answer, served, asked, words, layers, weights))
 
     @app.post("/v1/similar", response_model=schema.SimilarAnswer, tags=["words in context"], **known)
@@ -241,7 +255,7 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
         served, elmo = api.elmo(asked.model)
         words = api.words(served, asked.texts)
         weights = answers.factors(served, asked.layer, asked.weights)
-        layers = await api.layers(served, elmo, words)
+        layers = await api.layers(served, elmo, asked.texts, words)
         found = await api.worker.call(
             partial(
                 answers.similar,
@@ -263,7 +277,7 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
         """What each layer contributes to the words of a text, and, for a classifier, to its class."""
         served, elmo = api.elmo(asked.model)
         words = api.words(served, [asked.text])
-        found = await api.layers(served, elmo, words)
+        found = await api.layers(served, elmo, [asked.text], words)
         return _json(await api.worker.call(partial(answers.layer_facts, served, words[0], found[0])))
 
     @app.post("/v1/classify", response_model=schema.ClassifyAnswer, tags=["classes"], **known)
@@ -287,7 +301,7 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
                 f"Influence is computed for 8 texts at most, of {answers.INFLUENCE_WORDS} words at most.",
                 "Send less, or leave influence out.",
             )
-        shares = await api.probabilities(served, words)
+        shares = await api.probabilities(served, asked.texts, words)
         labels = classifier.labels(np.stack(list(shares)))
         results: list[dict[str, Any]] = []
         for row, label, share in zip(words, labels, shares, strict=True):
@@ -351,11 +365,10 @@ def _embed_answer(
     return Response(body.getvalue(), media_type="application/x-npy", headers=headers)
 
 
-def _add_pages(app: FastAPI, shelf: Shelf) -> None:
+def _add_pages(app: FastAPI, reports: Mapping[str, Report]) -> None:
     """The page, its files, and reports. Nothing that a client sends is ever a path."""
     kinds = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
     files = {file.name: file for file in PAGE.iterdir() if file.suffix in kinds}
-    reports = list(shelf.reports.values())
 
     def page(name: str) -> HTMLResponse:
         text = (PAGE / name).read_text(encoding="utf-8")
@@ -380,11 +393,11 @@ def _add_pages(app: FastAPI, shelf: Shelf) -> None:
     async def icon() -> Response:
         return FileResponse(files["icon.svg"], media_type="image/svg+xml")
 
-    @app.get("/reports/{number}", include_in_schema=False)
-    async def report(number: int) -> Response:
-        if not 0 <= number < len(reports) or not os.path.isfile(reports[number].page):
+    @app.get("/reports/{name}", include_in_schema=False)
+    async def report(name: str) -> Response:
+        if name not in reports or not os.path.isfile(reports[name].page):
             raise RefusedError(404, "There is no such report.")
-        return FileResponse(reports[number].page, media_type="text/html", headers=_headers(_REPORT_POLICY))
+        return FileResponse(reports[name].page, media_type="text/html", headers=_headers(_REPORT_POLICY))
 
 
 def _headers(policy: str) -> dict[str, str]:
@@ -400,7 +413,7 @@ def _add_errors(app: FastAPI) -> None:
     """Every error has one form: a message, and what to do."""
 
     def problem(code: int, message: str, remedy: str = "", headers: Any = None) -> Response:
-        body = orjson.dumps({"error": {"message": message, "remedy": remedy}})
+        body = orjson.dumps({"error": {"message": message[:500], "remedy": remedy[:500]}})
         return Response(body, code, headers=headers, media_type="application/json")
 
     @app.exception_handler(ElmokitError)
@@ -424,4 +437,6 @@ def _add_errors(app: FastAPI) -> None:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body")
         message = f"{where}: {first['msg']}." if where else f"{first['msg']}."
-        return problem(422, message[:500], "See /docs for what can be asked.")
+        if first["type"] == "json_invalid":
+            message = f"The request is not JSON: it cannot be read at character {where}."
+        return problem(422, message, "See /docs for what can be asked.")

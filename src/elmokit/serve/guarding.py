@@ -32,12 +32,13 @@ class Token:
     """Lets pass whoever gives the token; everybody, if there is none."""
 
     def __init__(self, token: str) -> None:
-        self._wanted = f"Bearer {token}".encode() if token else b""
+        self._wanted = token.encode()
 
     def __call__(self, request: Request) -> None:
         """Refuse a request without the token."""
-        given = request.headers.get("authorization", "").encode("utf-8", "surrogateescape")
-        if self._wanted and not secrets.compare_digest(given, self._wanted):
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        is_right = secrets.compare_digest(given.strip().encode("latin-1"), self._wanted)
+        if self._wanted and not (is_right and scheme.lower() == "bearer"):
             raise RefusedError(
                 401,
                 "This server wants a token.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,24 +63,25 @@ class Occurrences:
     def read(
         cls,
         elmo: Elmo,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         name: str = "",
         most: int = 50_000,
         progress: Callable[[int], None] = lambda amount: None,
     ) -> Occurrences:
-        """Embed a corpus, up to ``most`` words of it; copies of a text count once."""
+        """Embed a corpus, the first ``most`` words of it; copies of a text count once."""
         words: list[list[str]] = []
         parts: list[Tensor] = []
         n_words, seen = 0, set[tuple[str, ...]]()
         for found in elmo.chunks(iter(texts), to="torch"):
             for row, layers in zip(found.tokens, found.layers, strict=True):
-                if row and tuple(row) not in seen and n_words + len(row) <= most:
+                room = most - n_words
+                if row and room and tuple(row) not in seen:
                     seen.add(tuple(row))
-                    words.append(row)
-                    parts.append(torch.as_tensor(layers).half())
-                    n_words += len(row)
-                    progress(len(row))
+                    words.append(row[:room])
+                    parts.append(torch.as_tensor(layers)[:room].half())
+                    n_words += len(words[-1])
+                    progress(len(words[-1]))
             if n_words >= most:
                 break
         flat = torch.cat(parts) if parts else torch.zeros(0, elmo.n_layers, elmo.dim).half()
@@ -153,7 +154,7 @@ class Occurrences:
             [block.float() @ unit @ share for block in self.flat.split(_ROWS_AT_ONCE)]
         )  # sum of w_l (row_l . unit)
         lengths = torch.einsum("nij,i,j->n", self.products, share, share).clamp(min=0).sqrt()
-        return (found / lengths.clamp(min=1e-12)).numpy()
+        return (found / lengths.clamp(min=1e-12)).clamp(-1.0, 1.0).numpy()
 
 
 def plane(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], list[float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elmokit.config import Config, option
+from elmokit.errors import ConfigError
 
 __all__ = ["ServeConfig"]
 
@@ -25,6 +26,14 @@ class ServeConfig(Config):
         200_000, "Most words that wait; beyond it, requests are turned away.", at_least=1
     )
     corpus_words: int = option(50_000, "Words of the corpus in which neighbours are looked for.", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all("!" <= sign <= "~" for sign in self.token):
+            raise ConfigError(
+                "The token holds a space or a letter that no HTTP header can hold.",
+                remedy="Make one of plain letters (a to z), digits and signs.",
+            )
 
     @property
     def origins(self) -> list[str]:

@@ -107,12 +107,12 @@ def open_shelf(
 
     Args:
         places: names or folders of models (biLMs, classifiers, published files) and of comparisons.
-        texts: the corpus in which neighbours are looked for.
+        texts: the corpus in which neighbours are looked for; gone through once for each language model.
         corpus_name: what it is called on the page.
         corpus_words: how much of it is read, at most.
         reporter: who is told; silent unless given.
     """
-    reporter, texts = reporter or Reporter("silent"), list(texts)
+    reporter = reporter or Reporter("silent")
     models: dict[str, Served] = {}
     reports: dict[str, Report] = {}
     known: dict[str, Occurrences] = {}  # by the mark of a model: classifiers may share one

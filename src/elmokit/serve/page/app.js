@@ -16,7 +16,7 @@ const state = { view: "words", model: null, texts: EXAMPLES.bank, at: null, laye
                 sentence: SENTENCE, text: TEXT, report: 0 };
 let shelf = null;
 let tokens = null;
-let asked = 0;
+let asked = 0, reading = 0;
 
 function make(name, attributes = {}, ...children) {
   const spaces = name === "svg" || ["circle", "line", "text", "title", "g"].includes(name);
@@ -80,19 +80,21 @@ function remember() {
 
 function recall() {
   const [view, rest] = location.hash.slice(1).split(/\?(.*)/s);
+  if (!["words", "layers", "classify", "compare"].includes(view)) return false; // a place on the page
   const values = new URLSearchParams(rest ?? "");
-  if (["words", "layers", "classify", "compare"].includes(view)) state.view = view;
+  state.view = view;
   state.model = values.get("model");
   if (view === "words" && values.has("texts")) {
     state.texts = values.get("texts");
     const place = (values.get("word") ?? "").split(".").map(Number);
     state.at = place.length === 2 && place.every(Number.isInteger) ? place : null;
-    state.layer = values.has("layer") && Number.isInteger(+values.get("layer")) ? +values.get("layer") : null;
+    state.layer = /^\d+$/.test(values.get("layer") ?? "") ? +values.get("layer") : null;
     state.different = values.get("different") === "1";
   }
   if (view === "layers" && values.has("text")) state.sentence = values.get("text");
   if (view === "classify" && values.has("text")) state.text = values.get("text");
   if (view === "compare") state.report = +(values.get("report") ?? 0) || 0;
+  return true;
 }
 
 // ---- words as text ----------------------------------------------------------------------------
@@ -140,7 +142,9 @@ async function readWords() {
       $("reading").hidden = $("words-result").hidden = true;
       throw { message: "There is no sentence yet.", remedy: "Type one or more, each on a line of its own." };
     }
+    const mine = ++reading;
     const found = await ask("/v1/tokens", { model: state.model, texts });
+    if (mine !== reading) return; // other sentences were given meanwhile
     tokens = { texts, rows: found.tokens };
     if (!state.at || !tokens.rows[state.at[0]]?.[state.at[1]]) state.at = repeated(tokens.rows);
     showTokens();
@@ -219,7 +223,7 @@ function showMap(found) {
     if (yours) svg.append(make("text", { x: x(one.x).toFixed(1), y: (y(one.y) + 4.2).toFixed(1), "aria-hidden": "true" }, String(one.text + 1)));
   }
   const others = points.filter((one) => one.source === "corpus").length;
-  $("map-caption").textContent = `${points.length - others} of yours (numbered), ${others} from the corpus. The two axes show ${percent(found.map.explained[0] + found.map.explained[1])} of how they differ. Point at one to read it.`;
+  $("map-caption").textContent = `${points.length - others} of yours (numbered), ${others} from the corpus. The two axes show ${percent(found.map.explained[0] + found.map.explained[1])} of how they differ. Point at one to read it. ${found.notes.join(" ")}`;
 }
 
 function showSiblings(found) {
@@ -348,6 +352,7 @@ async function show(view, focus = false) {
     if (on && focus) tab.focus();
   }
   $("problem").hidden = true;
+  if (!shelf) return begin(); // the server did not answer before; perhaps it does now
   if (view === "words") setSlider();
   remember();
   await VIEWS[view]();
@@ -364,17 +369,18 @@ function setModel() {
 
 function connect() {
   $("examples").append(...Object.entries(EXAMPLES).map(([name, texts]) => make("button", {
-    type: "button", onclick: () => { state.texts = $("sentences").value = texts; state.at = null; readWords(); } }, name)));
-  const submit = (form, work) => {
-    $(form).addEventListener("submit", (event) => { event.preventDefault(); work(); });
+    type: "button", onclick: () => { state.texts = $("sentences").value = texts; state.at = null; if (shelf) readWords(); else begin(); } }, name)));
+  const submit = (form, keep, work) => {
+    const go = (event) => { event.preventDefault(); keep(); if (shelf) work(); else begin(); };
+    $(form).addEventListener("submit", go);
     $(form).querySelector("textarea")?.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); work(); }
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(event);
     });
   };
-  submit("words-form", () => { state.texts = $("sentences").value; state.at = null; readWords(); });
-  submit("layers-form", () => { state.sentence = $("layers-text").value; lookInside(); });
-  submit("classify-form", () => { state.text = $("classify-text").value; classify(); });
-  submit("token-form", () => { sessionStorage.setItem("elmokit-token", $("token").value); $("token-form").hidden = true; begin(); });
+  submit("words-form", () => { state.texts = $("sentences").value; state.at = null; }, readWords);
+  submit("layers-form", () => { state.sentence = $("layers-text").value; }, lookInside);
+  submit("classify-form", () => { state.text = $("classify-text").value; }, classify);
+  submit("token-form", () => { sessionStorage.setItem("elmokit-token", $("token").value); $("token-form").hidden = true; }, begin);
   $("layer").addEventListener("input", () => {
     const value = +$("layer").value;
     state.layer = value === model().n_layers ? null : value;
@@ -393,7 +399,9 @@ function connect() {
       if (next !== null) { event.preventDefault(); show(tabs[next].getAttribute("aria-controls"), true); }
     });
   });
-  window.addEventListener("hashchange", () => { recall(); fill(); show(state.view); });
+  window.addEventListener("hashchange", () => {
+    if (!recall()) { if (shelf) remember(); } else if (shelf) { fill(); show(state.view); } else begin();
+  });
 }
 
 function fill() {
