@@ -116,7 +116,7 @@ def command(
     from elmokit.compare.comparing import compare_files
     from elmokit.compare.recipes import make_plan, read_plan_toml
     from elmokit.compare.terminal import ranking_table
-    from elmokit.compare.verdict import answer
+    from elmokit.compare.verdict import answer, chosen
     from elmokit.training.progress import Reporter
 
     plan = make_plan(
@@ -163,6 +163,9 @@ def command(
         for sentence in answer(found.facts):
             console.print(escape(sentence), soft_wrap=True)
         console.print(f"\nRead [bold]{escape(str(out / 'report.html'))}[/].", soft_wrap=True)
+        if (take := chosen(found.facts)) is not None:
+            place = out / "work" / "units" / f"{take['id']}-s{plan.seeds[0]}" / "model"
+            console.print(f"Use it: elmokit predict {escape(str(place))} new.csv", soft_wrap=True)
     if found.outcome.failed:
         raise typer.Exit(1)
 

@@ -20,7 +20,10 @@ __all__ = ["command"]
 @with_settings({"read": ReadConfig}, {"read": "Reading files"})
 def command(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", parser=model_folder, help="A classifier folder (elmokit fit).")
+        Path,
+        typer.Argument(
+            metavar="MODEL", parser=model_folder, help="A classifier folder (elmokit fit, compare)."
+        ),
     ],
     files: Annotated[
         list[str],
@@ -57,16 +60,21 @@ def command(
     if ending not in ("csv", "jsonl"):
         ending = "csv"
 
+    from elmokit.bilm.folder import kind_of
+    from elmokit.compare.linear import LinearModel
+    from elmokit.tasks.classifier import TextClassifier
     from elmokit.tasks.fitting import cut_note
     from elmokit.tasks.folder import load_classifier
     from elmokit.text.predictions import PredictionWriter
     from elmokit.text.rows import Row, RowSource
     from elmokit.training.progress import Reporter
 
-    classifier = load_classifier(model)
+    classifier = LinearModel.load(model) if kind_of(model) == "linear" else load_classifier(model)
     source = RowSource(files, read, labels="none", keep=True)
     reporter = Reporter("auto" if out is not None else "silent")
-    separator = classifier.separator if classifier.multilabel else ""
+    separator = (
+        classifier.separator if isinstance(classifier, TextClassifier) and classifier.multilabel else ""
+    )
     pending: deque[Row] = deque()
 
     def texts() -> Iterator[str]:
@@ -86,10 +94,15 @@ def command(
         reporter.counting("Predicting", unit="rows") as advance,
     ):
         for shares in classifier.stream(texts(), advance):
-            for label, share in zip(classifier.labels(shares), shares, strict=True):
+            labels = (
+                [classifier.classes[place] for place in shares.argmax(axis=1)]
+                if isinstance(classifier, LinearModel)
+                else classifier.labels(shares)
+            )
+            for label, share in zip(labels, shares, strict=True):
                 writer.write(pending.popleft(), label, share.tolist())
             n_rows += len(shares)
-    for note in cut_note(classifier):
+    for note in classifier.notes if isinstance(classifier, LinearModel) else cut_note(classifier):
         typer.echo(note, err=True)
     if out is not None:
         reporter.say(f"{n_rows:,} rows labelled in {escape(str(out))}.")

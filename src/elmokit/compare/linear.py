@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -28,6 +29,7 @@ _SAID: dict[LinearMethod, str] = {
     "tfidf-svm": "TF-IDF of words and pairs of words, linear SVM",
     "fasttext": "fastText supervised, words and pairs of words",
 }
+_CHUNK = 1024
 _FRESH = "The files are damaged or do not belong together; take a fresh copy of the folder."
 
 
@@ -84,6 +86,15 @@ class LinearModel:
     def labels(self, texts: Sequence[str]) -> list[str]:
         """The class chosen for each text."""
         return [self.classes[place] for place in self.probabilities(texts).argmax(axis=1)]
+
+    def stream(
+        self, texts: Iterable[str], progress: Callable[[int], None] = lambda amount: None
+    ) -> Iterator[npt.NDArray[np.float32]]:
+        """``probabilities`` for any number of texts, some at a time."""
+        rest = iter(texts)
+        while chunk := list(itertools.islice(rest, _CHUNK)):
+            yield self.probabilities(chunk)
+            progress(len(chunk))
 
     def save(self, folder: str | Path) -> None:
         """Write the model into ``folder``; ``config.json`` goes first and comes last, so a folder that was
@@ -159,7 +170,7 @@ class LinearModel:
         return (
             f"# {name}\n\nA linear text classifier made with elmokit {elmokit.__version__}.\n\n"
             f"| | |\n|---|---|\n{table}\n\n{said}"
-            "Use it in Python with `elmokit.compare.linear.LinearModel.load`.\n"
+            "Use it with `elmokit predict` or, in Python, `elmokit.compare.linear.LinearModel.load`.\n"
         )
 
 
