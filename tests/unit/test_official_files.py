@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -369,6 +370,29 @@ def test_links_to_other_files_are_not_followed(folder: Path) -> None:
     assert "lies in another file (../other.h5)" in refusal(folder).message
 
 
+def test_a_link_within_the_file_that_leads_out_of_it_is_not_followed(folder: Path) -> None:
+    with h5py.File(folder.parent / "other.h5", "w") as file:
+        file["x"] = np.zeros(28, dtype=np.float32)
+
+    def link(file: h5py.File) -> None:
+        del file[f"{CELL}/B"]
+        file["way"] = h5py.ExternalLink("../other.h5", "/")
+        file[f"{CELL}/B"] = h5py.SoftLink("/way/x")
+
+    change_weights(folder, link)
+    assert f"{CELL}/B is a link to another place" in refusal(folder).message
+
+
+def test_a_chunk_far_larger_than_the_file_is_not_unpacked(folder: Path) -> None:
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        values = file["char_embed"][()]
+        del file["char_embed"]
+        how: dict[str, Any] = {"maxshape": (None, None), "chunks": (2048, 2048), "compression": "gzip"}
+        file.create_dataset("char_embed", data=values, **how)
+    error = refusal(folder)
+    assert "chunks of shape (2048, 2048), 16,777,216 bytes each" in error.message
+
+
 @pytest.mark.parametrize("kind", [np.int32, np.uint8, "S4"])
 def test_values_that_are_no_floating_point_numbers_are_refused(folder: Path, kind: Any) -> None:
     change_weights(folder, lambda file: put(file, f"{CELL}/B", np.zeros(28, dtype=kind)))
@@ -562,6 +586,20 @@ def test_what_is_there_is_never_touched(folder: Path, tmp_path: Path) -> None:
             convert(folder, tmp_path / name)
     assert [file.name for file in (tmp_path / "there").iterdir()] == ["mine.txt"]
     assert sorted(file.name for file in folder.iterdir()) == ["options.json", "weights.hdf5"]
+
+
+def test_a_disk_that_is_full_leaves_nothing_half_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    convert(folder, tmp_path / "ours", calibrate=[])
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(RunError, match="the disk is full") as caught:
+        convert(tmp_path / "ours", tmp_path / "out", to="official")
+    assert "weights.hdf5" in caught.value.message
+    assert not list((tmp_path / "out").iterdir())
 
 
 def test_what_cannot_be_converted_is_refused(tiny_model: Path, folder: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -259,9 +260,10 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
     words, rows = _their_words(saved.vocabulary)
     folder.mkdir(parents=True, exist_ok=True)
     parameters = dict(saved.model.named_parameters())
+    entries = layout(config, len(rows))
 
     def arrays() -> Iterator[tuple[str, Floats]]:
-        for entry in layout(config, len(rows)):
+        for entry in entries:
             values: list[Any] = [parameters[name].detach().numpy() for name in entry.parameters]
             if entry.name == "embedding":
                 values = [values[0][rows]]
@@ -269,7 +271,7 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
 
     source = saved.training.get("source") or {}
     more = source.get("options") if source.get("format") == "official" else None
-    write_arrays(folder / "weights.hdf5", arrays())
+    write_arrays(folder / "weights.hdf5", arrays(), 4 * sum(math.prod(entry.shape) for entry in entries))
     write_text(folder / "vocab.txt", "".join(f"{word}\n" for word in words))
     options = options_of(config, more)
     write_text(folder / "options.json", json.dumps(options, indent=2, ensure_ascii=False) + "\n")

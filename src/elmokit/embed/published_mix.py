@@ -144,7 +144,7 @@ class PublishedMix(nn.Module):
         elif path.suffix.lower() in (".hdf5", ".h5"):
             arrays = [(f"{p}_ELMo_W", weights[p].numpy()) for p in range(self.n_outputs)]
             arrays += [(f"{p}_ELMo_gamma", gammas[p : p + 1].numpy()) for p in range(self.n_outputs)]
-            write_arrays(path, arrays)
+            write_arrays(path, arrays, 4 * (weights.numel() + gammas.numel()))
         else:
             raise ConfigError(
                 f"A mix cannot be written to {path.name}.",
