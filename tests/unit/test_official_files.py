@@ -280,6 +280,11 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
         ["use_skip_connections = '1'"],
     ),
     "a negative clip": (lambda o: o["lstm"].update(cell_clip=-3), ["lstm.cell_clip = '-3'"]),
+    "a clip beyond all numbers": (lambda o: o["lstm"].update(cell_clip=10**400), ["lstm.cell_clip = '1000"]),
+    "words without end": (
+        lambda o: o["char_cnn"].update(max_characters_per_token=10**9),
+        ["max_chars = 1000000000", "at most 1000"],
+    ),
     "filters that are none": (lambda o: o["char_cnn"].update(filters=[[1, 2, 3]]), ["char_cnn.filters"]),
     "a section that is none": (lambda o: o.update(lstm=[1]), ["lstm", "an object"]),
 }
@@ -294,10 +299,21 @@ def test_options_that_disagree_with_the_weights_are_named(folder: Path, what: st
     assert [part for part in parts if part not in error.message] == [], error.message
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"lstm"', "\xff\xfe", "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '"lstm"', "\xff\xfe", "[" * 100_000, '{"note": "\\ud800"}']
+)
 def test_options_that_are_no_object_are_refused(folder: Path, text: str) -> None:
     (folder / "options.json").write_bytes(text.encode("latin-1"))
     assert "options.json" in refusal(folder).message
+
+
+def test_a_config_that_nests_without_end_is_none_of_ours(folder: Path) -> None:
+    (folder / "config.json").write_text("[" * 100_000, encoding="utf-8")
+    assert len(Elmo.load(folder).embed(TEXTS)) == 2
+    (folder / "options.json").unlink()
+    (folder / "weights.hdf5").unlink()
+    with pytest.raises(ModelError, match=r"config\.json cannot be read"):
+        load_bilm(folder)
 
 
 def test_options_of_many_megabytes_are_not_read(folder: Path) -> None:

@@ -100,7 +100,7 @@ def kind_of(folder: Path) -> str | None:
     """What kind of finished elmokit model ``folder`` holds; None if it holds none."""
     try:
         record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     known = isinstance(record, dict) and record.get("format") == FORMAT
     return str(record.get("kind")) if known else None
@@ -216,7 +216,7 @@ def read_record(folder: Path, kind: Kind) -> dict[str, Any]:
         )
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{file} cannot be read: {error}.", remedy=_FRESH) from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ModelError(
@@ -270,7 +270,7 @@ def model_card(name: str, saved: BilmFolder) -> str:
         f"| input | {config.input} |",
         f"| layers | token encoder + {config.n_layers} LSTM layers each way, vectors {2 * config.dim} wide |",
         f"| parameters | {n_parameters:,} |",
-        f"| words predicted | {model.n_words:,} |",
+        f"| {'vocabulary' if config.objective == 'none' else 'words predicted'} | {model.n_words:,} |",
     ]
     corpus = training.get("corpus", {})
     if corpus:
