@@ -40,7 +40,7 @@ class Conversion:
 
     Attributes:
         folder: where it is.
-        n_parameters: numbers in the model.
+        n_parameters: numbers in the model that was written.
         notes: what a person should know about it.
     """
 
@@ -105,7 +105,11 @@ def convert(
             remedy="Give a folder with options.json and weights.hdf5, the options file itself, an "
             "ELMoForManyLangs folder, or a folder that elmokit pretrain has made.",
         )
-    n_parameters = sum(parameter.numel() for parameter in saved.model.parameters())
+    n_parameters = sum(
+        parameter.numel()
+        for name, parameter in saved.model.named_parameters()
+        if to == "elmokit" or not name.startswith("predictor.")
+    )
     notes = [] if is_ours else list(saved.training.get("notes", []))
     if to == "official":
         return Conversion(out, n_parameters, [*notes, *save_official(out, saved)])

@@ -212,7 +212,8 @@ def read_record(folder: Path, kind: Kind) -> dict[str, Any]:
             else f"There is no model folder {folder}.",
             remedy=f"Its training was not finished; run the same {verb} command again."
             if unfinished
-            else f"Give a folder that elmokit {verb} has made.",
+            else f"Give a folder that elmokit {verb} has made"
+            + (", or published ELMo files." if kind == "bilm" else "."),
         )
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
