@@ -611,11 +611,24 @@ def test_a_disk_that_is_full_leaves_nothing_half_written(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     convert(folder, tmp_path / "ours", calibrate=[])
-    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    with pytest.raises(RunError, match="the disk is full") as caught:
-        convert(tmp_path / "ours", tmp_path / "out", to="official")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full, raising=False)
+        with pytest.raises(RunError, match="the disk is full") as caught:
+            convert(tmp_path / "ours", tmp_path / "out", to="official")
     assert "weights.hdf5" in caught.value.message
     assert not list((tmp_path / "out").iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr("elmokit.bilm.official.write_text", full)  # once the weights are there
+        with pytest.raises(OSError, match="No space left"):
+            convert(tmp_path / "ours", tmp_path / "out", to="official")
+    assert not list((tmp_path / "out").iterdir())
+    (tmp_path / "out" / ".saving").mkdir()  # left by a program that was killed
+    convert(tmp_path / "ours", tmp_path / "out", to="official")  # as the error told
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {
+        "options.json",
+        "vocab.txt",
+        "weights.hdf5",
+    }
 
 
 def test_what_cannot_be_converted_is_refused(tiny_model: Path, folder: Path, tmp_path: Path) -> None:

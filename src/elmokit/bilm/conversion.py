@@ -25,7 +25,7 @@ from elmokit.text.readers import TextSource
 from elmokit.text.sentences import sentences
 from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK, TextPipeline, without_surrogates
-from elmokit.training.checkpoint import explaining
+from elmokit.training.checkpoint import STAGED, explaining
 from elmokit.training.machine import tuned_process
 from elmokit.training.progress import Reporter
 
@@ -130,7 +130,7 @@ def convert(
 def _check_new(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file, not a folder.", remedy="Choose another name.")
-    if out.is_dir() and any(out.iterdir()):
+    if out.is_dir() and {file.name for file in out.iterdir()} - {STAGED}:
         raise RunError(
             f"{out} exists and is not empty; nothing in it was touched.",
             remedy="Choose another name, or empty the folder yourself.",

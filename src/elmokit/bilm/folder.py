@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +22,7 @@ from elmokit.errors import ConfigError, ModelError
 from elmokit.text.dictionary import DictionaryCharacters
 from elmokit.text.tokenising import TextPipeline, load_tokenizer
 from elmokit.text.vocabulary import Characters, Pieces, Vocabulary, WordFeatures, WordIds
-from elmokit.training.checkpoint import explaining, load_tensors, save_tensors, write_text
+from elmokit.training.checkpoint import load_tensors, save_tensors, staging, write_text
 
 __all__ = [
     "FORMAT",
@@ -120,10 +118,6 @@ def save_bilm(folder: str | Path, saved: BilmFolder) -> None:
     """Write the model into ``folder``: all files aside first, then each in its place. ``config.json``
     goes first and comes last, so a folder that was cut short is never taken for a model."""
     folder, model = Path(folder), saved.model
-    staged = folder / ".saving"
-    with explaining(folder):
-        shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir(parents=True)
     record = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -135,22 +129,14 @@ def save_bilm(folder: str | Path, saved: BilmFolder) -> None:
         "text": saved.text.to_dict(),
         "training": saved.training,
     }
-    try:
+    with staging(folder, "config.json", gone=[_START]) as staged:
         save_tensors(staged / "model.safetensors", weights_of(model), {})
         write_text(staged / "tokenizer.json", saved.tokenizer.to_str(pretty=False))
         write_text(staged / "vocab.txt", saved.vocabulary.text())
         write_text(staged / "README.md", model_card(folder.resolve().name, saved))
         if saved.start_state is not None:
             save_tensors(staged / _START, saved.start_state.tensors(), {})
-        last = "config.json"
-        write_text(staged / last, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-        with explaining(folder):
-            (folder / "config.json").unlink(missing_ok=True)
-            (folder / _START).unlink(missing_ok=True)
-            for name in (*(file.name for file in staged.iterdir() if file.name != last), last):
-                os.replace(staged / name, folder / name)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        write_text(staged / "config.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def load_bilm(folder: str | Path) -> BilmFolder:

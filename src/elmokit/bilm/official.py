@@ -22,7 +22,7 @@ from elmokit.config import BilmConfig, TextConfig
 from elmokit.errors import ModelError
 from elmokit.text.tokenising import BOS, EOS, PAD, SPECIALS, UNK, TextPipeline
 from elmokit.text.vocabulary import N_CHARACTERS, Vocabulary
-from elmokit.training.checkpoint import write_text
+from elmokit.training.checkpoint import staging, write_text
 
 __all__ = [
     "TEXT",
@@ -258,7 +258,6 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
         )
     require_h5py()
     words, rows = _their_words(saved.vocabulary)
-    folder.mkdir(parents=True, exist_ok=True)
     parameters = dict(saved.model.named_parameters())
     entries = layout(config, len(rows))
 
@@ -271,10 +270,12 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
 
     source = saved.training.get("source") or {}
     more = source.get("options") if source.get("format") == "official" else None
-    write_arrays(folder / "weights.hdf5", arrays(), 4 * sum(math.prod(entry.shape) for entry in entries))
-    write_text(folder / "vocab.txt", "".join(f"{word}\n" for word in words))
-    options = options_of(config, more)
-    write_text(folder / "options.json", json.dumps(options, indent=2, ensure_ascii=False) + "\n")
+    n_bytes = 4 * sum(math.prod(entry.shape) for entry in entries)
+    options = json.dumps(options_of(config, more), indent=2, ensure_ascii=False) + "\n"
+    with staging(folder, "options.json") as staged:
+        write_arrays(staged / "weights.hdf5", arrays(), n_bytes)
+        write_text(staged / "vocab.txt", "".join(f"{word}\n" for word in words))
+        write_text(staged / "options.json", options)
     return _lost(saved)
 
 
