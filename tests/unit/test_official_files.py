@@ -644,6 +644,19 @@ def test_what_cannot_be_converted_is_refused(tiny_model: Path, folder: Path, tmp
     assert not (tmp_path / "out").exists()
 
 
+def test_what_other_tools_cannot_read_is_said(folder: Path, tmp_path: Path) -> None:
+    assert convert(folder, tmp_path / "same", to="official").notes == load_bilm(folder).training["notes"]
+    options = published.options_with({"use_skip_connections": False})
+    plain = published.write_model(tmp_path / "plain", options, published.random_weights(options))
+    notes = "\n".join(convert(plain, tmp_path / "out", to="official").notes)
+    assert "AllenNLP reads residual models only" in notes
+    options, words = published.word_options(), ["<S>", "</S>", "<UNK>", "the"]
+    weights = published.random_weights(options, n_words=len(words))
+    table = published.write_model(tmp_path / "words", options, weights, words)
+    notes = "\n".join(convert(table, tmp_path / "more", to="official").notes)
+    assert "character input only" in notes
+
+
 def test_pieces_have_no_place_in_the_published_format(tiny_model: Path, tmp_path: Path) -> None:
     from elmokit import pretrain, resolve
 

@@ -20,9 +20,11 @@ import numpy.typing as npt
 from elmokit.errors import MissingExtraError, ModelError
 from elmokit.training.checkpoint import reserve, saving
 
-__all__ = ["ArrayFile", "open_arrays", "require_h5py", "write_arrays"]
+__all__ = ["PICKLED", "ArrayFile", "open_arrays", "require_h5py", "write_arrays"]
 
-_PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
+PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""How pickles begin."""
+_SAVED = (*PICKLED, b"PK\x03\x04")  # and what torch.save makes
 _PACKED = 8  # numbers that look random pack badly; a file that unpacks to more than this is no model
 _FRESH = "The file is cut off, damaged or foreign; take a fresh copy of it."
 _OWN = "Take a file that holds its own numbers."
@@ -158,7 +160,7 @@ def open_arrays(path: Path) -> Iterator[ArrayFile]:
         raise ModelError(
             f"Cannot read {path}: {error.strerror}.", remedy="Check the name and the folder."
         ) from error
-    if head.startswith(_PICKLED):
+    if head.startswith(_SAVED):
         raise ModelError(
             f"{path} is not an HDF5 file but looks like a pickle, which can run any code and is not loaded.",
             remedy="Take the weights in HDF5: weights.hdf5 beside options.json.",

@@ -305,6 +305,10 @@ def _lost(saved: BilmFolder) -> list[str]:
             "The LSTMs do not project to a narrower width; AllenNLP reads projected models only"
             + (", and so does bilm-tf." if config.hidden_dim < config.dim else ".")
         )
+    if not config.residual:
+        notes.append("The layers are not residual; AllenNLP reads residual models only.")
+    if config.input == "word":
+        notes.append("Words go in by a table; AllenNLP reads models with character input only.")
     if config.input == "char" and total <= config.dim:
         notes.append("The filters are no wider than a layer; the other tools expect them to be wider.")
     return notes
