@@ -30,7 +30,10 @@ _PANELS = {
 
 @with_settings(_GROUPS, _PANELS)
 def command(
-    encoder: Annotated[Path, typer.Argument(metavar="ENCODER", help="A biLM folder (elmokit pretrain).")],
+    encoder: Annotated[
+        Path,
+        typer.Argument(metavar="ENCODER", help="A biLM folder (elmokit pretrain), or published ELMo files."),
+    ],
     train: Annotated[
         list[str], typer.Argument(metavar="TRAIN...", help="Labelled rows: .csv .tsv .jsonl .parquet.")
     ],

@@ -12,7 +12,12 @@ __all__ = ["command"]
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A biLM, classifier or word-vector folder.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="A biLM, classifier or word-vector folder, or published ELMo files."
+        ),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Show what a model is: sizes, corpus, perplexity and layers; classes, mix weights and accuracy."""

@@ -36,7 +36,9 @@ _CLITIC = re.compile(r"['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
 
 @with_settings({"read": ReadConfig}, {"read": "Reading files"})
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or one of word vectors.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A model folder, published ELMo files, or word vectors.")
+    ],
     query: Annotated[str, typer.Argument(metavar="SENTENCE", help="A sentence with the words to look for.")],
     corpus: Annotated[
         list[str] | None,
