@@ -109,7 +109,10 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
         if isinstance(value, Mapping):
             return hint.from_dict(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise ConfigError(f"{name} is too large a number.") from error
     if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         if hint is float and value != value:
             raise ConfigError(f"{name} is not a number (nan).")
@@ -171,7 +174,7 @@ class BilmConfig(Config):
     residual: bool = option(True, "Add each LSTM layer's input to its output, from the second on.")
     cell_clip: float | None = option(None, "Limit LSTM cells to +- this.", at_least=1e-6)
     proj_clip: float | None = option(None, "Limit LSTM outputs to +- this.", at_least=1e-6)
-    max_chars: int = option(50, "Characters (bytes) of a word that are read.", at_least=3)
+    max_chars: int = option(50, "Characters (bytes) of a word that are read.", at_least=3, at_most=1000)
     char_dim: int = option(16, "Width of a character's vector.", at_least=1)
     filters: tuple[tuple[int, int], ...] = option(
         ((1, 32), (2, 64), (3, 128), (4, 128), (5, 160)),

@@ -123,7 +123,10 @@ def test_a_model_that_differs_ends_with_code_1(run: Run, tmp_path: Path) -> None
 
 
 def test_a_model_of_our_own_is_exported_and_verifies_against_itself(run: Run, tiny_model: Path) -> None:
-    assert run("convert", tiny_model, "exported", "--to", "official").code == 0
+    done = run("convert", tiny_model, "exported", "--to", "official", "--json")
+    assert done.code == 0, done.err
+    n_parameters = sum(p.numel() for p in load_bilm("exported").model.parameters())
+    assert json.loads(done.out)["n_parameters"] == n_parameters  # the word predictor is not among them
     assert run("verify", "exported", tiny_model).code == 0
     assert run("verify", "exported", tiny_model, "--sentences", "text.txt", "--state", "zero").code == 0
 
@@ -235,5 +238,8 @@ def test_flags_that_make_no_sense(run: Run, tiny_model: Path) -> None:
     run("verify", "theirs", "theirs", "--state", "hot").check_refused("hot")
     run("verify", "theirs", "nowhere").check_refused("nowhere")
     run("cache", "theirs", "nowhere.txt").check_refused("nowhere.txt")
+    run("cache", "nowhere", "theirs/vocab.txt").check_refused("no model folder nowhere", "published ELMo")
+    Path("none.txt").write_text("<S>\n\n", "utf-8")
+    run("cache", "theirs", "none.txt").check_refused("none.txt holds no word")
     run("cache", "theirs", "theirs/vocab.txt", "-o", "theirs").check_refused("not a token cache")
     assert not Path("ours").exists()

@@ -41,11 +41,14 @@ def trained(n_outputs: int = 2, **more: Any) -> PublishedMix:
     return mix
 
 
+@pytest.mark.parametrize("kind", [torch.bool, torch.long])
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("n_outputs", [1, 2, 3])
-def test_every_output_is_gamma_times_the_softmax_mix(n_outputs: int, layer_norm: bool) -> None:
+def test_every_output_is_gamma_times_the_softmax_mix(
+    n_outputs: int, layer_norm: bool, kind: torch.dtype
+) -> None:
     mix = trained(n_outputs, layer_norm=layer_norm)
-    found = mix([torch.from_numpy(layer) for layer in LAYERS], torch.from_numpy(MASK))
+    found = mix([torch.from_numpy(layer) for layer in LAYERS], torch.from_numpy(MASK).to(kind))
     assert len(found) == n_outputs
     layers = [normalised(layer.astype(np.float64), MASK) if layer_norm else layer for layer in LAYERS]
     for place, out in enumerate(found):
@@ -147,6 +150,15 @@ def test_a_mix_inside_the_weights_of_a_whole_allennlp_model_is_found(tmp_path: P
     }
     torch.save(tensors, tmp_path / "weights.th")
     assert_same(PublishedMix.load(tmp_path / "weights.th"), mix)
+
+
+def test_mixes_of_several_modules_are_not_muddled(tmp_path: Path) -> None:
+    one = {f"scalar_mix_0.scalar_parameters.{n}": torch.zeros(1) for n in range(3)}
+    one["scalar_mix_0.gamma"] = torch.ones(1)
+    tensors = {f"{module}.{name}": value.clone() for module in ("a", "b") for name, value in one.items()}
+    torch.save(tensors, tmp_path / "weights.th")
+    with pytest.raises(ModelError, match=r"several modules: a\., b\."):
+        PublishedMix.load(tmp_path / "weights.th")
 
 
 def test_named_outputs_of_bilm_tf_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_bundled_name_comes_before_a_folder_and_a_path_is_always_a_folder(
 
 
 def test_a_name_that_leads_nowhere_says_what_there_is(shelf: Path, cli: Cli) -> None:
-    with pytest.raises(ModelError, match=r"There is no model folder nothing(.|\n)*bundled model: pocket"):
+    with pytest.raises(ModelError, match=r"There is no model folder nothing(.|\n)*bundled model \(pocket\)"):
         Elmo.load("nothing")
     with pytest.raises(ModelError, match=r"There is no model 'Pocket'(.|\n)*'pocket'"):
         Elmo.load("Pocket")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -279,6 +280,11 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
         ["use_skip_connections = '1'"],
     ),
     "a negative clip": (lambda o: o["lstm"].update(cell_clip=-3), ["lstm.cell_clip = '-3'"]),
+    "a clip beyond all numbers": (lambda o: o["lstm"].update(cell_clip=10**400), ["lstm.cell_clip = '1000"]),
+    "words without end": (
+        lambda o: o["char_cnn"].update(max_characters_per_token=10**9),
+        ["max_chars = 1000000000", "at most 1000"],
+    ),
     "filters that are none": (lambda o: o["char_cnn"].update(filters=[[1, 2, 3]]), ["char_cnn.filters"]),
     "a section that is none": (lambda o: o.update(lstm=[1]), ["lstm", "an object"]),
 }
@@ -293,10 +299,21 @@ def test_options_that_disagree_with_the_weights_are_named(folder: Path, what: st
     assert [part for part in parts if part not in error.message] == [], error.message
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"lstm"', "\xff\xfe", "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '"lstm"', "\xff\xfe", "[" * 100_000, '{"note": "\\ud800"}']
+)
 def test_options_that_are_no_object_are_refused(folder: Path, text: str) -> None:
     (folder / "options.json").write_bytes(text.encode("latin-1"))
     assert "options.json" in refusal(folder).message
+
+
+def test_a_config_that_nests_without_end_is_none_of_ours(folder: Path) -> None:
+    (folder / "config.json").write_text("[" * 100_000, encoding="utf-8")
+    assert len(Elmo.load(folder).embed(TEXTS)) == 2
+    (folder / "options.json").unlink()
+    (folder / "weights.hdf5").unlink()
+    with pytest.raises(ModelError, match=r"config\.json cannot be read"):
+        load_bilm(folder)
 
 
 def test_options_of_many_megabytes_are_not_read(folder: Path) -> None:
@@ -367,6 +384,29 @@ def test_links_to_other_files_are_not_followed(folder: Path) -> None:
 
     change_weights(folder, link)
     assert "lies in another file (../other.h5)" in refusal(folder).message
+
+
+def test_a_link_within_the_file_that_leads_out_of_it_is_not_followed(folder: Path) -> None:
+    with h5py.File(folder.parent / "other.h5", "w") as file:
+        file["x"] = np.zeros(28, dtype=np.float32)
+
+    def link(file: h5py.File) -> None:
+        del file[f"{CELL}/B"]
+        file["way"] = h5py.ExternalLink("../other.h5", "/")
+        file[f"{CELL}/B"] = h5py.SoftLink("/way/x")
+
+    change_weights(folder, link)
+    assert f"{CELL}/B is a link to another place" in refusal(folder).message
+
+
+def test_a_chunk_far_larger_than_the_file_is_not_unpacked(folder: Path) -> None:
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        values = file["char_embed"][()]
+        del file["char_embed"]
+        how: dict[str, Any] = {"maxshape": (None, None), "chunks": (2048, 2048), "compression": "gzip"}
+        file.create_dataset("char_embed", data=values, **how)
+    error = refusal(folder)
+    assert "chunks of shape (2048, 2048), 16,777,216 bytes each" in error.message
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.uint8, "S4"])
@@ -564,6 +604,33 @@ def test_what_is_there_is_never_touched(folder: Path, tmp_path: Path) -> None:
     assert sorted(file.name for file in folder.iterdir()) == ["options.json", "weights.hdf5"]
 
 
+def test_a_disk_that_is_full_leaves_nothing_half_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    convert(folder, tmp_path / "ours", calibrate=[])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full, raising=False)
+        with pytest.raises(RunError, match="the disk is full") as caught:
+            convert(tmp_path / "ours", tmp_path / "out", to="official")
+    assert "weights.hdf5" in caught.value.message
+    assert not list((tmp_path / "out").iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr("elmokit.bilm.official.write_text", full)  # once the weights are there
+        with pytest.raises(OSError, match="No space left"):
+            convert(tmp_path / "ours", tmp_path / "out", to="official")
+    assert not list((tmp_path / "out").iterdir())
+    (tmp_path / "out" / ".saving").mkdir()  # left by a program that was killed
+    convert(tmp_path / "ours", tmp_path / "out", to="official")  # as the error told
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {
+        "options.json",
+        "vocab.txt",
+        "weights.hdf5",
+    }
+
+
 def test_what_cannot_be_converted_is_refused(tiny_model: Path, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="an elmokit folder already") as caught:
         convert(tiny_model, tmp_path / "out")
@@ -575,6 +642,19 @@ def test_what_cannot_be_converted_is_refused(tiny_model: Path, folder: Path, tmp
     with pytest.raises(ConfigError, match="not a choice"):
         convert(folder, tmp_path / "out", to="offical")  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
+
+
+def test_what_other_tools_cannot_read_is_said(folder: Path, tmp_path: Path) -> None:
+    assert convert(folder, tmp_path / "same", to="official").notes == load_bilm(folder).training["notes"]
+    options = published.options_with({"use_skip_connections": False})
+    plain = published.write_model(tmp_path / "plain", options, published.random_weights(options))
+    notes = "\n".join(convert(plain, tmp_path / "out", to="official").notes)
+    assert "AllenNLP reads residual models only" in notes
+    options, words = published.word_options(), ["<S>", "</S>", "<UNK>", "the"]
+    weights = published.random_weights(options, n_words=len(words))
+    table = published.write_model(tmp_path / "words", options, weights, words)
+    notes = "\n".join(convert(table, tmp_path / "more", to="official").notes)
+    assert "character input only" in notes
 
 
 def test_pieces_have_no_place_in_the_published_format(tiny_model: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +137,42 @@ def test_word_tables_need_none_and_other_folders_are_not_touched(model: Path, tm
     with pytest.raises(RunError, match="not a token cache"):
         write_token_cache(load_bilm(model), words, model)
     assert (model / "config.json").exists()
+    folder = made(model)
+    (folder / "notes.txt").write_text("mine", "utf-8")
+    with pytest.raises(RunError, match="nothing in it was touched"):
+        made(model)
+    assert (folder / "notes.txt").read_text("utf-8") == "mine"
+
+
+def test_what_is_left_of_a_cache_is_replaced(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = made(model)
+    (folder / "cache.json").unlink()
+    made(model)
+    assert len(TokenCache.open(folder, load_bilm(model))) == 4
+    monkeypatch.chdir(folder)
+    assert write_token_cache(load_bilm(model), ["the"], ".") == 1
+    assert len(TokenCache.open(folder, load_bilm(model))) == 1
+
+
+def test_an_older_cache_stays_whole_until_the_new_one_takes_its_place(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made(model)
+    seen: list[bool] = []
+    replace = os.replace
+
+    def watched(source: Path, target: Path) -> None:
+        replace(source, target)
+        if folder.exists():
+            seen.append(
+                {file.name for file in folder.iterdir()} == {"cache.json", "vectors.npy", "words.txt"}
+            )
+
+    monkeypatch.setattr(os, "replace", watched)
+    made(model, ["old"])
+    assert seen
+    assert all(seen)
+    assert [path.name for path in model.iterdir() if path.name.startswith(".")] == []
 
 
 def test_a_full_disk_is_said_before_anything_is_computed(

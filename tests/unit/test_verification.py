@@ -115,7 +115,14 @@ def test_differences_are_measured_as_said(model: Path, tmp_path: Path) -> None:
     assert json.loads(json.dumps(values))["passed"] is False
 
 
-def test_a_vector_of_zeros_and_texts_without_words(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "text"), [("a.txt", "\n"), ("a.json", "[[]]"), ("b.json", '["", " "]')])
+def test_nothing_to_compare_is_no_success(model: Path, tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, "utf-8")
+    with pytest.raises(DataError, match=rf"{name} holds no word"):
+        verify(model, model, sentences=tmp_path / name)
+
+
+def test_a_vector_of_zeros_is_infinitely_far_from_any_other(model: Path, tmp_path: Path) -> None:
     arrays = [each.transpose(1, 0, 2).copy() for each in vectors(model)]
     arrays[1][:] = 0.0
     found = verify(model, write(tmp_path / "a.hdf5", arrays), sentences=listed(tmp_path / "list.txt"))

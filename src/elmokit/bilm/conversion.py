@@ -26,7 +26,7 @@ from elmokit.text.readers import TextSource
 from elmokit.text.sentences import sentences
 from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK, TextPipeline, without_surrogates
-from elmokit.training.checkpoint import explaining
+from elmokit.training.checkpoint import STAGED, explaining
 from elmokit.training.machine import tuned_process
 from elmokit.training.progress import Reporter
 
@@ -41,7 +41,7 @@ class Conversion:
 
     Attributes:
         folder: where it is.
-        n_parameters: numbers in the model.
+        n_parameters: numbers in the model that was written.
         notes: what a person should know about it.
     """
 
@@ -114,7 +114,11 @@ def convert(
             remedy="Give a folder with options.json and weights.hdf5, the options file itself, an "
             "ELMoForManyLangs folder, or a folder that elmokit pretrain has made.",
         )
-    n_parameters = _n_parameters(saved)
+    n_parameters = sum(
+        parameter.numel()
+        for name, parameter in saved.model.named_parameters()
+        if to == "elmokit" or not name.startswith("predictor.")
+    )
     notes = [] if is_ours else list(saved.training.get("notes", []))
     if to == "official":
         return Conversion(out, n_parameters, [*notes, *save_official(out, saved)])
@@ -154,7 +158,7 @@ def _n_parameters(saved: BilmFolder) -> int:
 def _check_new(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file, not a folder.", remedy="Choose another name.")
-    if out.is_dir() and any(out.iterdir()):
+    if out.is_dir() and {file.name for file in out.iterdir()} - {STAGED}:
         raise RunError(
             f"{out} exists and is not empty; nothing in it was touched.",
             remedy="Choose another name, or empty the folder yourself.",

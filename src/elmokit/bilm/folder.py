@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +23,7 @@ from elmokit.errors import ConfigError, ModelError
 from elmokit.text.dictionary import DictionaryCharacters
 from elmokit.text.tokenising import TextPipeline, load_tokenizer
 from elmokit.text.vocabulary import Characters, Pieces, Vocabulary, WordFeatures, WordIds
-from elmokit.training.checkpoint import explaining, load_tensors, save_tensors, write_text
+from elmokit.training.checkpoint import load_tensors, save_tensors, staging, write_text
 
 __all__ = [
     "FORMAT",
@@ -101,7 +99,7 @@ def kind_of(folder: Path) -> str | None:
     """What kind of finished elmokit model ``folder`` holds; None if it holds none."""
     try:
         record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     known = isinstance(record, dict) and record.get("format") == FORMAT
     return str(record.get("kind")) if known else None
@@ -127,10 +125,6 @@ def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> N
         half: keep numbers in half precision, which takes half the space; they are single when read.
     """
     folder, model = Path(folder), saved.model
-    staged = folder / ".saving"
-    with explaining(folder):
-        shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir(parents=True)
     record = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -142,7 +136,7 @@ def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> N
         "text": saved.text.to_dict(),
         "training": saved.training,
     }
-    try:
+    with staging(folder, "config.json", gone=[_START]) as staged:
         kept = torch.float16 if half else torch.float32
         weights = {name: tensor.to(kept) for name, tensor in weights_of(model).items()}
         save_tensors(staged / "model.safetensors", weights, {})
@@ -152,15 +146,7 @@ def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> N
             save_tensors(staged / _START, saved.start_state.tensors(), {})
         record["files"] = {file.name: checksum(file) for file in sorted(staged.iterdir())}
         write_text(staged / "README.md", model_card(folder.resolve().name, saved))
-        last = "config.json"
-        write_text(staged / last, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-        with explaining(folder):
-            (folder / "config.json").unlink(missing_ok=True)
-            (folder / _START).unlink(missing_ok=True)
-            for name in (*(file.name for file in staged.iterdir() if file.name != last), last):
-                os.replace(staged / name, folder / name)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        write_text(staged / "config.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def load_bilm(folder: str | Path) -> BilmFolder:
@@ -220,18 +206,20 @@ def read_record(folder: Path, kind: Kind) -> dict[str, Any]:
     verb = _VERBS[kind]
     if not file.exists():
         unfinished = (folder / "run").is_dir()
-        bundled = f", or a bundled model: {', '.join(bundled_names())}" if kind == "bilm" else ""
+        others = ""
+        if kind == "bilm":
+            others = f", published ELMo files, or a bundled model ({', '.join(bundled_names())})"
         raise ModelError(
             f"{folder} is not an elmokit model: it has no config.json."
             if folder.exists()
             else f"There is no model folder {folder}.",
             remedy=f"Its training was not finished; run the same {verb} command again."
             if unfinished
-            else f"Give a folder that elmokit {verb} has made{bundled}.",
+            else f"Give a folder that elmokit {verb} has made{others}.",
         )
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{file} cannot be read: {error}.", remedy=_FRESH) from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ModelError(
@@ -285,7 +273,7 @@ def model_card(name: str, saved: BilmFolder) -> str:
         f"| input | {config.input} |",
         f"| layers | token encoder + {config.n_layers} LSTM layers each way, vectors {2 * config.dim} wide |",
         f"| parameters | {n_parameters:,} |",
-        f"| words predicted | {model.n_words:,} |",
+        f"| {'vocabulary' if config.objective == 'none' else 'words predicted'} | {model.n_words:,} |",
     ]
     corpus = training.get("corpus", {})
     if corpus:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from elmokit.bilm.folder import BilmFolder
+from elmokit.bilm.hdf5_file import PICKLED
 from elmokit.bilm.many_langs import is_many_langs, load_many_langs
 from elmokit.bilm.official import TEXT, find_official, load_official
 from elmokit.config import TextConfig
@@ -13,7 +14,6 @@ from elmokit.errors import ModelError
 __all__ = ["load_foreign"]
 
 _PICKLES = {".pkl", ".pickle", ".pt", ".pth", ".th", ".bin", ".ckpt", ".joblib"}
-_PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
 def load_foreign(
@@ -60,6 +60,6 @@ def _is_pickle(file: Path) -> bool:
         return True
     try:
         with open(file, "rb") as stream:
-            return stream.read(2) in _PICKLED
+            return stream.read(2) in PICKLED
     except OSError:
         return False

@@ -1,7 +1,7 @@
 """Arrays out of an HDF5 file and into one, with a guard: a file cannot make us hold more than it holds.
 
 A tiny file can declare a dataset of any shape. So before anything is read, what is stored is compared
-with what is declared and with the size of the file; data in other files is never followed.
+with what is declared and with the size of the file; links, and data in other files, are never followed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.errors import MissingExtraError, ModelError
-from elmokit.training.checkpoint import saving
+from elmokit.training.checkpoint import reserve, saving
 
-__all__ = ["ArrayFile", "open_arrays", "require_h5py", "write_arrays"]
+__all__ = ["PICKLED", "ArrayFile", "open_arrays", "require_h5py", "write_arrays"]
 
-_PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
+PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""How pickles begin."""
+_SAVED = (*PICKLED, b"PK\x03\x04")  # and what torch.save makes
 _PACKED = 8  # numbers that look random pack badly; a file that unpacks to more than this is no model
 _FRESH = "The file is cut off, damaged or foreign; take a fresh copy of it."
+_OWN = "Take a file that holds its own numbers."
+_OVERHEAD = 1 << 20  # bytes of names and places in a file that is written, and some more
 
 
 def require_h5py() -> Any:
@@ -87,7 +92,8 @@ class ArrayFile:
             raise ModelError(f"{self.path}: {name} is not JSON text: {error}.", remedy=_FRESH) from error
 
     def _found(self, name: str) -> Any:
-        """The object of this name, if it is in this file; links to other files are not followed."""
+        """The object of this name, if it is in this file. Links are not followed: even one within the
+        file can lead through another to a second file."""
         place = self._file
         for part in name.strip("/").split("/") if name.strip("/") else []:
             if not isinstance(place, self._h5py.Group):
@@ -100,7 +106,12 @@ class ArrayFile:
                     raise ModelError(
                         f"{self.path}: {name} lies in another file ({link.filename}), "
                         f"and files are not followed.",
-                        remedy="Take a file that holds its own numbers.",
+                        remedy=_OWN,
+                    )
+                if not isinstance(link, self._h5py.HardLink):
+                    raise ModelError(
+                        f"{self.path}: {name} is a link to another place, and links are not followed.",
+                        remedy=_OWN,
                     )
                 place = place.get(part)
             except (OSError, RuntimeError, ValueError) as error:
@@ -115,7 +126,7 @@ class ArrayFile:
         if dataset.external or dataset.is_virtual:
             raise ModelError(
                 f"{self.path}: {name} lies in another file, and files are not followed.",
-                remedy="Take a file that holds its own numbers.",
+                remedy=_OWN,
             )
         n_stored, n_declared = dataset.id.get_storage_size(), int(dataset.nbytes)
         self._n_bytes += n_declared
@@ -125,6 +136,14 @@ class ArrayFile:
             raise ModelError(
                 f"{self.path}: {name} declares shape {tuple(dataset.shape)}, {n_declared:,} bytes, "
                 f"but the file holds {min(n_stored, self._size):,} bytes for it.",
+                remedy=_FRESH,
+            )
+        # A chunk is unpacked as a whole, even where the dataset needs a corner of it.
+        n_chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
+        if n_chunk > max(_PACKED * self._size, n_declared):
+            raise ModelError(
+                f"{self.path}: {name} is stored in chunks of shape {tuple(dataset.chunks)}, {n_chunk:,} "
+                f"bytes each, but the whole file is {self._size:,} bytes.",
                 remedy=_FRESH,
             )
         return dataset
@@ -141,7 +160,7 @@ def open_arrays(path: Path) -> Iterator[ArrayFile]:
         raise ModelError(
             f"Cannot read {path}: {error.strerror}.", remedy="Check the name and the folder."
         ) from error
-    if head.startswith(_PICKLED):
+    if head.startswith(_SAVED):
         raise ModelError(
             f"{path} is not an HDF5 file but looks like a pickle, which can run any code and is not loaded.",
             remedy="Take the weights in HDF5: weights.hdf5 beside options.json.",
@@ -157,9 +176,13 @@ def open_arrays(path: Path) -> Iterator[ArrayFile]:
         yield ArrayFile(path, file)
 
 
-def write_arrays(path: Path, arrays: Iterable[tuple[str, npt.NDArray[np.float32]]]) -> None:
-    """Write arrays by name ("group/name") into an HDF5 file, whole or not at all."""
+def write_arrays(path: Path, arrays: Iterable[tuple[str, npt.NDArray[np.float32]]], n_bytes: int) -> None:
+    """Write arrays by name ("group/name"), ``n_bytes`` together, into an HDF5 file, whole or not at all."""
     h5py = require_h5py()
-    with saving(path) as temporary, h5py.File(temporary, "w") as file:
-        for name, values in arrays:
-            file.create_dataset(name, data=np.ascontiguousarray(values, dtype=np.float32))
+    with saving(path) as temporary:
+        temporary.touch()
+        os.truncate(temporary, n_bytes + _OVERHEAD)
+        reserve(temporary)  # on a disk that fills up while it writes, the HDF5 library can crash
+        with h5py.File(temporary, "w") as file:
+            for name, values in arrays:
+                file.create_dataset(name, data=np.ascontiguousarray(values, dtype=np.float32))

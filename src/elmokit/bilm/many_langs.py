@@ -6,7 +6,7 @@ The two pickles are state dictionaries and are read by ``torch.load(weights_only
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
+from elmokit.bilm.official_options import read_options
 from elmokit.bilm.torch_file import read_state_dict
 from elmokit.config import BilmConfig, TextConfig
 from elmokit.errors import ConfigError, ModelError
@@ -41,7 +42,11 @@ _USUAL: dict[str, Any] = {  # what all models that were published have, should c
     "activation": "relu",
     "max_characters_per_token": 50,
 }
+_DIGITS = 12  # of a place in a list
 _WORDS = ("<pad>", "<oov>", "<bos>", "<eos>")  # theirs, in the order of ours
+_MOST = (
+    64  # times the size of the weights: a word table may grow when it is multiplied out, but not like this
+)
 _TOGETHER = "Take all files of the model from the same place: they must belong together."
 # Their programs give a word's first mark the row named <eow> and its last mark the row named <bow>, in
 # training and later alike.
@@ -70,13 +75,20 @@ def load_many_langs(folder: Path, *, text: TextConfig) -> BilmFolder:
     vocabulary, rows = _vocabulary(words, folder, notes)
     total = sum(count for _, count in config.filters) if chars else 0
     projection, bias = embedder.take("projection.weight"), embedder.take("projection.bias", (config.dim,))
-    table = torch.zeros(len(vocabulary), config.dim)
     word_dim = 0
     if words:
         theirs = embedder.take("word_emb_layer.embedding.weight")
         word_dim = theirs.shape[1]
         _check(embedder.file, "word_emb_layer.embedding.weight", theirs, (_n_rows(words), word_dim))
     _check(embedder.file, "projection.weight", projection, (config.dim, word_dim + total))
+    n_bytes, size = 4 * len(vocabulary) * config.dim, sum((folder / name).stat().st_size for name in _FILES)
+    if n_bytes > _MOST * size:
+        raise ModelError(
+            f"{folder}: {len(vocabulary):,} words, {config.dim:,} wide, are {n_bytes:,} bytes, but the "
+            f"weights are {size:,} bytes.",
+            remedy=_TOGETHER,
+        )
+    table = torch.zeros(len(vocabulary), config.dim)
     if words:
         index = torch.tensor(rows)
         table = theirs[index.clamp(min=0)] @ projection[:, :word_dim].t() * (index >= 0).unsqueeze(1)
@@ -151,31 +163,19 @@ def _check(file: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> Non
 
 def _settings(folder: Path, notes: list[str]) -> dict[str, Any]:
     """The settings file that config.json names, if it is at hand in the folder."""
-    record = _json(folder / "config.json")
+    record = read_options(folder / "config.json", remedy=_TOGETHER)
     if "encoder" in record and "token_embedder" in record:
         return record
     name = str(record.get("config_path", "")).replace("\\", "/").rpartition("/")[2]
-    for place in (folder / name, folder / "configs" / name, folder.parent / "configs" / name):
-        if name and name != "config.json" and place.is_file():
-            return _json(place)
+    for place in (folder, folder / "configs", folder.parent / "configs"):
+        if name != "config.json" and place.is_dir() and name in os.listdir(place):
+            return read_options(place / name, remedy=_TOGETHER)
     notes.append(
         f"config.json names its settings as {record.get('config_path')!r}, which is not here: widths are "
         "those of the weights; clips of 3, relu and 50 characters, as in all models published, are taken for "
         "granted."
     )
     return {}
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        if file.stat().st_size > 1 << 20:
-            raise ValueError("it is too long")
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{file} cannot be read as JSON: {error}.", remedy=_TOGETHER) from error
-    if not isinstance(found, dict):
-        raise ModelError(f"{file} is not a JSON object.", remedy=_TOGETHER)
-    return found
 
 
 def _config(
@@ -237,11 +237,13 @@ def _dictionary(file: Path) -> dict[str, int]:
         if not line.strip():
             continue
         name, _, place = line.strip().rpartition("\t")
-        if not place.isdecimal():
+        if not place.isdecimal() or len(place) > _DIGITS:
             raise ModelError(
                 f"{file}, line {number}: no name and number with a tab between.", remedy=_TOGETHER
             )
         found[name or "\u3000"] = int(place)
+    if len(set(found.values())) < len(found):
+        raise ModelError(f"{file} gives two names the same number.", remedy=_TOGETHER)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from elmokit.config import BilmConfig, TextConfig
 from elmokit.errors import ModelError
 from elmokit.text.tokenising import BOS, EOS, PAD, SPECIALS, UNK, TextPipeline
 from elmokit.text.vocabulary import N_CHARACTERS, Vocabulary
-from elmokit.training.checkpoint import write_text
+from elmokit.training.checkpoint import staging, write_text
 
 __all__ = [
     "TEXT",
@@ -257,11 +258,11 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
         )
     require_h5py()
     words, rows = _their_words(saved.vocabulary)
-    folder.mkdir(parents=True, exist_ok=True)
     parameters = dict(saved.model.named_parameters())
+    entries = layout(config, len(rows))
 
     def arrays() -> Iterator[tuple[str, Floats]]:
-        for entry in layout(config, len(rows)):
+        for entry in entries:
             values: list[Any] = [parameters[name].detach().numpy() for name in entry.parameters]
             if entry.name == "embedding":
                 values = [values[0][rows]]
@@ -269,10 +270,12 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
 
     source = saved.training.get("source") or {}
     more = source.get("options") if source.get("format") == "official" else None
-    write_arrays(folder / "weights.hdf5", arrays())
-    write_text(folder / "vocab.txt", "".join(f"{word}\n" for word in words))
-    options = options_of(config, more)
-    write_text(folder / "options.json", json.dumps(options, indent=2, ensure_ascii=False) + "\n")
+    n_bytes = 4 * sum(math.prod(entry.shape) for entry in entries)
+    options = json.dumps(options_of(config, more), indent=2, ensure_ascii=False) + "\n"
+    with staging(folder, "options.json") as staged:
+        write_arrays(staged / "weights.hdf5", arrays(), n_bytes)
+        write_text(staged / "vocab.txt", "".join(f"{word}\n" for word in words))
+        write_text(staged / "options.json", options)
     return _lost(saved)
 
 
@@ -302,6 +305,10 @@ def _lost(saved: BilmFolder) -> list[str]:
             "The LSTMs do not project to a narrower width; AllenNLP reads projected models only"
             + (", and so does bilm-tf." if config.hidden_dim < config.dim else ".")
         )
+    if not config.residual:
+        notes.append("The layers are not residual; AllenNLP reads residual models only.")
+    if config.input == "word":
+        notes.append("Words go in by a table; AllenNLP reads models with character input only.")
     if config.input == "char" and total <= config.dim:
         notes.append("The filters are no wider than a layer; the other tools expect them to be wider.")
     return notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,22 +29,22 @@ _ASKING = {
 }
 
 
-def read_options(path: Path) -> dict[str, Any]:
+def read_options(path: Path, *, remedy: str = _FIT) -> dict[str, Any]:
     """The options as they stand in the file."""
     try:
         if path.stat().st_size > _LARGEST:
             raise ModelError(
-                f"{path} is {path.stat().st_size:,} bytes long: that is no options file.",
-                remedy="Give the options.json that belongs to the weights.",
+                f"{path} is {path.stat().st_size:,} bytes long: that is no options file.", remedy=remedy
             )
         options = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(options, ensure_ascii=False).encode()  # text that cannot be written is no text
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
             f"{path} cannot be read as JSON: {error}.",
             remedy="The file is cut off, damaged or foreign; take a fresh copy of it.",
         ) from error
     if not isinstance(options, dict):
-        raise ModelError(f"{path} is not a JSON object.", remedy=_FIT)
+        raise ModelError(f"{path} is not a JSON object.", remedy=remedy)
     return options
 
 
@@ -74,7 +75,8 @@ class _Said:
         value = self._or_seen(name, None, "no limit")
         if value is None or value is False:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value <= sys.float_info.max:
             raise self.wrong(name, value, "a number above zero, or null")
         if value == 0:
             self.notes.append(f"{name} = 0 is taken as no limit.")

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from elmokit.cli.options import model_folder
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, DataError
 
 __all__ = ["command"]
 
@@ -37,7 +37,7 @@ def command(
     A character CNN is then spared for these words whenever the model is opened; any other word is computed
     when it comes, alone. The vectors are mapped, not read, so a large list costs no memory.
     """
-    if out is None and not model.is_dir():
+    if out is None and model.is_file():
         raise ConfigError(
             f"{model} is not a folder that the vectors could be put into.", remedy="Say where with --out."
         )
@@ -52,6 +52,8 @@ def command(
     words = [
         saved.pipeline.word(word) for word in read_vocabulary(vocab) if word and word not in THEIR_SPECIALS
     ]
+    if not words:
+        raise DataError(f"{vocab} holds no word.", remedy="Give a list of words, one a line.")
     folder = out or model / CACHE_FOLDER
     n_bytes = 4 * len(words) * saved.model.config.dim
     reporter.say(f"{len(words):,} words, {n_bytes / 1e6:,.1f} MB in {escape(str(folder))}.")

@@ -18,7 +18,12 @@ __all__ = ["command"]
 
 @with_settings({"store": StoreConfig, "read": ReadConfig}, {"store": "What is kept", "read": "Reading files"})
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", parser=model_folder, help="A model folder.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", parser=model_folder, help="A bundled model, a folder, or published ELMo files."
+        ),
+    ],
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Files, folders, patterns, or -.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the vectors.", show_default=False)],
     export: Annotated[

@@ -31,7 +31,12 @@ _PANELS = {
 @with_settings(_GROUPS, _PANELS)
 def command(
     encoder: Annotated[
-        Path, typer.Argument(metavar="ENCODER", parser=model_folder, help="A biLM folder (elmokit pretrain).")
+        Path,
+        typer.Argument(
+            metavar="ENCODER",
+            parser=model_folder,
+            help="A bundled model, a biLM folder (elmokit pretrain), or published ELMo files.",
+        ),
     ],
     train: Annotated[
         list[str], typer.Argument(metavar="TRAIN...", help="Labelled rows: .csv .tsv .jsonl .parquet.")

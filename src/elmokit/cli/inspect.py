@@ -17,7 +17,9 @@ def command(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", parser=model_folder, help="A biLM, classifier or word-vector folder."
+            metavar="MODEL",
+            parser=model_folder,
+            help="A bundled model, a biLM, classifier or word-vector folder, or published ELMo files.",
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,

@@ -38,7 +38,11 @@ _CLITIC = re.compile(r"['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
 def command(
     model: Annotated[
         Path,
-        typer.Argument(metavar="MODEL", parser=model_folder, help="A model folder, or one of word vectors."),
+        typer.Argument(
+            metavar="MODEL",
+            parser=model_folder,
+            help="A bundled model, a folder, published ELMo files, or word vectors.",
+        ),
     ],
     query: Annotated[str, typer.Argument(metavar="SENTENCE", help="A sentence with the words to look for.")],
     corpus: Annotated[

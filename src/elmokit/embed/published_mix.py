@@ -25,7 +25,7 @@ from elmokit.training.checkpoint import load_tensors, save_tensors
 __all__ = ["PublishedMix"]
 
 _TINY = 1e-12  # added to the variance, as in the published code
-_ALLENNLP = re.compile(r"(?:.*\.)?scalar_mix_(\d+)\.(?:scalar_parameters\.(\d+)|(gamma))")
+_ALLENNLP = re.compile(r"(.*\.)?scalar_mix_(\d+)\.(?:scalar_parameters\.(\d+)|(gamma))")
 _BILM = re.compile(r"(?:(.+)_)?ELMo_(W|gamma)")
 _OTHER_TOOL = "Give a .safetensors or .hdf5 file that holds a trained mix, or the weights.th of AllenNLP."
 
@@ -73,7 +73,7 @@ class PublishedMix(nn.Module):
 
         Args:
             layers: each (batch, time, dim) or (n_words, dim), token encoder first.
-            mask: (batch, time), true where there is a word; None if all are.
+            mask: (batch, time), true or 1 where there is a word; None if all are.
         """
         if len(layers) != self.n_layers:
             raise ConfigError(
@@ -144,7 +144,7 @@ class PublishedMix(nn.Module):
         elif path.suffix.lower() in (".hdf5", ".h5"):
             arrays = [(f"{p}_ELMo_W", weights[p].numpy()) for p in range(self.n_outputs)]
             arrays += [(f"{p}_ELMo_gamma", gammas[p : p + 1].numpy()) for p in range(self.n_outputs)]
-            write_arrays(path, arrays)
+            write_arrays(path, arrays, 4 * (weights.numel() + gammas.numel()))
         else:
             raise ConfigError(
                 f"A mix cannot be written to {path.name}.",
@@ -164,14 +164,21 @@ class PublishedMix(nn.Module):
         path = Path(path)
         named, meta = _arrays(path)
         found: dict[str, dict[int, float]] = {}
+        modules: set[str] = set()
         for name, values in named.items():
             if match := _ALLENNLP.fullmatch(name):
-                place, depth, _ = match.groups()
+                module, place, depth, _ = match.groups()
+                modules.add(module or "")
                 found.setdefault(place, {})[-1 if depth is None else int(depth)] = float(values[0])
             elif match := _BILM.fullmatch(name):
                 place, part = match.groups()
                 row = found.setdefault(place or "", {})
                 row.update({-1: float(values[0])} if part == "gamma" else dict(enumerate(values.tolist())))
+        if len(modules) > 1:
+            raise ModelError(
+                f"{path} holds the mixes of several modules: {', '.join(sorted(modules))}.",
+                remedy="Save the tensors of the one that you mean to a file of its own.",
+            )
         ordered = [found[place] for place in sorted(found, key=lambda name: (len(name), name))]
         n_layers = max((len(row) for row in ordered), default=1) - 1
         if n_layers < 1 or any(sorted(row) != list(range(-1, n_layers)) for row in ordered):
@@ -205,6 +212,6 @@ def _arrays(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
 
 def _normalised(layer: Tensor, mask: Tensor | None) -> Tensor:
     """One mean and one variance over all numbers of all words of the batch."""
-    words = layer if mask is None else layer[mask]
+    words = layer if mask is None else layer[mask.bool()]
     mean = words.mean()
     return (layer - mean) / torch.sqrt((words - mean).square().mean() + _TINY)

@@ -27,6 +27,7 @@ __all__ = ["CACHE_FOLDER", "TokenCache", "write_token_cache"]
 
 CACHE_FOLDER = "token_cache"
 _FORMAT, _VERSION = "elmokit token cache", 1
+_FILES = {"cache.json", "vectors.npy", "words.txt"}
 _AT_A_TIME = 1024
 _ANEW = "Make it anew with elmokit cache, or delete the folder."
 
@@ -102,11 +103,15 @@ def write_token_cache(
             "A word-input model needs no token cache: its token encoder is a table already.",
             remedy="Use it as it is.",
         )
-    if folder.exists() and not (folder / "cache.json").is_file():
-        raise RunError(f"{folder} exists and is not a token cache.", remedy="Choose another --out.")
+    if folder.exists() and not (folder.is_dir() and {file.name for file in folder.iterdir()} <= _FILES):
+        raise RunError(
+            f"{folder} exists and is not a token cache; nothing in it was touched.",
+            remedy="Choose another --out.",
+        )
     kept = [word for word in dict.fromkeys(words) if word not in SPECIALS and "\n" not in word]
     dim = model.model.config.dim
-    new = folder.with_name(f".{folder.name}.new")
+    home = folder.resolve()
+    new, old = (home.with_name(f".{home.name}.{state}") for state in ("new", "old"))
     try:
         with explaining(folder):
             shutil.rmtree(new, ignore_errors=True)
@@ -130,8 +135,11 @@ def write_token_cache(
             record = {"format": _FORMAT, "format_version": _VERSION, "encoder": encoder_mark(model)}
             write_text(new / "cache.json", json.dumps({**record, "n_words": len(kept), "dim": dim}) + "\n")
             sync(new / "vectors.npy")
-            shutil.rmtree(folder, ignore_errors=True)
-            os.replace(new, folder)
+            shutil.rmtree(old, ignore_errors=True)
+            if folder.exists():
+                os.replace(home, old)  # never half a cache under the name
+            os.replace(new, home)
+            shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(new, ignore_errors=True)
     return len(kept)

@@ -118,6 +118,11 @@ def verify(
     """
     saved = model if isinstance(model, BilmFolder) else load_bilm(model)
     wanted = _expected(saved, expected, state, batch_size, sentences)
+    if not any(wanted.sentences):
+        raise DataError(
+            f"{sentences or 'What to compare with'} holds no word, so that there is nothing to compare.",
+            remedy="Give sentences with words in them.",
+        )
     size = (batch_size or wanted.batch_size) if state == "stateful" else None
     is_table = saved.model.config.input == "word"
     differences = _differences("words" if is_table else "characters", Elmo(saved), wanted, state, size)

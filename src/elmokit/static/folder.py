@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -17,11 +16,10 @@ from elmokit.errors import ConfigError, ModelError, RunError
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.tokenising import load_tokenizer
 from elmokit.text.vocabulary import Vocabulary
-from elmokit.training.checkpoint import explaining, load_tensors, save_tensors, write_text
+from elmokit.training.checkpoint import STAGED, explaining, load_tensors, save_tensors, staging, write_text
 
 __all__ = ["check_out", "load_vectors", "save_vectors", "vectors_card"]
 
-_STAGED = ".saving"
 _FRESH = "The files are damaged or do not belong together; take a fresh copy of the folder."
 
 
@@ -29,10 +27,6 @@ def save_vectors(folder: str | Path, vectors: WordVectors) -> None:
     """Write the table into ``folder``: all files aside first, then each in its place. ``config.json``
     goes first and comes last, so a folder that was cut short is never taken for a model."""
     folder = Path(folder)
-    staged, last = folder / _STAGED, "config.json"
-    with explaining(folder):
-        shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir(parents=True)
     record = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -44,18 +38,12 @@ def save_vectors(folder: str | Path, vectors: WordVectors) -> None:
         "training": vectors.training,
     }
     tokenizer = vectors.pipeline.word_tokenizer(vectors.vocabulary.words)
-    try:
+    with staging(folder, "config.json") as staged:
         save_tensors(staged / "model.safetensors", {"vectors": torch.from_numpy(vectors.vectors)}, {})
         write_text(staged / "tokenizer.json", tokenizer.to_str(pretty=False))
         write_text(staged / "vocab.txt", vectors.vocabulary.text())
         write_text(staged / "README.md", vectors_card(folder.resolve().name, vectors))
-        write_text(staged / last, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-        with explaining(folder):
-            (folder / last).unlink(missing_ok=True)
-            for name in (*(file.name for file in staged.iterdir() if file.name != last), last):
-                os.replace(staged / name, folder / name)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        write_text(staged / "config.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def check_out(folder: Path) -> None:
@@ -63,16 +51,16 @@ def check_out(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file, not a folder.", remedy="Choose another --out.")
     is_ours = kind_of(folder) == "word-vectors"
-    if folder.is_dir() and not is_ours and {file.name for file in folder.iterdir()} - {_STAGED}:
+    if folder.is_dir() and not is_ours and {file.name for file in folder.iterdir()} - {STAGED}:
         raise RunError(
             f"{folder} exists and is not a folder of word vectors; nothing in it was touched.",
             remedy="Choose another --out, or empty the folder yourself.",
         )
     was_there = folder.exists()
     with explaining(folder):
-        shutil.rmtree(folder / _STAGED, ignore_errors=True)
-        (folder / _STAGED).mkdir(parents=True)
-        (folder / _STAGED).rmdir()
+        shutil.rmtree(folder / STAGED, ignore_errors=True)
+        (folder / STAGED).mkdir(parents=True)
+        (folder / STAGED).rmdir()
         if not was_there:
             folder.rmdir()
 

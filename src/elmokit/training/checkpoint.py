@@ -6,7 +6,8 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,20 @@ from torch import Tensor
 
 from elmokit.errors import ModelError, RunError
 
-__all__ = ["explaining", "load_tensors", "reserve", "save_tensors", "saving", "sync", "write_text"]
+__all__ = [
+    "STAGED",
+    "explaining",
+    "load_tensors",
+    "reserve",
+    "save_tensors",
+    "saving",
+    "staging",
+    "sync",
+    "write_text",
+]
+
+STAGED = ".saving"
+"""Where the files of a folder lie until all are written."""
 
 
 @contextlib.contextmanager
@@ -54,6 +68,28 @@ def saving(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def staging(folder: Path, last: str, *, gone: Iterable[str] = ()) -> Iterator[Path]:
+    """A place to write the files of a model folder to; at the end each goes to its place in ``folder``.
+
+    The file ``last`` goes first and comes last, so a folder that was cut short is never taken for a model;
+    files named in ``gone`` do not outlive it.
+    """
+    staged = folder / STAGED
+    with explaining(folder):
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir(parents=True)
+    try:
+        yield staged
+        with explaining(folder):
+            for name in (last, *gone):
+                (folder / name).unlink(missing_ok=True)
+            for name in (*(file.name for file in staged.iterdir() if file.name != last), last):
+                os.replace(staged / name, folder / name)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
 
 
 def sync(path: Path) -> None:
