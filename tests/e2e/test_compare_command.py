@@ -80,7 +80,9 @@ def test_from_two_files_to_a_report_and_no_part_is_done_twice(
 ) -> None:
     command = compare("elmo-trainable,elmo-linear,sgns,tfidf-svm")
     out = tmp_path / "report"
-    cli(*command).check_fine("72 to learn from, 8 for validation, 40 to measure on", out / "report.html")
+    cli(*command).check_fine(
+        "72 to learn from, 8 for validation, 40 to measure on", out / "report.html", "Use it: elmokit predict"
+    )
     found = facts(out)
     done = {method["id"]: method for method in found["methods"]}
     assert {method["status"] for method in done.values()} == {"done"}
@@ -94,6 +96,12 @@ def test_from_two_files_to_a_report_and_no_part_is_done_twice(
     assert found["versions"]["torch"]
     assert "elmokit compare" in found["commands"][0]
     assert not (out / "work" / "layers").exists()
+
+    for method in ("tfidf-svm", "elmo-linear", "sgns"):  # each can be used as it is
+        model = out / "work" / "units" / f"{method}-s0" / "model"
+        labelled = tmp_path / f"{method}.csv"
+        cli("predict", model, tmp_path / "test.csv", "--text-columns", "text", "--out", labelled).check_fine()
+        assert len(labelled.read_text(encoding="utf-8").splitlines()) == 41
 
     stamps = {file: file.stat().st_mtime_ns for file in out.glob("work/units/*/result.json")}
     more = command[: command.index("--seeds")]
