@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
 
-from elmokit import load_bilm
+from elmokit import ElmoClassifier
 from program import environment
 
 
-def test_the_demo_pretrains_saves_loads_and_describes_and_can_be_run_again(tmp_path: Path) -> None:
+def test_the_demo_shows_senses_compares_methods_and_can_be_run_again(tmp_path: Path, encoder: Path) -> None:
     makefile = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
     assert re.search(r"^demo:.*\n(?:\t.*\n)*?\t@\$\(BIN\)/elmokit demo$", makefile, re.M)
+    said = []
     for _ in range(2):
         done = subprocess.run(
-            ["elmokit", "demo"], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+            ["elmokit", "demo", "--model", str(encoder), "--seeds", "1"],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
-        assert "parameters" in done.stdout
-        assert "Your turn" in done.stdout
-    history = load_bilm(tmp_path / "elmokit-demo").training["history"]
-    assert history[-1]["perplexity"] < history[0]["perplexity"]
+        said.append(done.stdout)
+    for part in ("One word", "1.00", "ELMo, trainable mix", "TF-IDF + SVM", "λ0", "Your turn"):
+        assert part in said[0]
+    assert said[0].split("Your turn")[1] == said[1].split("Your turn")[1]
+    assert "parts are done already" in said[1]
+    facts = json.loads((tmp_path / "elmokit-demo" / "report" / "report.json").read_text(encoding="utf-8"))
+    assert {method["status"] for method in facts["methods"]} == {"done"}
+    assert {method["splits"]["test"]["n"] for method in facts["methods"]} == {200}
+    assert len(ElmoClassifier.load(tmp_path / "elmokit-demo" / "topics").classes_) == 4

@@ -109,10 +109,18 @@ def render(facts: dict[str, Any], console: Console) -> None:
         values = [entry["perplexity"] for entry in training.get("history", [])]
         if len(values) > 1:
             row("", f"[cyan]{_spark(values)}[/]  {values[0]:,.1f} → {values[-1]:,.1f}")
+    for text, figures in training.get("perplexities", {}).items():
+        row(
+            "perplexity",
+            f"{figures['perplexity']:,.2f} on {escape(text)} "
+            f"(forward {figures['forward']:,.2f}, backward {figures['backward']:,.2f})",
+        )
     if source := training.get("source"):
         row("converted from", escape(f"{', '.join(source['files'])} ({source['format']})"))
     for note in training.get("notes", []):
         row("note", escape(note))
+    if training.get("licence"):
+        row("licence", escape(training["licence"]))
     if training.get("command"):
         row("made by", escape(training["command"]))
     row("on disk", f"{facts['bytes'] / 1e6:,.1f} MB")

@@ -287,6 +287,11 @@ def model_card(name: str, saved: BilmFolder) -> str:
             f"| held-out perplexity (exact) | {valid['perplexity']:.2f} "
             f"(forward {valid['forward']:.2f}, backward {valid['backward']:.2f}) |"
         )
+    for text, figures in training.get("perplexities", {}).items():
+        lines.append(
+            f"| perplexity (exact), {text.replace('<', '&lt;')} | {figures['perplexity']:.2f} "
+            f"(forward {figures['forward']:.2f}, backward {figures['backward']:.2f}) |"
+        )
     if training.get("fine_tuned"):
         lines.append("| fine-tuned | as the encoder of a classifier: no longer a language model |")
     if source := training.get("source"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 __all__ = [
     "ClassifyAnswer",
@@ -23,12 +23,20 @@ __all__ = [
     "TokensRequest",
 ]
 
+
+def _whole(value: Any) -> Any:
+    """To JSON, 2.0 is the integer 2."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Place = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
 _MODEL = Field(None, description="Name of a model (see /v1/models); the first unless given.", max_length=200)
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class TokensRequest(_Strict):
@@ -55,7 +63,7 @@ class EmbedRequest(_Strict):
     vectors: Literal["words", "mean", "max", "last", "sif"] = Field(
         "words", description="A vector for each word, or one for each text, pooled in this way."
     )
-    layer: int | None = Field(None, description="One layer: 0 is the token encoder, -1 the top.")
+    layer: Whole | None = Field(None, description="One layer: 0 is the token encoder, -1 the top.")
     weights: list[Weight] | None = Field(None, description="How much each layer counts, lowest first.")
     all_layers: bool = Field(False, description="Every layer instead of a mix; for words only.")
     state: Literal["zero", "warm"] = Field("zero", description="What each text starts from.")
@@ -83,12 +91,12 @@ class SimilarRequest(_Strict):
     texts: list[str] = Field(
         min_length=1, max_length=50, examples=[["The bank raised its rates.", "He sat on the river bank."]]
     )
-    text: int = Field(0, ge=0, description="Which text the word is in.")
-    position: int | None = Field(None, ge=0, description="Which word of it; give this or word.")
+    text: Place = Field(0, description="Which text the word is in.")
+    position: Place | None = Field(None, description="Which word of it; give this or word.")
     word: str | None = Field(None, max_length=200, examples=["bank"])
-    layer: int | None = Field(None, description="Compare by one layer: 0 is the token encoder, -1 the top.")
+    layer: Whole | None = Field(None, description="Compare by one layer: 0 is the token encoder, -1 the top.")
     weights: list[Weight] | None = Field(None, description="How much each layer counts, lowest first.")
-    k: int = Field(8, ge=1, le=100, description="Neighbours to find.")
+    k: Whole = Field(8, ge=1, le=100, description="Neighbours to find.")
     different: bool = Field(False, description="Leave out the same word among the neighbours.")
 
 

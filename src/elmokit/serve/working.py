@@ -43,7 +43,7 @@ class Worker:
         self._most, self._limit = most, waiting
         self._jobs: deque[_Job] = deque()
         self._waiting = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="elmokit-models")
+        self._thread = _new_thread()
         self._task: asyncio.Task[None] | None = None
         self.n_batches = 0
         self.n_jobs = 0
@@ -74,10 +74,11 @@ class Worker:
         return found[0]
 
     async def close(self) -> None:
-        """Finish what waits, then stop."""
+        """Finish what waits, then stop; a new job starts it anew."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         self._thread.shutdown()
+        self._thread = _new_thread()
 
     async def _run(self) -> None:
         while self._jobs:
@@ -120,3 +121,7 @@ class Worker:
             if not job.future.cancelled():
                 job.future.set_result(answers[first : first + len(job.items)])
             first += len(job.items)
+
+
+def _new_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="elmokit-models")  # nothing runs until there is a job

@@ -1,0 +1,72 @@
+"""The model that comes with the package: there, whole, small, and able to tell senses apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elmokit import Elmo, load_bilm
+from elmokit.bilm.names import bundled_names, located
+from elmokit.embed.search import unit_rows
+from program import Cli
+
+MEGABYTES = 12
+
+
+@pytest.fixture(scope="module")
+def news() -> Elmo:
+    return Elmo.load("news")
+
+
+def test_it_is_there_and_small() -> None:
+    assert bundled_names() == ["news"]
+    files = [file for file in located("news").iterdir() if file.is_file()]
+    assert sum(file.stat().st_size for file in files) <= MEGABYTES * 1e6
+
+
+def test_its_card_says_what_it_is_made_of(cli: Cli) -> None:
+    training = load_bilm("news").training
+    for part in ("ag_news.txt", "reuters.txt", "wikitext.txt", "abc.txt", "imdb.txt"):
+        assert part in training["corpus"]["files"]
+    assert not any("valid" in file or "test" in file for file in training["corpus"]["files"])
+    assert "non-commercial" in training["licence"]
+    for name in ("AG News, test", "WikiText-2, test, sentences without <unk>"):
+        assert set(training["perplexities"][name]) == {"perplexity", "forward", "backward"}
+    card = (located("news") / "README.md").read_text(encoding="utf-8")
+    assert "non-commercial" in card
+    assert "AG News, test" in card
+    assert json.loads(cli("inspect", "news", "--json").stdout)["n_layers"] == 2
+
+
+def test_a_word_is_most_like_itself_in_the_same_sense(news: Elmo) -> None:
+    senses = {
+        "river": ["He sat on the bank of the river.", "Reeds grow along the bank of the stream."],
+        "money": [
+            "The bank raised its rates on Thursday.",
+            "Shares in the bank fell after it warned on profits.",
+        ],
+    }
+    texts = [text for part in senses.values() for text in part]
+    found = news.embed(texts)
+    rows = [
+        row[[w.lower() for w in words].index("bank")]
+        for row, words in zip(found.mixed(), found.tokens, strict=True)
+    ]
+    alike = unit_rows(np.stack(rows)) @ unit_rows(np.stack(rows)).T
+    for place in range(4):
+        other = np.delete(alike[place], place)
+        assert np.delete(np.arange(4), place)[other.argmax()] // 2 == place // 2
+
+
+def test_the_recipe_is_the_one_it_was_made_with() -> None:
+    from elmokit.config import read_toml, resolve
+
+    recipe = resolve("small", read_toml(Path(__file__).parents[2] / "recipes" / "news.toml"))
+    saved = load_bilm("news")
+    assert saved.text == recipe.text
+    made, asked = saved.model.config.to_dict(), recipe.model.to_dict()
+    differing = {name for name in made if made[name] != asked[name]}
+    assert differing <= {"objective"}
