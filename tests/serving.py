@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,9 @@ from elmokit.tasks.encoders import Encoder, StaticEncoder
 from elmokit.tasks.folder import save_classifier
 from elmokit.tasks.settings import ClassifierConfig
 from odd_texts import TEXTS, make_model
-from program import Start
+from program import environment
 
-__all__ = ["CLASSES", "CORPUS", "running", "save_models", "save_report", "untrained"]
+__all__ = ["CLASSES", "CORPUS", "Server", "running", "save_models", "save_report", "untrained"]
 
 CLASSES = ["money", "sport", "weather"]
 CORPUS = [
@@ -69,15 +71,39 @@ def save_report(folder: Path, title: str, body: str) -> Path:
     return folder
 
 
+@dataclass
+class Server:
+    """``elmokit serve`` at work in a process of its own."""
+
+    process: subprocess.Popen[str]
+    address: str
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def end(self, number: int) -> tuple[int, str]:
+        """Its exit code after a signal, and what it had left to say."""
+        self.process.send_signal(number)
+        said, _ = self.process.communicate(timeout=120)
+        return self.process.returncode, said
+
+
 @contextlib.contextmanager
-def running(start: Start, *words: str | Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """``elmokit serve`` on a free port, and its address."""
-    process = start("serve", *words, "--port", "0")
-    assert process.stdout is not None
-    said = ""
-    for line in process.stdout:
-        said += line
-        if found := re.search(r"http://\S+:\d+", line):
-            yield process, found[0]
-            return
-    raise AssertionError(f"the server did not start:\n{said}")
+def running(*words: str | Path) -> Iterator[Server]:
+    """``elmokit serve`` on a free port."""
+    command = [sys.executable, "-m", "elmokit.cli.main", "serve", "--port", "0", *map(str, words)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment()
+    ) as process:
+        assert process.stdout is not None
+        try:
+            said = ""
+            while not (found := re.search(r"http://\S+:\d+", said)):
+                line = process.stdout.readline()
+                assert line, f"the server did not start:\n{said}"
+                said += line
+            yield Server(process, found[0])
+        finally:
+            if process.poll() is None:
+                process.kill()

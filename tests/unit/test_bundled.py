@@ -38,7 +38,7 @@ def test_its_card_says_what_it_is_made_of(cli: Cli) -> None:
     card = (located("news") / "README.md").read_text(encoding="utf-8")
     assert "non-commercial" in card
     assert "AG News, test" in card
-    assert json.loads(cli("inspect", "news", "--json").stdout)["n_layers"] == 2
+    assert json.loads(cli("inspect", "news", "--json").out)["n_layers"] == 2
 
 
 def test_a_word_is_most_like_itself_in_the_same_sense(news: Elmo) -> None:

@@ -198,11 +198,15 @@ def test_closing_finishes_what_waits(gate: Gate) -> None:
     assert [job.result() for job in jobs] == [[f"{n}!"] for n in range(6)]
 
 
-def test_closing_what_never_worked() -> None:
+def test_what_was_closed_can_be_started_anew() -> None:
     async def work(worker: Worker) -> None:
-        pass
+        await worker.close()
+        assert await worker.call(lambda: 1) == 1
+        await worker.close()
 
-    assert run(work).n_batches == 0
+    worker = run(work)
+    assert asyncio.run(worker.call(lambda: 2)) == 2, "in another loop, too"
+    asyncio.run(worker.close())
 
 
 _CALLERS = st.lists(

@@ -36,6 +36,7 @@ __all__ = ["make_app"]
 
 PAGE = Path(__file__).parent / "page"
 _MOST_NUMBERS = 4_000_000  # in a JSON answer
+_MOST_AT_ONCE = 1 << 18  # numbers that are pooled while others wait; more than that, in the models' thread
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -247,7 +248,9 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
                 "Ask for format = 'npy', for one vector per text, or for fewer texts.",
             )
         layers = await api.layers(served, elmo, asked.texts, words, asked.state)
-        return await api.worker.call(partial(_embed_answer, served, asked, words, layers, weights))
+        work = partial(_embed_answer, served, asked, words, layers, weights)
+        n_read = sum(layer.size for layer in layers)
+        return work() if n_read < _MOST_AT_ONCE else await api.worker.call(work)
 
     @app.post("/v1/similar", response_model=schema.SimilarAnswer, tags=["words in context"], **known)
     async def similar(asked: schema.SimilarRequest) -> Response:

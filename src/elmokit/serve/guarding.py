@@ -10,6 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["BodyLimit", "RefusedError", "Token"]
 
+_MOST_THROWN_AWAY = 64 << 20  # bytes
+
 
 class RefusedError(Exception):
     """A request that is not answered.
@@ -34,7 +36,7 @@ class Token:
     def __init__(self, token: str) -> None:
         self._wanted = token.encode()
 
-    def __call__(self, request: Request) -> None:
+    async def __call__(self, request: Request) -> None:  # plain functions are sent to a thread each time
         """Refuse a request without the token."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         is_right = secrets.compare_digest(given.strip().encode("latin-1"), self._wanted)
@@ -58,8 +60,11 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        headers = dict(scope["headers"])
+        declared = headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > self._most:
+            if headers.get(b"expect", b"").lower() != b"100-continue":  # else nothing was sent yet
+                await _throw_away(receive)
             await _too_large(send, self._most)
             return
         n_read = 0
@@ -70,6 +75,8 @@ class BodyLimit:
             message = await receive()
             n_read += len(message.get("body", b""))
             if n_read > self._most:
+                if message.get("more_body"):
+                    await _throw_away(receive)
                 raise _TooLargeError
             return message
 
@@ -86,6 +93,16 @@ class BodyLimit:
 
 class _TooLargeError(Exception):
     pass
+
+
+async def _throw_away(receive: Receive) -> None:
+    """Read on, within reason: whoever is still sending does not listen to an answer yet."""
+    n_left = _MOST_THROWN_AWAY
+    while n_left > 0:
+        message = await receive()
+        if not message.get("more_body"):
+            return
+        n_left -= len(message.get("body", b""))
 
 
 async def _too_large(send: Send, most: int) -> None:

@@ -75,7 +75,7 @@ class Worker:
 
     async def close(self) -> None:
         """Finish what waits, then stop; a new job starts it anew."""
-        if self._task is not None:
+        if self._task is not None and not self._task.done():
             await asyncio.gather(self._task, return_exceptions=True)
         self._thread.shutdown()
         self._thread = _new_thread()

@@ -34,7 +34,7 @@ function make(name, attributes = {}, ...children) {
 async function ask(address, body) {
   const headers = { "content-type": "application/json" };
   const token = sessionStorage.getItem("elmokit-token");
-  if (token) headers.authorization = `Bearer ${token}`;
+  if (token && /^[!-~]+$/.test(token)) headers.authorization = `Bearer ${token}`; // no header holds others
   let answer;
   try {
     answer = await fetch(address, body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) });
@@ -371,7 +371,7 @@ function connect() {
   $("examples").append(...Object.entries(EXAMPLES).map(([name, texts]) => make("button", {
     type: "button", onclick: () => { state.texts = $("sentences").value = texts; state.at = null; if (shelf) readWords(); else begin(); } }, name)));
   const submit = (form, keep, work) => {
-    const go = (event) => { event.preventDefault(); keep(); if (shelf) work(); else begin(); };
+    const go = (event) => { event.preventDefault(); keep(); if (shelf) { remember(); work(); } else begin(); };
     $(form).addEventListener("submit", go);
     $(form).querySelector("textarea")?.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(event);

@@ -1,0 +1,545 @@
+"""The playground in a real browser: every tab, by mouse and by keyboard, on a desk and on a phone."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+import uvicorn
+
+from comparison_facts import comparison
+from elmokit.compare.report import write_comparison
+from elmokit.serve.app import make_app
+from elmokit.serve.settings import ServeConfig
+from elmokit.serve.shelf import Shelf, open_shelf
+from elmokit.tasks.folder import save_classifier
+from serving import CORPUS, save_models, save_report, untrained
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+TABS = ["Words in context", "Layers", "Classify", "Compare"]
+SCREENS = {"desk": (1280, 900), "phone": (390, 844)}
+HOSTILE = "<img src=x onerror=\"document.title='broken'\"> <script>document.title='broken'</script> bank"
+CLASSES = ["<b onclick=alert(1)>money</b>", "sport & <i>games</i>", "天气 " + "w" * 120]
+WIDE = """() => [...document.querySelectorAll('body *')]
+    .filter(part => part.getBoundingClientRect().right > innerWidth + 1 && !part.closest('.scroll')
+            && !part.closest('.skip') && part.checkVisibility())
+    .map(part => part.outerHTML.slice(0, 80))"""
+CONTRAST = """selector => {
+    const light = colour => {
+        const [r, g, b] = colour.match(/[\\d.]+/g).map(part => ((part / 255 + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const part = document.querySelector(selector);
+    let behind = part;
+    const paper = node => getComputedStyle(node).backgroundColor;
+    while (behind.parentElement && /, 0\\)$/.test(paper(behind))) behind = behind.parentElement;
+    const both = [light(getComputedStyle(part).color), light(paper(behind))].sort((a, b) => b - a);
+    return (both[0] + 0.05) / (both[1] + 0.05);
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("there is no chromium on the PATH")
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield started
+        started.close()
+
+
+@contextlib.contextmanager
+def serving(shelf: Shelf, **settings: Any) -> Iterator[str]:
+    """A server in a thread of its own, and its address."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        config = uvicorn.Config(make_app(shelf, ServeConfig(**settings)), log_level="error")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    home = tmp_path_factory.mktemp("served")
+    found = save_models(home)
+    encoder = open_shelf([found["small"]], []).models["small"].elmo
+    assert encoder is not None
+    hostile = untrained(encoder)
+    hostile.classes = CLASSES
+    save_classifier(home / "hostile", hostile)
+    write_comparison(home / "report", comparison())
+    script = "try { parent.document.title = 'broken' } catch { document.body.append('alone') }"
+    title = "<script>document.title = 1</script>"
+    save_report(home / "other", title, f"<p>other figures</p><script>{script}</script>")
+    return {**found, **{name: home / name for name in ("hostile", "report", "other")}}
+
+
+@pytest.fixture(scope="module")
+def full(folders: dict[str, Path]) -> Iterator[str]:
+    """A server with everything."""
+    names = ("small", "topics", "tags", "table", "hostile", "report", "other")
+    corpus = [*CORPUS, f"the bank {HOSTILE}", "bank <b>bold</b>"]
+    with serving(open_shelf([folders[name] for name in names], corpus, corpus_name="texts")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def bare(folders: dict[str, Path]) -> Shelf:
+    """A shelf with a language model alone."""
+    return open_shelf([folders["small"]], CORPUS, corpus_name="texts")
+
+
+class Visit:
+    """A page, and all that it says and asks."""
+
+    def __init__(self, browser: Browser, screen: str = "desk", scheme: Any = "light") -> None:
+        width, height = SCREENS[screen]
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page = self.new_page()
+
+    def new_page(self) -> Page:
+        page = self.context.new_page()
+        page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("request", lambda request: self.asked.append(request.url))
+        page.on("dialog", lambda dialog: self.said.append(f"dialog: {dialog.message}"))
+        return page
+
+    def check_quiet(self, address: str, *, but: str = "\n") -> None:
+        """Nothing went wrong, and nobody else was asked anything."""
+        assert [line for line in self.said if but not in line] == []
+        assert [url for url in self.asked if not url.startswith(f"{address}/")] == []
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Visit]:
+    found = Visit(browser)
+    yield found
+    found.context.close()
+
+
+def settled(page: Page) -> None:
+    """Until nothing is being computed."""
+    page.wait_for_function(
+        "() => !document.querySelector('[aria-busy]') && !document.querySelector('#model').disabled"
+    )
+
+
+def opened(page: Page, address: str, rest: str = "") -> Page:
+    page.goto(f"{address}/{rest}")
+    settled(page)
+    return page
+
+
+def turn_to(page: Page, name: str) -> None:
+    page.get_by_role("tab", name=name).click()
+    settled(page)
+
+
+def problem(page: Page) -> str:
+    page.wait_for_selector("#problem:not([hidden])")
+    return page.locator("#problem").inner_text()
+
+
+# -- every tab, on every screen ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", list(SCREENS))
+def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> None:
+    visit = Visit(browser, screen, scheme)
+    page = opened(visit.page, full)
+
+    def check_fits(*selectors: str) -> None:
+        assert page.evaluate(WIDE) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS[screen][0]
+        for selector in selectors:
+            assert page.evaluate(CONTRAST, selector) > 4.5, selector
+        assert not page.locator("#problem").is_visible()
+
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g)[0] < 100")
+    assert dark == (scheme == "dark")
+    assert page.locator("#chosen").inner_text() == "bank", "the word that stands in most sentences"
+    assert page.locator("#neighbours li").count() == 10
+    assert page.locator("#tokens [aria-pressed=true]").inner_text() == "bank"
+    assert page.locator("#map circle.yours").count() == 4
+    assert page.locator("#map circle.corpus").count() > 5
+    assert page.locator("#siblings tbody tr").count() == 3
+    check_fits(
+        "h1", "#facts", "#tokens [aria-pressed=true]", "#neighbours mark", "#map-caption", "#siblings th"
+    )
+    page.get_by_role("button", name="strike").click()
+    settled(page)
+    assert page.locator("#chosen").inner_text() == "strike"
+    page.locator("#tokens button", has_text="goal").click()
+    settled(page)
+    assert page.locator("#chosen").inner_text() == "goal"
+    assert "three times" in page.locator("#map-caption").inner_text()
+    assert not page.locator("#siblings-block").is_visible()
+    page.get_by_label("other words only").check()
+    settled(page)
+    page.fill("#sentences", "The bank\na bank\n\n  \nBank of stone")
+    page.get_by_role("button", name="Read").click()
+    settled(page)
+    assert page.locator("#tokens li").count() == 3
+    words = page.locator("#neighbours mark").all_inner_texts()
+    assert "bank" not in {word.lower() for word in words}
+    page.locator("#map circle.corpus").first.hover(force=True)
+    assert page.locator("#point mark").inner_text().lower() == "bank"
+    page.locator("#map circle.yours").nth(1).click(force=True)
+    settled(page)
+    assert page.locator("#where").inner_text().startswith("as in sentence 2")
+
+    turn_to(page, "Layers")
+    assert page.locator("#layer-table tbody tr").count() == 3
+    assert page.locator("#word-shares li").count() == 9
+    assert "equal parts" in page.locator("#mix-kind").inner_text()
+    check_fits("#layer-table th", "#layer-legend", "#word-shares li")
+    page.select_option("#model", "topics")
+    settled(page)
+    assert "learnt" in page.locator("#mix-kind").inner_text()
+    assert "without it" in page.locator("#layer-table thead").inner_text()
+    check_fits()
+
+    turn_to(page, "Classify")
+    assert page.locator("#label").inner_text() in ("money", "sport", "weather")
+    assert page.locator("#by").inner_text() == "says topics"
+    assert page.locator("#bars .figure").count() == 3
+    assert page.locator("#influence span").count() == 14
+    assert page.locator("#movers li").count() == 5
+    check_fits("#label", "#bars .figure", "#movers li")
+    page.fill("#classify-text", "the bank " * 120)
+    page.get_by_role("button", name="Classify").click()
+    settled(page)
+    assert "200 words" in page.locator("#influence").inner_text(), "too long to say why"
+    check_fits()
+
+    turn_to(page, "Compare")
+    frame = page.frame_locator("#report-frame")
+    assert "ELMo, trainable mix" in frame.locator(".ranking").inner_text()
+    check_fits("#report-link")
+    page.select_option("#report", "1")
+    assert frame.locator("p").first.inner_text() == "other figures"
+    assert "alone" in frame.locator("body").inner_text(), "its scripts run, but reach nothing of the page"
+    refused = "413"  # of the text that is too long
+    visit.check_quiet(full, but=refused)
+    assert sum(refused in line for line in visit.said) <= 1
+    visit.context.close()
+
+
+def test_the_api_page(visit: Visit, full: str) -> None:
+    page = visit.page
+    page.goto(f"{full}/docs")
+    page.wait_for_selector("details")
+    assert page.locator("details").count() == 7
+    for fold in page.locator("summary").all():
+        fold.click()
+    assert "curl" in page.locator("details", has_text="/v1/embed").first.inner_text()
+    assert page.evaluate(WIDE) == []
+    visit.check_quiet(full)
+
+
+# -- by keyboard ------------------------------------------------------------------------------
+
+
+def test_by_keyboard_alone(visit: Visit, full: str) -> None:
+    page = opened(visit.page, full)
+    key = page.keyboard
+
+    def focused() -> str:
+        return str(page.evaluate("document.activeElement.id || document.activeElement.innerText"))
+
+    def tab_to(name: str) -> None:
+        for _ in range(60):
+            key.press("Tab")
+            if focused() == name:
+                return
+        raise AssertionError(f"{name} cannot be reached")
+
+    tab_to("tab-words")
+    for press, tab in (("ArrowRight", "layers"), ("End", "compare"), ("ArrowRight", "words")):
+        key.press(press)
+        settled(page)
+        assert focused() == f"tab-{tab}"
+        assert page.locator(f"#{tab}").is_visible()
+        assert page.locator('[role="tab"][aria-selected=true]').count() == 1
+    for press, tab in (("ArrowLeft", "compare"), ("Home", "words")):
+        key.press(press)
+        settled(page)
+        assert focused() == f"tab-{tab}"
+    tab_to("sentences")
+    key.press("Control+A")
+    key.type("The bank raised its rates.")
+    key.press("Control+Enter")
+    settled(page)
+    tab_to("rates")
+    key.press("Enter")
+    settled(page)
+    assert page.locator("#chosen").inner_text() == "rates"
+    assert focused() == "rates", "one can go on from there"
+    tab_to("layer")
+    for press, name, stop in (("ArrowLeft", "LSTM layer 2", "2"), ("Home", "layer 0: the word alone", "0")):
+        key.press(press)
+        settled(page)
+        assert page.locator("#layer-name").inner_text() == name
+        assert page.get_attribute("#layer", "aria-valuetext") == name
+        assert f"layer={stop}" in page.url
+    key.press("End")
+    settled(page)
+    assert "layer=" not in page.url
+    tab_to("different")
+    key.press("Space")
+    settled(page)
+    assert "different=1" in page.url
+    page.locator("#map circle").first.focus()
+    assert page.locator("#point mark").inner_text()
+    key.press("Enter")
+    settled(page)
+    visit.check_quiet(full)
+
+
+def test_skipping_to_the_content_changes_nothing(visit: Visit, full: str) -> None:
+    page = opened(visit.page, full, "#layers?model=topics&text=The+bank")
+    before = page.url
+    page.fill("#layers-text", "half a sent")
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.activeElement.id === 'main'")
+    page.wait_for_function("address => location.href === address", arg=before)
+    assert page.input_value("#layers-text") == "half a sent"
+    assert page.input_value("#model") == "topics"
+    visit.check_quiet(full)
+
+
+# -- the address ------------------------------------------------------------------------------
+
+
+def test_the_address_can_be_shared(visit: Visit, full: str) -> None:
+    page = opened(visit.page, full)
+
+    def view(page: Page) -> tuple[str, str]:
+        return page.input_value("#model"), page.locator("main").inner_text()
+
+    def check_same() -> None:
+        other = opened(visit.new_page(), full, page.url.removeprefix(f"{full}/"))
+        assert view(other) == before
+        other.close()
+
+    page.select_option("#model", "topics")
+    settled(page)
+    page.fill("#sentences", 'a "bank" & <b>?#%\nThe river bank + 1=2\nBank 😀')
+    page.get_by_role("button", name="Read").click()
+    settled(page)
+    page.locator('#tokens [data-at="1.2"]').click()
+    settled(page)
+    page.locator("#layer").fill("1")
+    page.get_by_label("other words only").check()
+    settled(page)
+    before = view(page)
+    check_same()
+    page.reload()
+    settled(page)
+    assert view(page) == before
+    assert (page.input_value("#layer"), page.is_checked("#different")) == ("1", True)
+    assert page.locator("#tokens [aria-pressed=true]").get_attribute("data-at") == "1.2"
+    for tab, field, button in (
+        ("Layers", "#layers-text", "Look inside"),
+        ("Classify", "#classify-text", "Classify"),
+    ):
+        turn_to(page, tab)
+        page.fill(field, "The bank & its 100% <rates>?")
+        page.get_by_role("button", name=button).click()
+        settled(page)
+        before = view(page)
+        check_same()
+    turn_to(page, "Compare")
+    page.select_option("#report", "1")
+    before = view(page)
+    check_same()
+    assert page.input_value("#report") == "1"
+    visit.check_quiet(full)
+
+
+def test_an_address_from_elsewhere(visit: Visit, full: str) -> None:
+    page = opened(visit.page, full, "#words?model=gone&texts=a+bank&word=9.9&layer=99&different=x&more=1")
+    assert page.input_value("#model") == "small"
+    assert page.locator("#chosen").inner_text() == "bank"
+    assert page.locator("#layer-name").inner_text() == "the mix of all layers"
+    for rest in ("#compare?report=77", "#compare?report=-1", "#compare?report=x"):
+        opened(page, full, rest)
+        page.frame_locator("#report-frame").locator(".ranking").wait_for()
+    for rest in (
+        "#nothing?x",
+        "#words?texts=%E0%A4%A",
+        "#words?texts=a&layer=-1",
+        "#?#&&==",
+        "#layers?text=%00",
+    ):
+        opened(page, full, rest)
+        assert not page.locator("#problem").is_visible()
+    page.evaluate("location.hash = '#classify?model=tags&text=a+river'")
+    page.wait_for_selector("#classify-result:not([hidden])")
+    settled(page)
+    assert page.locator("#by").inner_text() == "says tags"
+    assert page.input_value("#classify-text") == "a river"
+    visit.check_quiet(full)
+
+
+# -- when something is missing or wrong -------------------------------------------------------
+
+
+def test_nothing_to_classify_with_nothing_to_compare_nothing_to_read(visit: Visit, bare: Shelf) -> None:
+    with serving(bare) as address:
+        page = opened(visit.page, address)
+        turn_to(page, "Classify")
+        assert "elmokit fit" in page.locator("#no-classifier").inner_text()
+        assert not page.locator("#has-classifier").is_visible()
+        turn_to(page, "Compare")
+        assert "elmokit compare" in page.locator("#no-report").inner_text()
+        assert not page.locator("#report-frame").is_visible()
+        turn_to(page, "Words in context")
+        for nothing in ("", " \n\n "):
+            page.fill("#sentences", nothing)
+            page.get_by_role("button", name="Read").click()
+            assert "no sentence yet" in problem(page)
+            assert not page.locator("#words-result").is_visible()
+        page.reload()
+        assert "no sentence yet" in problem(page)
+        page.fill("#sentences", "\u200b")  # no word
+        page.get_by_role("button", name="Read").click()
+        settled(page)
+        assert not page.locator("#words-result").is_visible()
+        turn_to(page, "Layers")
+        page.fill("#layers-text", " ")
+        page.get_by_role("button", name="Look inside").click()
+        assert "no sentence yet" in problem(page)
+        visit.check_quiet(address)
+
+
+def test_errors_of_the_server_are_shown_and_go_away(
+    visit: Visit, bare: Shelf, folders: dict[str, Path]
+) -> None:
+    with serving(bare, max_characters=40) as address:
+        page = opened(visit.page, address, "#words?texts=a+bank")
+        page.fill("#sentences", "bank " * 9)
+        page.get_by_role("button", name="Read").click()
+        assert "Text 0 is too long." in problem(page)
+        assert "40 characters" in problem(page)
+        page.fill("#sentences", "bank")
+        page.get_by_role("button", name="Read").click()
+        settled(page)
+        assert not page.locator("#problem").is_visible()
+        visit.check_quiet(address, but="413")
+
+
+def test_static_vectors_know_no_context(visit: Visit, full: str) -> None:
+    page = visit.page
+    page.goto(f"{full}/#words?model=table&texts=a+bank")
+    assert "static word vectors" in problem(page)
+    turn_to(page, "Classify")
+    assert page.locator("#by").inner_text() == "says table"
+    assert not page.locator("#problem").is_visible()
+    visit.check_quiet(full, but="400")
+
+
+def test_the_server_goes_away(visit: Visit, bare: Shelf) -> None:
+    with serving(bare) as address:
+        page = opened(visit.page, address)
+    page.locator("#tokens button").first.click()
+    assert "does not answer" in problem(page)
+    for tab in TABS[:2]:
+        turn_to(page, tab)
+        assert "elmokit serve" in problem(page)
+    visit.check_quiet(address, but="ERR_")
+
+
+def test_a_token_is_asked_for(visit: Visit, folders: dict[str, Path]) -> None:
+    shelf = open_shelf([folders["topics"], folders["report"]], CORPUS)
+    with serving(shelf, token="s3cret") as address:
+        page = visit.page
+        page.goto(f"{address}/#layers?text=a+bank")
+        page.wait_for_selector("#token-form:not([hidden])")
+        assert "wants a token" in problem(page)
+        for tab in TABS:  # harmless until there is one
+            page.get_by_role("tab", name=tab).click()
+            page.wait_for_function("() => !document.querySelector('[aria-busy]')")
+            assert "wants a token" in problem(page)
+        page.get_by_role("tab", name="Layers").click()
+        for token in ("wrong", "schlüssel", "нет"):
+            page.fill("#token", token)
+            page.get_by_role("button", name="Go on").click()
+            page.wait_for_function("() => !document.querySelector('[aria-busy]')")
+            assert "token" in problem(page)
+            assert page.locator("#token-form").is_visible()
+        page.fill("#token", "s3cret")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#layers-result:not([hidden])")
+        assert not page.locator("#token-form").is_visible()
+        assert not page.locator("#problem").is_visible()
+        turn_to(page, "Compare")
+        assert "ELMo" in page.frame_locator("#report-frame").locator(".ranking").inner_text()
+        page.reload()
+        settled(page)
+        assert not page.locator("#token-form").is_visible(), "kept as long as the page is open"
+        assert "s3cret" not in page.url
+        visit.check_quiet(address, but="401")
+
+
+# -- hostile ----------------------------------------------------------------------------------
+
+
+def test_hostile_strings_are_shown_as_text(visit: Visit, full: str) -> None:
+    page = opened(
+        visit.page, full, f"#words?model=hostile&texts={quote(HOSTILE)}%0Aa+bank%0Abank+{quote(HOSTILE)}"
+    )
+    assert page.locator("#tokens button").all_inner_texts()[:3] == ["<", "img", "src"]
+    page.locator("#layer").fill("0")
+    settled(page)
+    assert "bank < img src" in page.locator("#siblings").inner_text()
+    assert "<b onclick=alert(1)>money</b>" in page.locator("#facts").inner_text()
+    turn_to(page, "Layers")
+    page.fill("#layers-text", HOSTILE)
+    page.get_by_role("button", name="Look inside").click()
+    settled(page)
+    assert page.locator("#word-shares img").count() == 0
+    turn_to(page, "Classify")
+    page.fill("#classify-text", HOSTILE + "\x07\u202e")
+    page.get_by_role("button", name="Classify").click()
+    settled(page)
+    assert set(page.locator("#bars > span:not(.meter):not(.figure)").all_inner_texts()) == set(CLASSES)
+    assert page.locator("#label").inner_text() in CLASSES
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        assert page.evaluate(WIDE) == []
+    turn_to(page, "Compare")
+    titles = page.locator("#report option").all_inner_texts()
+    assert titles[1] == "other: <script>document.title = 1</script>"
+    page.select_option("#report", "1")
+    page.frame_locator("#report-frame").get_by_text("alone").wait_for()
+    assert page.title() == "elmokit: words in context"
+    for selector in ("main img", "main script", "main b[onclick]"):
+        assert page.locator(selector).count() == 0, selector
+    visit.check_quiet(full)

@@ -1,0 +1,420 @@
+"""Every address of the server, against what the same models say offline."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from fastapi.testclient import TestClient
+
+from elmokit import __version__
+from elmokit.embed.elmo import Elmo
+from elmokit.embed.mix import ScalarMix
+from elmokit.serve.app import make_app
+from elmokit.serve.occurrences import Occurrences, plane
+from elmokit.serve.shelf import Served, Shelf, open_shelf
+from elmokit.tasks.classifier import TextClassifier
+from odd_texts import TEXTS
+from serving import CLASSES, CORPUS, save_models
+
+BANKS = ["The bank raised its rates.", "A river bank.", "bank and bank and Bank"]
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    folders = save_models(tmp_path_factory.mktemp("served"))
+    return open_shelf(list(folders.values()), CORPUS, corpus_name="odd texts")
+
+
+@pytest.fixture(scope="module")
+def client(shelf: Shelf) -> Iterator[TestClient]:
+    with TestClient(make_app(shelf), base_url="http://127.0.0.1") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def elmo(shelf: Shelf) -> Elmo:
+    found = shelf.models["small"].elmo
+    assert found is not None
+    return found
+
+
+def ask(client: TestClient, address: str, **body: Any) -> Any:
+    answer = client.post(address, json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()
+
+
+def refused(client: TestClient, code: int, address: str, **body: Any) -> str:
+    answer = client.post(address, json=body)
+    assert answer.status_code == code, answer.text
+    error = answer.json()["error"]
+    return f"{error['message']} {error['remedy']}"
+
+
+def check_close(found: Any, wanted: Any) -> None:
+    """Each array of two lists of them, to 1e-5."""
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(one, dtype=np.float64).reshape(other.shape), other, atol=1e-5)
+
+
+def classifier_of(shelf: Shelf, name: str) -> TextClassifier:
+    found = shelf.models[name].classifier
+    assert found is not None
+    return found
+
+
+# -- what there is ----------------------------------------------------------------------------
+
+
+def test_health_and_models(client: TestClient) -> None:
+    assert client.get("/healthz").json() == {"status": "ok", "version": __version__}
+    found = client.get("/v1/models").json()
+    assert [one["name"] for one in found["models"]] == ["small", "topics", "tags", "learnt", "table"]
+    assert found["models"][1]["classes"] == CLASSES
+    assert found["models"][2]["multilabel"]
+    assert found["reports"] == []
+    assert found["limits"]["max_texts"] == 256
+
+
+def test_tokens(client: TestClient, elmo: Elmo) -> None:
+    found = ask(client, "/v1/tokens", texts=TEXTS)
+    assert found == {"model": "small", "tokens": elmo.words(TEXTS)}
+
+
+# -- vectors ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["zero", "warm"])
+def test_vectors_of_words(client: TestClient, elmo: Elmo, state: Any) -> None:
+    wanted = elmo.embed(TEXTS, state=state)
+    for options, rows in (
+        ({}, wanted.mixed()),
+        ({"layer": 0}, wanted.layer(0)),
+        ({"layer": -1}, wanted.layer(2)),
+        ({"weights": [0.5, -1, 2]}, wanted.mixed([0.5, -1, 2])),
+        ({"all_layers": True}, wanted.layers),
+    ):
+        found = ask(client, "/v1/embed", texts=TEXTS, state=state, **options)
+        assert found["tokens"] == wanted.tokens
+        assert found["notes"] == ["1 texts have no word."]
+        check_close(found["vectors"], rows)
+        answer = client.post("/v1/embed", json={"texts": TEXTS, "state": state, "format": "npy", **options})
+        assert answer.headers["content-type"] == "application/x-npy"
+        whole = np.load(io.BytesIO(answer.content), allow_pickle=False)
+        assert whole.dtype == np.float32
+        offsets = [int(part) for part in answer.headers["x-elmokit-offsets"].split(",")]
+        check_close([whole[a:b] for a, b in itertools.pairwise(offsets)], rows)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "last", "sif"])
+def test_vectors_of_texts(client: TestClient, elmo: Elmo, pooling: Any) -> None:
+    offline = elmo.embed(TEXTS)
+    for options in ({}, {"layer": 1}, {"weights": [0.1, 0.2, 0.3]}):
+        wanted = offline.sentence(pooling, **options)
+        check_close(
+            ask(client, "/v1/embed", texts=TEXTS, vectors=pooling, **options)["vectors"], list(wanted)
+        )
+        body = {"texts": TEXTS, "vectors": pooling, "format": "npy", **options}
+        answer = client.post("/v1/embed", json=body)
+        assert "x-elmokit-offsets" not in answer.headers
+        np.testing.assert_allclose(np.load(io.BytesIO(answer.content)), wanted, atol=1e-5)
+
+
+def test_texts_given_as_words_and_texts_without_any(client: TestClient, elmo: Elmo) -> None:
+    texts: list[str | list[str]] = [["The bank", "raised", "", " rates "], "A river.", [], ""]
+    wanted = elmo.embed(texts)
+    found = ask(client, "/v1/embed", texts=texts)
+    assert found["tokens"] == wanted.tokens
+    check_close(found["vectors"], wanted.mixed())
+    pooled = ask(client, "/v1/embed", texts=["", "bank"], vectors="mean")["vectors"]
+    assert pooled[0] == [0.0] * elmo.dim
+    answer = client.post("/v1/embed", json={"texts": [""], "format": "npy"})
+    assert np.load(io.BytesIO(answer.content)).shape == (0, elmo.dim)
+
+
+def test_a_classifiers_encoder_gives_an_equal_mix_unless_asked(
+    client: TestClient, shelf: Shelf, elmo: Elmo
+) -> None:
+    found = ask(client, "/v1/embed", texts=BANKS, model="topics")
+    assert found["model"] == "topics"
+    check_close(found["vectors"], elmo.embed(BANKS).mixed())
+
+
+def test_many_at_once_get_what_each_would_get_alone(client: TestClient, shelf: Shelf, elmo: Elmo) -> None:
+    rng = np.random.default_rng(0)
+    topics, words = classifier_of(shelf, "topics"), [word for row in elmo.words(TEXTS) for word in row]
+    asked = [" ".join(rng.choice(words, size=rng.integers(1, 12))) for _ in range(60)]
+
+    def one(number: int) -> None:
+        text = asked[number]
+        if number % 3 == 0:
+            found = ask(client, "/v1/classify", texts=[text, "bank"], model="topics")["results"]
+            shares = [list(result["probabilities"].values()) for result in found]
+            check_close(shares, list(classified[number]))
+        else:
+            state = "warm" if number % 3 == 1 else "zero"
+            found = ask(client, "/v1/embed", texts=[text, "bank"], state=state, vectors="mean")
+            check_close(found["vectors"], list(embedded[number]))
+
+    classified = {n: topics.probabilities([asked[n], "bank"]) for n in range(0, 60, 3)}
+    embedded = {
+        n: elmo.embed([asked[n], "bank"], state="warm" if n % 3 == 1 else "zero").sentence("mean")
+        for n in range(60)
+    }
+    with ThreadPoolExecutor(12) as threads:
+        list(threads.map(one, range(60)))
+
+
+def test_what_cannot_be_embedded(client: TestClient) -> None:
+    for options, part in (
+        ({"layer": 3}, "no layer 3"),
+        ({"layer": -4}, "no layer -4"),
+        ({"weights": [1.0]}, "1 weights"),
+        ({"weights": []}, "0 weights"),
+        ({"layer": 0, "weights": [1, 1, 1]}, "exclude each other"),
+        ({"all_layers": True, "layer": 0}, "all_layers"),
+        ({"all_layers": True, "vectors": "mean"}, "all_layers"),
+        ({"model": "table"}, "static word vectors"),
+    ):
+        assert part in refused(client, 400, "/v1/embed", texts=["a"], **options)
+    wrong: dict[str, Any]
+    for wrong in ({"vectors": "median"}, {"state": "stateful"}, {"format": "pickle"}, {"texts": []}):
+        refused(client, 422, "/v1/embed", **({"texts": ["a"]} | wrong))
+    assert "what: Extra inputs" in refused(client, 422, "/v1/embed", texts=["a"], what=1)
+
+
+def test_a_model_that_is_not_there(client: TestClient) -> None:
+    addresses: dict[str, dict[str, Any]] = {
+        "/v1/tokens": {"texts": ["a"]},
+        "/v1/embed": {"texts": ["a"]},
+        "/v1/similar": {"texts": ["a"], "position": 0},
+        "/v1/layers": {"text": "a"},
+        "/v1/classify": {"texts": ["a"]},
+    }
+    for address, body in addresses.items():
+        said = refused(client, 404, address, model="smoll", **body)
+        assert said == "There is no model 'smoll'. Did you mean 'small'?"
+
+
+# -- words in context -------------------------------------------------------------------------
+
+
+def cosine(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+@pytest.mark.parametrize(
+    ("options", "weights"),
+    [
+        ({}, [1 / 3] * 3),
+        ({"layer": -1}, [0.0, 0.0, 1.0]),
+        ({"weights": [0.2, -0.1, 0.5]}, [0.2, -0.1, 0.5]),
+        ({"weights": [2e-40, -1e-40, 5e-40]}, [0.2, -0.1, 0.5]),
+    ],
+)
+def test_words_alike_are_those_that_plain_numpy_finds(
+    client: TestClient, elmo: Elmo, options: dict[str, Any], weights: list[float]
+) -> None:
+    found = ask(client, "/v1/similar", texts=BANKS, text=1, word="BANK", k=6, **options)
+    layers = [part.astype(np.float64) for part in elmo.embed(BANKS).layers]
+    assert (found["word"], found["text"], found["position"]) == ("bank", 1, 2)
+    assert found["tokens"] == elmo.words(BANKS)
+    own = layers[1][2]
+    corpus = elmo.embed([text for text in CORPUS if text != "\u200b"])
+    rows = np.concatenate(corpus.layers).astype(np.float16).astype(np.float64)
+    words = [(number, word) for number, row in enumerate(corpus.tokens) for word in row]
+    scores = [cosine(weights @ row, weights @ own) for row in rows]
+    best = sorted((s for s, (_, word) in zip(scores, words, strict=True) if word.isalnum()), reverse=True)
+    assert [one["score"] for one in found["neighbours"]] == pytest.approx(best[:6], abs=1e-5)
+    others = [(0, 1), (2, 0), (2, 2), (2, 4)]
+    assert [(one["text"], one["position"]) for one in found["siblings"]] == others
+    for one in found["siblings"]:
+        other = layers[one["text"]][one["position"]]
+        alike = [cosine(a, b) for a, b in zip(own, other, strict=True)]
+        assert one["layers"] == pytest.approx(alike, abs=1e-5)
+        assert one["score"] == pytest.approx(cosine(weights @ own, weights @ other), abs=1e-5)
+    mine = [weights @ layers[text][place] for text, place in sorted([(1, 2), *others])]
+    theirs = [weights @ row for row, (_, word) in zip(rows, words, strict=True) if word.casefold() == "bank"]
+    points, shares = plane(np.stack([*mine, *theirs]))
+    given = found["map"]["points"]
+    assert found["map"]["explained"] == pytest.approx(shares, abs=1e-4)
+    np.testing.assert_allclose([[one["x"], one["y"]] for one in given], points, atol=1e-4)
+    assert [one["source"] for one in given] == ["yours"] * 5 + ["corpus"] * len(theirs)
+    assert all(one["words"][one["position"]].casefold() == "bank" for one in given)
+    assert found["notes"] == []
+
+
+def test_a_position_other_words_and_how_many(client: TestClient) -> None:
+    found = ask(client, "/v1/similar", texts=BANKS, text=2, position=4, k=3, different=True)
+    assert found["word"] == "Bank"
+    assert len(found["neighbours"]) == 3
+    assert "bank" not in {one["word"].casefold() for one in found["neighbours"]}
+    learnt = ask(client, "/v1/similar", texts=BANKS, word="bank", model="topics")
+    assert learnt["model"] == "topics"
+    assert learnt["siblings"] != found["siblings"], "the classifier's own mix"
+
+
+def test_a_word_that_is_too_rare_for_a_map(client: TestClient) -> None:
+    found = ask(client, "/v1/similar", texts=["xyzzy here", "xyzzy there"], word="xyzzy")
+    assert found["map"] == {"points": [], "explained": []}
+    assert "three times" in found["notes"][0]
+    thrice = ask(client, "/v1/similar", texts=["xyzzy here", "xyzzy there", "Xyzzy"], word="xyzzy")
+    assert len(thrice["map"]["points"]) == 3
+
+
+def test_a_word_that_stands_there_very_often(client: TestClient) -> None:
+    texts = ["bank " * 4000, "bank " * 4000]
+    answer = client.post("/v1/similar", json={"texts": texts, "text": 1, "position": 3999})
+    found = answer.json()
+    yours = [one for one in found["map"]["points"] if one["source"] == "yours"]
+    assert len(yours) == 150
+    assert (yours[-1]["text"], yours[-1]["position"]) == (1, 3999), "the chosen one is among them"
+    assert len(found["siblings"]) == 149
+    assert found["notes"] == ["The word stands in the texts 8,000 times; 150 of them are shown."]
+
+
+def test_a_word_that_cannot_be_looked_for(client: TestClient, shelf: Shelf) -> None:
+    for options, part in (
+        ({"word": "banc"}, "no word 'banc'. Did you mean 'bank'?"),
+        ({"position": 99}, "no word 99"),
+        ({"position": 0, "word": "bank"}, "one of them"),
+        ({}, "one of them"),
+        ({"text": 3, "position": 0}, "no text 3"),
+        ({"position": 0, "layer": 5}, "no layer 5"),
+        ({"position": 0, "model": "table"}, "static word vectors"),
+    ):
+        assert part in refused(client, 400, "/v1/similar", texts=BANKS, **options)
+    refused(client, 400, "/v1/similar", texts=[""], position=0)
+    refused(client, 400, "/v1/similar", texts=[""], word="bank")
+    for wrong in ({"k": 0}, {"k": 101}, {"position": -1}, {"texts": ["a"] * 51}):
+        refused(client, 422, "/v1/similar", **({"texts": BANKS, "position": 0} | wrong))
+
+
+def test_numbers_are_numbers(client: TestClient) -> None:
+    found = ask(client, "/v1/similar", texts=BANKS, text=1.0, position=2.0, k=3.0)
+    assert (found["word"], len(found["neighbours"])) == ("bank", 3)
+    for wrong in (
+        {"position": True},
+        {"position": "0"},
+        {"k": "3"},
+        {"different": 1},
+        {"weights": ["1", 1, 1]},
+    ):
+        refused(client, 422, "/v1/similar", **({"texts": BANKS, "position": 0} | wrong))
+
+
+# -- layers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["small", "topics", "tags", "learnt"])
+def test_layer_facts(client: TestClient, shelf: Shelf, elmo: Elmo, name: str) -> None:
+    text = "The bank raised its rates, and a river flows."
+    found = ask(client, "/v1/layers", text=text, model=name)
+    classifier = shelf.models[name].classifier
+    weights = [1 / 3] * 3
+    if classifier is not None and name != "learnt":
+        weights = list(classifier.network.mix.values().values())
+    layers = elmo.embed([text]).layers[0].astype(np.float64)  # (n_words, layer, dim)
+    lengths = np.linalg.norm(layers, axis=2)
+    shares = lengths * np.abs(weights) / (lengths * np.abs(weights)).sum(axis=1, keepdims=True)
+    assert found["tokens"] == elmo.words([text])[0]
+    np.testing.assert_allclose(found["shares"], shares, atol=1e-5)
+    assert [one["weight"] for one in found["layers"]] == pytest.approx(weights)
+    assert [one["length"] for one in found["layers"]] == pytest.approx(lengths.mean(axis=0), abs=1e-5)
+    assert [one["share"] for one in found["layers"]] == pytest.approx(shares.mean(axis=0), abs=1e-5)
+    assert found["layers"][0]["turn"] is None
+    for depth in (1, 2):
+        turns = [1 - cosine(row[depth - 1], row[depth]) for row in layers]
+        assert found["layers"][depth]["turn"] == pytest.approx(np.mean(turns), abs=1e-5)
+    if classifier is None:
+        assert (found["mix"], found["label"], found["probability"]) == ("equal", None, None)
+        return
+    whole = classifier.probabilities([text])[0]
+    assert found["mix"] == classifier.network.config.mix.mix
+    assert found["label"] == CLASSES[whole.argmax()]
+    assert found["probability"] == pytest.approx(whole.max(), abs=1e-5)
+    for depth in range(3):
+        without = copy.deepcopy(classifier.network)
+        if isinstance(without.mix, ScalarMix):
+            without.mix.weights.data[depth] = 0
+        else:
+            matrix: Any = without.mix.linear
+            matrix.weight.data[:, depth * elmo.dim : (depth + 1) * elmo.dim] = 0
+        rival = TextClassifier(elmo, without, CLASSES, classifier.multilabel)
+        wanted = rival.probabilities([text])[0, whole.argmax()]
+        assert found["layers"][depth]["without"] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_layers_of_nothing_and_of_a_table(client: TestClient) -> None:
+    for name in ("small", "topics"):
+        found = ask(client, "/v1/layers", text="", model=name)
+        assert (found["tokens"], found["shares"]) == ([], [])
+        assert [one["share"] for one in found["layers"]] == [0, 0, 0]
+    assert "static word vectors" in refused(client, 400, "/v1/layers", text="a", model="table")
+
+
+# -- classes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["topics", "tags", "learnt", "table"])
+def test_classes(client: TestClient, shelf: Shelf, name: str) -> None:
+    classifier = classifier_of(shelf, name)
+    wanted = classifier.probabilities(TEXTS)
+    found = ask(client, "/v1/classify", texts=TEXTS, model=name)
+    assert [one["label"] for one in found["results"]] == classifier.labels(wanted)
+    check_close([list(one["probabilities"].values()) for one in found["results"]], list(wanted))
+    assert all(list(one["probabilities"]) == CLASSES for one in found["results"])
+    assert all(one["influence"] is None for one in found["results"])
+    n_long = sum(len(row) > 6 for row in classifier.encoder.words(TEXTS))
+    notes = [f"Of {n_long} texts, only the first 6 words were read."] if name == "learnt" else []
+    assert found["notes"] == notes
+
+
+@pytest.mark.parametrize("name", ["topics", "tags", "learnt", "table"])
+def test_influence_is_what_leaving_a_word_out_costs(client: TestClient, shelf: Shelf, name: str) -> None:
+    classifier = classifier_of(shelf, name)
+    texts = ["The bank raised its rates again.", "river", ""]
+    found = ask(client, "/v1/classify", texts=texts, model=name, influence=True)["results"]
+    for text, one in zip(texts, found, strict=True):
+        words = classifier.encoder.words([text])[0]
+        whole = classifier.probabilities([words])[0]
+        costs = []
+        for place in range(len(words)):
+            rest = classifier.probabilities([words[:place] + words[place + 1 :]])[0]
+            costs.append(whole[whole.argmax()] - rest[whole.argmax()])
+        assert one["influence"]["tokens"] == words
+        assert one["influence"]["values"] == pytest.approx(costs, abs=1e-5)
+
+
+def test_the_first_classifier_is_meant_unless_another_is_named(client: TestClient) -> None:
+    assert ask(client, "/v1/classify", texts=["a"])["model"] == "topics"
+    assert "is no classifier" in refused(client, 400, "/v1/classify", texts=["a"], model="small")
+
+
+def test_influence_has_its_limits(client: TestClient) -> None:
+    ask(client, "/v1/classify", texts=["bank " * 201])
+    assert "200 words" in refused(client, 413, "/v1/classify", texts=["bank " * 201], influence=True)
+    assert "8 texts" in refused(client, 413, "/v1/classify", texts=["bank"] * 9, influence=True)
+
+
+def test_a_server_with_neither_corpus_nor_classifier_nor_start_state(elmo: Elmo) -> None:
+    cold = Elmo(replace(elmo.folder, start_state=None))
+    served = Served("bare", cold, None, Occurrences.read(cold, []))
+    with TestClient(make_app(Shelf({"bare": served})), base_url="http://127.0.0.1") as client:
+        found = ask(client, "/v1/similar", texts=BANKS, word="bank")
+        assert found["neighbours"] == []
+        assert len(found["map"]["points"]) == 5
+        assert "is no classifier" in refused(client, 400, "/v1/classify", texts=["a"])
+        assert not client.get("/v1/models").json()["models"][0]["warm"]
+        assert "no start state" in refused(client, 400, "/v1/embed", texts=["a"], state="warm")

@@ -1,0 +1,411 @@
+"""Who may ask a server, how much, and what it makes of those who mean no good."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from elmokit.embed.elmo import Elmo
+from elmokit.errors import ConfigError
+from elmokit.serve.app import PAGE, make_app
+from elmokit.serve.settings import ServeConfig
+from elmokit.serve.shelf import Shelf, open_shelf
+from serving import CORPUS, save_models, save_report
+
+LOOPBACK = "http://127.0.0.1"
+ADDRESSES = ["/v1/tokens", "/v1/embed", "/v1/similar", "/v1/layers", "/v1/classify"]
+HOSTILE = [
+    "<script>alert(1)</script><img src=x onerror=alert(1)>",
+    "\x00\x01\x02\x1b[31m\x7f\x85 \x0b \u2028 \ufeff",
+    "'; DROP TABLE models; -- ${jndi:ldap://x} {{7*7}} %s %n",
+    "\u202eright to left\u202c \u200b\u200d \ufffe",
+    "e" + "\u0301" * 500,
+    "🏳️‍🌈" * 50,
+    "../../etc/passwd \\\\host\\share file:///etc/passwd",
+    "<pad> <s> </s> <unk> &lt;b&gt; &#0; &#x110000;",
+    "x" * 19_000,
+    "- " * 9_000,
+]
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    folder = tmp_path_factory.mktemp("served")
+    folders = save_models(folder)
+    report = save_report(folder / "report", "A & <b>", "<p>figures</p>")
+    other = save_report(folder / "other", "Other", "<p>more figures</p>")
+    return open_shelf([folders["small"], folders["topics"], report, other], CORPUS)
+
+
+@contextmanager
+def serving(shelf: Shelf, **settings: Any) -> Iterator[TestClient]:
+    with TestClient(make_app(shelf, ServeConfig(**settings)), base_url=LOOPBACK) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client(shelf: Shelf) -> Iterator[TestClient]:
+    with serving(shelf) as found:
+        yield found
+
+
+def body_of(address: str, text: str = "the bank") -> dict[str, Any]:
+    """A plain question for an address."""
+    if address == "/v1/layers":
+        return {"text": text, "model": "topics"}
+    return {"texts": [text]} | ({"position": 0} if address == "/v1/similar" else {})
+
+
+def error_of(answer: Any, *codes: int) -> str:
+    """What an answer complains about; every error has one form."""
+    assert answer.status_code in codes, answer.text[:500]
+    assert set(answer.json()["error"]) == {"message", "remedy"}
+    assert "Traceback" not in answer.text
+    assert len(answer.content) < 2000
+    return str(answer.json()["error"]["message"])
+
+
+# -- how much ---------------------------------------------------------------------------------
+
+
+def test_limits_on_texts(shelf: Shelf) -> None:
+    with serving(shelf, max_texts=3, max_characters=40, max_words=12) as client:
+        for address in ("/v1/tokens", "/v1/embed", "/v1/similar", "/v1/classify"):
+            more = {"position": 0} if address == "/v1/similar" else {}
+            for texts, part in (
+                (["a"] * 4, "4 texts"),
+                (["a", "a" * 41], "Text 1 is too long"),
+                (["a a a a a"] * 3, "15 words"),
+            ):
+                assert part in error_of(client.post(address, json={"texts": texts, **more}), 413)
+            assert client.post(address, json={"texts": ["a a a a"] * 3, **more}).status_code == 200
+            assert client.post(address, json={"texts": ["a" * 40], **more}).status_code == 200
+        for text in ("a" * 41, "a " * 13):
+            error_of(client.post("/v1/layers", json={"text": text}), 413)
+        for words in ([""] * 41, ["a" * 21] * 2, ["a"] * 13):
+            error_of(client.post("/v1/embed", json={"texts": [words]}), 413)
+
+
+def test_an_answer_that_json_is_no_good_for(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elmokit.serve.app._MOST_NUMBERS", 5 * 12)
+    with serving(shelf) as client:
+        assert client.post("/v1/embed", json={"texts": ["a a a a a"]}).status_code == 200
+        assert "72 numbers" in error_of(client.post("/v1/embed", json={"texts": ["a " * 6]}), 413)
+        error_of(client.post("/v1/embed", json={"texts": ["a a"], "all_layers": True}), 413)
+        for body in ({"format": "npy"}, {"vectors": "mean"}):
+            assert client.post("/v1/embed", json={"texts": ["a " * 6], **body}).status_code == 200
+
+
+def in_pieces(size: int) -> Iterator[bytes]:
+    yield b'{"texts": ["'
+    for _ in range(size // 1000):
+        yield b"a" * 1000
+    yield b'"]}'
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_limits_on_bodies(shelf: Shelf, client: TestClient, address: str) -> None:
+    kind = {"content-type": "application/json"}
+
+    def check_too_large(client: TestClient, content: bytes | Iterator[bytes], **more: str) -> None:
+        answer = client.post(address, content=content, headers={**kind, **more})
+        assert "too large" in error_of(answer, 413)
+
+    with serving(shelf, max_body=10_000) as small:
+        check_too_large(small, b"x" * 10_001)
+        check_too_large(small, in_pieces(20_000))  # without a declared length
+        check_too_large(small, in_pieces(20_000), **{"content-length": "10"})  # with a false one
+        assert small.post(address, json=body_of(address)).status_code == 200
+        answer = small.post("/v1/tokens", content=in_pieces(8_000), headers=kind)
+        assert "content-length" not in answer.request.headers
+        assert answer.status_code == 200
+    check_too_large(client, b"x" * 5_000_000)
+    check_too_large(client, in_pieces(5_000_000))
+
+
+def test_too_much_waiting(shelf: Shelf) -> None:
+    hold, begun = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        hold.wait(60)
+
+    app = make_app(shelf, ServeConfig(max_waiting=3))
+    with TestClient(app, base_url=LOOPBACK) as client:
+        assert client.portal is not None
+        client.portal.start_task_soon(app.state.worker.call, work)
+        assert begun.wait(60)
+        client.portal.start_task_soon(app.state.worker.call, work)  # waits, at a cost of 1
+        try:
+            answer = client.post("/v1/embed", json={"texts": ["a"]})
+            assert "Too much is waiting" in error_of(answer, 503)
+            assert answer.headers["retry-after"] == "1"
+            assert client.get("/healthz").status_code == 200
+        finally:
+            hold.set()
+        assert client.post("/v1/embed", json={"texts": ["a"]}).status_code == 200
+
+
+# -- who --------------------------------------------------------------------------------------
+
+
+def test_a_token(shelf: Shelf) -> None:
+    asks: list[Callable[[TestClient, dict[str, Any]], Any]] = [
+        lambda client, headers: client.get("/v1/models", headers=headers),
+        *(
+            lambda client, headers, address=address: client.post(
+                address, json=body_of(address), headers=headers
+            )
+            for address in ADDRESSES
+        ),
+    ]
+    with serving(shelf, token="s3cret~") as client:
+        for ask in asks:
+            for wrong in ("", "s3cret~", "Bearer", "Bearer s3cret", "Bearer s3cret~~", "Basic s3cret~", "ü"):
+                headers = {"authorization": wrong.encode("latin-1")} if wrong else {}
+                answer = ask(client, headers)
+                assert "wants a token" in error_of(answer, 401)
+                assert answer.headers["www-authenticate"] == "Bearer"
+            for right in ("Bearer s3cret~", "bearer s3cret~"):
+                assert ask(client, {"authorization": right}).status_code == 200
+        for address in ("/", "/docs", "/healthz", "/page/app.js", "/openapi.json"):
+            assert client.get(address).status_code == 200, "the page must be there to ask for it"
+
+
+def test_with_a_token_reports_have_addresses_that_cannot_be_guessed(shelf: Shelf) -> None:
+    seen = set()
+    for _ in range(2):
+        with serving(shelf, token="s3cret~") as client:
+            assert client.get("/reports/0").status_code == 404
+            found = client.get("/v1/models", headers={"authorization": "Bearer s3cret~"}).json()["reports"]
+            assert "figures" in client.get(found[0]["address"]).text
+            seen |= {one["address"] for one in found}
+    assert len(seen) == 4
+    assert all(re.fullmatch(r"/reports/[01]-[\w-]{16}", address) for address in seen)
+
+
+@pytest.mark.parametrize("token", ["two words", "schlüssel", "line\n", "\x00"])
+def test_a_token_that_no_client_could_send(token: str) -> None:
+    with pytest.raises(ConfigError, match="token"):
+        ServeConfig(token=token)
+
+
+def test_other_sites_may_not_ask_unless_let(shelf: Shelf) -> None:
+    origin = {"origin": "https://a.example"}
+    preflight = {
+        **origin,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "content-type",
+    }
+    with serving(shelf) as client:
+        for answer in (
+            client.options("/v1/embed", headers=preflight),
+            client.get("/v1/models", headers=origin),
+            client.post("/v1/embed", json={"texts": ["a"]}, headers=origin),
+        ):
+            assert not [name for name in answer.headers if name.startswith("access-control")]
+    with serving(shelf, cors="https://a.example/, http://b.example:81", max_body=1024) as client:
+        for site in ("https://a.example", "http://b.example:81"):
+            answer = client.options("/v1/embed", headers={**preflight, "origin": site})
+            assert answer.status_code == 200
+            assert answer.headers["access-control-allow-origin"] == site
+        answer = client.post("/v1/embed", json={"texts": ["a"]}, headers=origin)
+        assert answer.headers["access-control-allow-origin"] == "https://a.example"
+        answer = client.post("/v1/embed", content=b"x" * 2000, headers=origin)
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (413, origin["origin"])
+        for other in ("https://c.example", "null", "http://a.example", "https://a.example.evil.example"):
+            answer = client.options("/v1/embed", headers={**preflight, "origin": other})
+            assert answer.status_code == 400
+            assert "access-control-allow-origin" not in answer.headers
+
+
+def test_no_other_name_stands_for_this_machine(shelf: Shelf) -> None:
+    with serving(shelf) as client:
+        for host in ("evil.example", "127.0.0.1.evil.example", "testserver", "0.0.0.0", "x@127.0.0.1"):
+            answer = client.post("/v1/tokens", json={"texts": ["a"]}, headers={"host": host})
+            assert answer.status_code == 400
+            assert client.get("/", headers={"host": host}).status_code == 400
+        for host in ("127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000"):
+            assert client.get("/healthz", headers={"host": host}).status_code == 200
+    with serving(shelf, host="0.0.0.0") as client:
+        assert client.get("/healthz", headers={"host": "box.example"}).status_code == 200
+
+
+# -- the page, reports, and no path of a client -----------------------------------------------
+
+
+def test_the_page_and_its_files(client: TestClient) -> None:
+    for address, kind in (
+        ("/", "text/html"),
+        ("/docs", "text/html"),
+        ("/page/app.js", "text/javascript"),
+        ("/page/docs.js", "text/javascript"),
+        ("/page/style.css", "text/css"),
+        ("/page/icon.svg", "image/svg+xml"),
+        ("/favicon.ico", "image/svg+xml"),
+    ):
+        answer = client.get(address)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith(kind)
+        if address != "/favicon.ico":
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
+    for file in PAGE.iterdir():
+        links = re.findall(r"(?:https?:)?//[\w.-]+", file.read_text(encoding="utf-8"))
+        assert set(links) <= {"http://www.w3.org"}, f"{file.name} asks nobody else"
+    for address in ("/page/index.html", "/page/app.py", "/page/", "/nothing", "/static/app.js"):
+        error_of(client.get(address), 404)
+    assert client.get("/openapi.json").json()["info"]["title"] == "elmokit"
+
+
+def test_reports(client: TestClient, shelf: Shelf) -> None:
+    found = client.get("/v1/models").json()["reports"]
+    assert found == [
+        {"name": "report", "title": "A & <b>", "address": "/reports/0"},
+        {"name": "other", "title": "Other", "address": "/reports/1"},
+    ]
+    for one, words in zip(found, ("figures", "more figures"), strict=True):
+        answer = client.get(one["address"])
+        assert words in answer.text
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "sandbox allow-scripts" in answer.headers["content-security-policy"], "a stranger to the page"
+    for wrong in ("2", "-1", "00", "x", "9" * 5000, "report", "%00", "1e0"):
+        error_of(client.get(f"/reports/{wrong}"), 404)
+    page = shelf.reports["other"].page
+    page.rename(page.with_suffix(".gone"))
+    error_of(client.get("/reports/1"), 404)
+    page.with_suffix(".gone").rename(page)
+
+
+def test_errors_of_addresses_and_methods_have_the_same_form(client: TestClient) -> None:
+    error_of(client.get("/v1/embed"), 405)
+    error_of(client.delete("/v1/models"), 405)
+    error_of(client.post("/v1/embeds", json={}), 404)
+
+
+_opened: list[str] | None = None
+
+
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    if _opened is not None and event in ("open", "os.listdir", "os.scandir", "glob.glob"):
+        _opened.append(str(arguments[0]))
+
+
+def test_no_path_of_a_client_is_ever_opened(client: TestClient, shelf: Shelf, tmp_path: Path) -> None:
+    global _opened
+    sys.addaudithook(_note)
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret", encoding="utf-8")
+    home = shelf.reports["report"].page.parent
+    names = ["../small", str(home), str(secret), "hub:a/b", "news", "small/../small", "small\x00", "~", "."]
+    client.get("/")
+    _opened = []
+    try:
+        for name in names:
+            for address in ADDRESSES:
+                error_of(client.post(address, json={**body_of(address), "model": name}), 404)
+        up = ["../app.py", "..%2fapp.py", "%2e%2e/app.py", "..%5capp.py", "//etc/passwd", "/etc/passwd"]
+        up += [f"%2f{secret}", str(secret), "app.js%00.py", "....//app.py", "..;/app.py"]
+        for address in [f"/{kind}/{path}" for kind in ("page", "reports") for path in up]:
+            answer = client.get(address)
+            assert answer.status_code == 404, address
+            assert "secret" not in answer.text
+        opened = list(_opened)
+        client.get("/page/app.js")
+        known = [str(path) for path in _opened[len(opened) :]]
+    finally:
+        _opened = None
+    assert known == [str(PAGE / "app.js")], "what is opened is seen here"
+    assert [path for path in opened if not path.isdigit()] == []
+
+
+# -- hostile --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_texts_are_texts_like_any_other(client: TestClient, shelf: Shelf, text: str) -> None:
+    elmo = shelf.models["small"].elmo
+    assert isinstance(elmo, Elmo)
+    words = elmo.words([text])[0]
+    for address in ADDRESSES:
+        answer = client.post(address, json=body_of(address, text))
+        assert answer.status_code == 200, answer.text[:300]
+        assert answer.headers["content-type"] == "application/json"
+        if address in ("/v1/tokens", "/v1/embed", "/v1/similar"):
+            assert answer.json()["tokens"] == [words]
+    influence = client.post("/v1/classify", json={"texts": [text], "influence": True})
+    assert influence.status_code == (200 if len(words) <= 200 else 413)
+    error_of(client.post("/v1/similar", json={"texts": [text], "word": "q" + text[:150]}), 400)
+    error_of(client.post("/v1/embed", json={"texts": ["a"], "model": text[:200]}), 404)
+    error_of(client.post("/v1/embed", json={"texts": ["a"], text: 1}), 422)
+
+
+ILL_FORMED = [
+    b"",
+    b"null",
+    b"[]",
+    b'"texts"',
+    b"\xff\xfe\x00",
+    b'{"texts": ["a"',
+    b'{"texts": null}',
+    b'{"texts": "a"}',
+    b'{"texts": [null]}',
+    b'{"texts": [{"a": 1}]}',
+    b'{"texts": [1e999]}',
+    b"[" * 200_000,
+    b'{"texts": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    b'{"texts": ' + b"[" * 500 + b"]" * 500 + b"}",
+    b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    b'{"texts": ["a"], "text": "a", "model": "\\ud800"}',
+    b'{"texts": ["a"], "text": "a", "\\ud800": 1}',
+    b'{"texts": ["a"], "text": "a", "model": NaN}',
+    b'{"texts": ["a"], "text": "a", "influence": Infinity, "layer": -Infinity}',
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_what_is_not_a_question_is_refused(client: TestClient, address: str) -> None:
+    for content in ILL_FORMED:
+        answer = client.post(address, content=content, headers={"content-type": "application/json"})
+        error_of(answer, 400, 422)
+    answer = client.post(
+        address, content=b"a=1", headers={"content-type": "application/x-www-form-urlencoded"}
+    )
+    error_of(answer, 422)
+
+
+def test_numbers_that_are_none_or_too_large(client: TestClient) -> None:
+    kind = {"content-type": "application/json"}
+    for number in (
+        b"NaN",
+        b"-Infinity",
+        b"1e400",
+        b"1e7",
+        b"9" * 400,
+        b"9" * 4000,
+        b"9" * 6000,
+        b"-1.5",
+        b"[]",
+    ):
+        for field in (b"layer", b"text", b"position", b"k"):
+            content = b'{"texts": ["a b"], "position": 0, "%s": %s}' % (field, number)
+            if (field, number) == (b"position", b"-1.5"):
+                content = content.replace(b'"position": 0, ', b"")
+            error_of(client.post("/v1/similar", content=content, headers=kind), 400, 422)
+        if number != b"-1.5":
+            content = b'{"texts": ["a b"], "weights": [%s, 0, 1]}' % number
+            error_of(client.post("/v1/embed", content=content, headers=kind), 400, 422)
+
+
+def test_half_characters_are_mended_as_everywhere(client: TestClient) -> None:
+    content = b'{"texts": ["a \\ud83d bank \\ude00 \\ud83d\\ude00"]}'
+    answer = client.post("/v1/tokens", content=content, headers={"content-type": "application/json"})
+    assert answer.json()["tokens"] == [["a", "\ufffd", "bank", "\ufffd", "😀"]]
