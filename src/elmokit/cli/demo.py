@@ -25,9 +25,9 @@ __all__ = ["command"]
 _WORD = "bank"
 _SENTENCES = (
     "He sat on the bank of the river and watched the boats.",
-    "Reeds grow along the bank where the water is slow.",
+    "Reeds grow along the bank of the stream.",
     "The bank raised its rates again on Thursday.",
-    "She opened an account at the bank last year.",
+    "Shares in the bank fell after it warned on profits.",
 )
 _METHODS = ("elmo-trainable", "elmo-frozen", "elmo-function", "sgns", "cbow", "svd", "tfidf-svm")
 _TEST_SHARE = (5, 17)  # five of every seventeen texts of a topic: 50 of 170
@@ -74,15 +74,15 @@ def _senses(elmo: Elmo, name: str, console: Console, reporter: Reporter) -> None
     from elmokit.text.settings import ReadConfig
 
     console.print(
-        f"[bold]1. One word, more than one sense[/]  [dim]({escape(name)}, layers mixed equally)[/]\n"
+        f"[bold]1. One word, more than one sense[/]  [dim]({escape(name)}, mean of the LSTM layers)[/]\n"
     )
     texts = TextSource([mini_news()], ReadConfig(text_columns="text"))
     with reporter.counting("Reading the bundled texts", unit="words") as advance:
         corpus = Occurrences.read(elmo, list(texts), progress=advance)
     found = elmo.embed(list(_SENTENCES))
     rows = []
-    weights = [1.0 / elmo.n_layers] * elmo.n_layers
-    for number, (words, vectors) in enumerate(zip(found.tokens, found.mixed(), strict=True), 1):
+    weights = [0.0, *[1.0 / (elmo.n_layers - 1)] * (elmo.n_layers - 1)]  # layer 0 sees the word alone
+    for number, (words, vectors) in enumerate(zip(found.tokens, found.mixed(weights), strict=True), 1):
         place = [word.lower() for word in words].index(_WORD)
         rows.append(vectors[place])
         before, after = _around(words, place)

@@ -1,7 +1,7 @@
 // The playground: four views over the API of this server. No library, nothing from elsewhere.
 
 const EXAMPLES = {
-  bank: "He sat on the bank of the river and watched the boats.\nThe bank raised its rates again on Thursday.\nShe opened an account at the bank.\nReeds grow along the bank where the water is slow.",
+  bank: "He sat on the bank of the river and watched the boats.\nThe bank raised its rates again on Thursday.\nShares in the bank fell after it warned on profits.\nReeds grow along the bank of the stream.",
   strike: "The pilots went on strike over pay.\nThe goal was his first strike of the season.\nThe air strike hit a bridge before dawn.\nMiners voted to end the strike after a week.",
   pitch: "Rain left the pitch heavy and slow.\nThe founders made their pitch to the investors.\nThe pitch of the note rose as the string was tightened.\nFans ran onto the pitch after the final whistle.",
   cell: "Each cell divides into two within an hour.\nHe spent the night in a cell at the station.\nThe company sells more cell phones than anyone.\nThe drug kills the cell but spares the tissue around it.",
