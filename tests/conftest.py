@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -19,6 +20,9 @@ from elmokit.cli.main import main
 from odd_texts import TEXTS, make_model
 from program import COLOURS, Cli, Outcome, Start, environment
 from topics import save_encoder
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # The same examples in every run, and no limit on the time of one: machines are shared.
 settings.register_profile("elmokit", deadline=None, derandomize=True, database=None)
@@ -161,3 +165,17 @@ def single_thread() -> Iterator[None]:
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fitting without a report, which takes a while."""
     monkeypatch.setattr("elmokit.tasks.fitting.write_report", lambda folder, facts: None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium, driven by Playwright; tests that need it are skipped where either is absent."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("there is no chromium on the PATH")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=chromium, args=flags)
+        yield started
+        started.close()

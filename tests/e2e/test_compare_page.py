@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,6 @@ from elmokit.compare.report import write_comparison
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 HOSTILE = ["<script>document.title = 'broken'</script>", "L" * 200, "a|b\nc", "新聞", "أخبار الرياضة", "$x$"]
 CASES = {
     "news": NEWS,
@@ -26,18 +23,6 @@ CASES = {
 WIDE = """() => [...document.querySelectorAll('body *')]
     .filter(part => part.getBoundingClientRect().right > innerWidth + 1 && !part.closest('.scroll'))
     .map(part => part.outerHTML.slice(0, 80))"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("there is no chromium on the PATH")
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,6 @@ from elmokit.tasks.report import write_report
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 NEWS = ["World", "Sports", "Business", "Sci/Tech"]
 HOSTILE = ["<script>document.title = 'broken'</script>", "L" * 200, "a|b\nc", "新聞", "أخبار الرياضة", "$x$"]
 CASES = {
@@ -24,18 +21,6 @@ CASES = {
     "twenty": [f"a.rather.long.group.name.{number}" for number in range(20)],
     "hostile": HOSTILE,
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("there is no chromium on the PATH")
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ from serving import CORPUS, save_models, save_report, untrained
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 TABS = ["Words in context", "Layers", "Classify", "Compare"]
 SCREENS = {"desk": (1280, 900), "phone": (390, 844)}
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"> <script>document.title='broken'</script> bank"
@@ -46,18 +44,6 @@ CONTRAST = """selector => {
     const both = [light(getComputedStyle(part).color), light(paper(behind))].sort((a, b) => b - a);
     return (both[0] + 0.05) / (both[1] + 0.05);
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("there is no chromium on the PATH")
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield started
-        started.close()
 
 
 @contextlib.contextmanager

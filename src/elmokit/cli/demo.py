@@ -67,7 +67,7 @@ def command(
 
 def _senses(elmo: Elmo, name: str, console: Console, reporter: Reporter) -> None:
     """One word in several sentences: where it is used alike, and how alike it is to itself."""
-    from elmokit.cli.similar import _around
+    from elmokit.cli.similar import around
     from elmokit.corpora import mini_news
     from elmokit.serve.occurrences import Occurrences
     from elmokit.text.readers import TextSource
@@ -85,12 +85,12 @@ def _senses(elmo: Elmo, name: str, console: Console, reporter: Reporter) -> None
     for number, (words, vectors) in enumerate(zip(found.tokens, found.mixed(weights), strict=True), 1):
         place = [word.lower() for word in words].index(_WORD)
         rows.append(vectors[place])
-        before, after = _around(words, place)
+        before, after = around(words, place)
         console.print(
             f"   [bold]{number}[/]  {escape(before)}[bold cyan]{escape(words[place])}[/]{escape(after)}"
         )
         for near in corpus.nearest(vectors[place], weights, 2):
-            before, after = _around(near.words, near.position)
+            before, after = around(near.words, near.position)
             console.print(
                 f"      [dim]{near.score:.2f}  …{escape(before[-34:])}[/][cyan]{escape(near.word)}[/]"
                 f"[dim]{escape(after[:34])}…[/]"

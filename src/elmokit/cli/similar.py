@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from elmokit.embed.store import VectorStore
     from elmokit.text.readers import TextSource
 
-__all__ = ["command"]
+__all__ = ["around", "command"]
 
 _CLOSING = {*".,;:!?%)]}…”’»。、！？", "...", "n't", "n’t"}
 _OPENING = set("([{$£€#“‘«")
@@ -234,7 +234,7 @@ def _record(words: list[str], found: list[SimilarWords]) -> dict[str, Any]:
 
 def _show(words: list[str], found: list[SimilarWords], console: Console) -> None:
     for one in found:
-        before, after = _around(words, one.position)
+        before, after = around(words, one.position)
         console.print()
         place = ((before, "dim"), (one.word, "cyan"), (after, "dim"))
         console.print(Text.assemble((one.word, "bold cyan"), ("  in  ", "dim"), *place))
@@ -256,7 +256,7 @@ def _score(score: float) -> Text:
     return Text(f"{score:.3f}", style="green" if score >= 0.8 else "yellow" if score >= 0.5 else "dim")
 
 
-def _around(words: Sequence[str], position: int) -> tuple[str, str]:
+def around(words: Sequence[str], position: int) -> tuple[str, str]:
     """What stands before and after a word, spaces included."""
     spaced = _spaced(words)
     space = " " if spaced[position].startswith(" ") else ""
@@ -265,7 +265,7 @@ def _around(words: Sequence[str], position: int) -> tuple[str, str]:
 
 def _snippet(hit: Occurrence, side: int) -> Text:
     """The text around a word, so much on each side that all words begin in one column."""
-    before, after = _around(hit.words, hit.position)
+    before, after = around(hit.words, hit.position)
     before, after = _fitting(before, side, from_end=True), _fitting(after, side)
     padding = " " * (side - cell_len(before))
     return Text.assemble(padding, before, (hit.word, "bold cyan"), after)
