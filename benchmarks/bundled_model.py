@@ -1,23 +1,26 @@
-"""What a pretrained model is good for, before anything is learnt from many labels.
+"""What a pretrained model is good for with few labels: what the bundled one was chosen by.
 
-    python benchmarks/bundled_model.py news [MODEL ...]
+    python benchmarks/ag_news.py prepare --work ag-news                     the split of AG News
+    python benchmarks/bundled_model.py MODEL ... --split ag-news            to choose by: validation rows
+    python benchmarks/bundled_model.py news --split ag-news --rows test     the chosen one, once
 
 For each model: its size; how well its vectors tell senses apart (``senses.tsv``, 12 words in 2 senses, 4
 sentences each: the share of occurrences whose nearest other occurrence of the word has the same sense, by
-layer); and accuracy with few labels, frozen, with the linear head, mean over draws: AG News with 1,000 labels
-(drawn from the train rows), movie-review sentences (sentence_polarity, 500 labels, 2,000 rows of test)
-and the bundled corpus (480 labels, 200 rows of test). AG News and the polarity set are found through
-ELMOKIT_DATA. Beside them TF-IDF + SVM on the same labels.
+layer); and accuracy with few labels: AG News with 1,000 (validation or canonical test rows), movie-review
+sentences with 500 (sentence_polarity, the last 1,000 of each class are the test, the 500 before them the
+validation) and, with the test, the bundled corpus with all its 480. Each with the ``pool`` head over the
+frozen model, with logistic regression over its frozen mean vectors, and fine-tuned; beside them TF-IDF + SVM
+on the same labels. Mean and standard deviation over draws of labels. Data is found through ELMOKIT_DATA.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import gzip
 import statistics
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +28,71 @@ import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
+from ag_news import read
+from elmokit import ElmoClassifier
 from elmokit.bilm.names import located
-from elmokit.corpora import mini_news
+from elmokit.corpora import mini_news_split
 from elmokit.embed.elmo import Elmo
+from elmokit.embed.embeddings import Floats
 from elmokit.embed.search import unit_rows
 from measuring import data_file, finish
 
-_DRAWS = 3
+
+@dataclass(frozen=True)
+class Task:
+    """Texts to draw labels from and texts to measure on."""
+
+    texts: list[str]
+    labels: list[str]
+    measured: list[str]
+    wanted: list[str]
+    n_labels: int | None
+
+    def draws(self, n_draws: int) -> Iterator[tuple[list[str], list[str]]]:
+        """As many texts of each class; all of them, once, if no number is given."""
+        if self.n_labels is None:
+            yield self.texts, self.labels
+            return
+        places = {name: [i for i, label in enumerate(self.labels) if label == name] for name in self.labels}
+        for draw in range(n_draws):
+            rng = np.random.default_rng(draw)
+            picked = [
+                int(place)
+                for name in sorted(places)
+                for place in rng.permutation(places[name])[: self.n_labels // len(places)]
+            ]
+            yield [self.texts[i] for i in picked], [self.labels[i] for i in picked]
+
+
+def ag_news(split: Path, rows: str) -> Task:
+    """News, four topics."""
+    return Task(*read(split, "train", "extra"), *read(split, rows), 1000)
+
+
+def polarity(rows: str) -> Task:
+    """Sentences from movie reviews, two classes."""
+    parts: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
+    with zipfile.ZipFile(data_file("nltk_corpora/sentence_polarity.zip")) as file:
+        for label in ("neg", "pos"):
+            content = file.read(f"sentence_polarity/rt-polarity.{label}").decode("utf-8", "replace")
+            found = [(line, label) for line in content.splitlines() if line.strip()]
+            parts["train"] += found[:-1500]
+            parts["valid"] += found[-1500:-1000]
+            parts["test"] += found[-1000:]
+    texts, labels = map(list, zip(*parts["train"], strict=True))
+    measured, wanted = map(list, zip(*parts[rows], strict=True))
+    return Task(texts, labels, measured, wanted, 500)
+
+
+def bundled() -> Task:
+    """The bundled corpus, split as in the demo."""
+    train, test = (
+        ([row["text"] for row in part], [row["topic"] for row in part]) for part in mini_news_split()
+    )
+    return Task(*train, *test, None)
 
 
 def senses(elmo: Elmo) -> list[float]:
@@ -59,124 +117,72 @@ def senses(elmo: Elmo) -> list[float]:
     return shares
 
 
-def ag_news() -> tuple[list[str], list[str], list[str], list[str]]:
-    """Train and test rows."""
-
-    def rows(name: str) -> tuple[list[str], list[str]]:
-        with gzip.open(data_file(f"ag_news/{name}"), "rt", encoding="utf-8", newline="") as file:
-            read = list(csv.reader(file))
-        return [f"{title} {text}".strip() for _, title, text in read], [label for label, _, _ in read]
-
-    return (*rows("train_partial.csv.gz"), *rows("test.csv.gz"))
-
-
-def polarity() -> tuple[list[str], list[str], list[str], list[str]]:
-    """Sentences from movie reviews; the last thousand of each class are the test."""
-    texts: dict[str, list[str]] = {}
-    with zipfile.ZipFile(data_file("nltk_corpora/sentence_polarity.zip")) as file:
-        for label in ("neg", "pos"):
-            content = file.read(f"sentence_polarity/rt-polarity.{label}").decode("utf-8", "replace")
-            texts[label] = [line for line in content.splitlines() if line.strip()]
-    train = [(text, label) for label, part in texts.items() for text in part[:-1000]]
-    test = [(text, label) for label, part in texts.items() for text in part[-1000:]]
-    return (*map(list, zip(*train, strict=True)), *map(list, zip(*test, strict=True)))  # type: ignore[return-value]
-
-
-def mini() -> tuple[list[str], list[str], list[str], list[str]]:
-    """The bundled corpus, split as in the demo."""
-    with open(mini_news(), encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    seen: dict[str, int] = {}
-    parts: tuple[list[dict[str, str]], list[dict[str, str]]] = ([], [])
-    for row in rows:
-        number = seen[row["topic"]] = seen.get(row["topic"], 0) + 1
-        parts[number % 17 < 5].append(row)
-    train, test = parts
-    return (
-        [row["text"] for row in train],
-        [row["topic"] for row in train],
-        [row["text"] for row in test],
-        [row["topic"] for row in test],
-    )
-
-
-def few(
-    elmo: Elmo | None, data: tuple[list[str], list[str], list[str], list[str]], n_labels: int | None
-) -> list[float]:
-    """Test accuracy with some labels, a figure for each draw; TF-IDF + SVM if there is no model."""
-    texts, labels, test, wanted = data
-    classes = sorted(set(labels))
-    n_draws = _DRAWS if n_labels else 1
-    picks: list[list[int]] = []
-    for draw in range(n_draws):
-        rng = np.random.default_rng(draw)
-        if n_labels is None:
-            picks.append(list(range(len(texts))))
-            continue
-        share = n_labels // len(classes)
-        picks.append(
-            [
-                int(place)
-                for name in classes
-                for place in rng.permutation([i for i, label in enumerate(labels) if label == name])[:share]
-            ]
-        )
-    if elmo is None:
-        made: Callable[[Sequence[str]], Any] = list
-        model: Any = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LinearSVC())
-        held: Any = test
-    else:
-        encoder = elmo
-
-        def made(some: Sequence[str]) -> Any:
-            found = encoder.embed(list(some))
-            return np.concatenate(
-                [found.sentence("mean", layer=depth) for depth in range(encoder.n_layers)], axis=1
+def methods(model: str | None) -> dict[str, Callable[[int], Any]]:
+    """Each way to classify, made for a seed."""
+    if model is None:
+        return {
+            "TF-IDF + SVM": lambda seed: make_pipeline(
+                TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LinearSVC()
             )
+        }
+    elmo = Elmo.load(model)
 
-        model = make_pipeline(
-            StandardScaler(), LogisticRegressionCV(Cs=[1e-4, 1e-3, 1e-2], max_iter=300, cv=3)
-        )
-        held = made(test)
-    found = []
-    for picked in picks:
-        model.fit(made([texts[i] for i in picked]), [labels[i] for i in picked])
-        found.append(float(model.score(held, wanted)))
-    return found
+    def means(texts: list[str]) -> Floats:
+        found = elmo.embed(texts)
+        return np.concatenate([found.sentence("mean", layer=i) for i in range(elmo.n_layers)], axis=1)
+
+    return {
+        "frozen, pool": lambda seed: ElmoClassifier(model, head="pool", seed=seed),
+        "frozen, linear": lambda seed: make_pipeline(
+            FunctionTransformer(means),
+            StandardScaler(),
+            LogisticRegressionCV(Cs=[1e-4, 1e-3, 1e-2], max_iter=300, cv=3),
+        ),
+        "fine-tuned": lambda seed: ElmoClassifier(model, head="pool", finetune=True, seed=seed),
+    }
 
 
 def main() -> None:
     """Measure every model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("models", nargs="*", default=["news"])
+    parser.add_argument("--split", type=Path, default=Path("ag-news"), help="what ag_news.py prepare made")
+    parser.add_argument("--rows", choices=["valid", "test"], default="valid", help="what to measure on")
+    parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--only", default="", help="methods whose names hold this")
     arguments = parser.parse_args()
-    sets = {
-        "AG News, 1,000": (ag_news(), 1000),
-        "polarity, 500": (polarity(), 500),
-        "bundled, 480": (mini(), None),
+    tasks = {
+        "AG News, 1,000": ag_news(arguments.split, arguments.rows),
+        "polarity, 500": polarity(arguments.rows),
     }
-    figures: dict[str, Any] = {}
-    print("| model | MB | senses by layer (mix last) | " + " | ".join(sets) + " |")
-    print("|---|---|---|" + "---|" * len(sets))
-    for name in [None, *arguments.models]:
-        elmo = None if name is None else Elmo.load(name)
-        size = 0.0 if name is None else sum(f.stat().st_size for f in located(name).iterdir() if f.is_file())
-        shares = [] if elmo is None else senses(elmo)
-        row: dict[str, Any] = {"bytes": size, "senses": shares}
-        for label, (data, n_labels) in sets.items():
-            row[label] = few(elmo, data, n_labels)
-        figures[name or "TF-IDF + SVM"] = row
-        cells = [
-            f"{statistics.mean(row[label]):.3f}"
-            + (f" ± {statistics.stdev(row[label]):.3f}" if len(row[label]) > 1 else "")
-            for label in sets
-        ]
-        told = " / ".join(f"{share:.2f}" for share in shares) or "–"
-        print(
-            f"| {name or 'TF-IDF + SVM'} | {size / 1e6:.1f} | {told} | " + " | ".join(cells) + " |",
-            flush=True,
-        )
-    finish(figures)
+    if arguments.rows == "test":
+        tasks["bundled, 480"] = bundled()
+    figures: list[dict[str, Any]] = []
+    print("| model | MB | senses by layer (mix last) | | " + " | ".join(tasks) + " |")
+    print("|---|---|---|---|" + "---|" * len(tasks))
+    for model in [None, *arguments.models]:
+        told = "| – | – "
+        if model is not None:
+            size = sum(file.stat().st_size for file in located(model).iterdir() if file.is_file()) / 1e6
+            told = f"| {size:.1f} | " + " / ".join(f"{share:.2f}" for share in senses(Elmo.load(model)))
+        for name, make in methods(model).items():
+            if model is not None and arguments.only not in name:
+                continue
+            row: dict[str, Any] = {"model": model, "method": name}
+            for label, task in tasks.items():
+                row[label] = [
+                    float(make(seed).fit(texts, labels).score(task.measured, task.wanted))
+                    for seed, (texts, labels) in enumerate(task.draws(arguments.draws))
+                ]
+            figures.append(row)
+            cells = [
+                f"{statistics.mean(row[label]):.3f}"
+                + (f" ± {statistics.stdev(row[label]):.3f}" if len(row[label]) > 1 else "")
+                for label in tasks
+            ]
+            print(f"| {model or ''} {told} | {name} | " + " | ".join(cells) + " |", flush=True)
+            told = "| | "
+    finish({"rows": arguments.rows, "figures": figures})
 
 
 if __name__ == "__main__":

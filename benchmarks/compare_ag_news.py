@@ -9,6 +9,7 @@ goes on where it was.
     python benchmarks/ag_news.py pretrain --work ag-news
     python benchmarks/compare_ag_news.py --work ag-news --out ag-report               (hours)
     python benchmarks/compare_ag_news.py --work ag-news --out ag-report --only curve  (the learning curve)
+    python benchmarks/compare_ag_news.py --work ag-news --out ag-report --only static (the static vectors)
     python benchmarks/compare_ag_news.py --work ag-news --out quick --only quick      (the quick recipe)
 """
 
@@ -52,16 +53,20 @@ def language_model(name: str) -> dict[str, Any]:
 def methods() -> list[Method]:
     """Every method of the full comparison."""
     found = []
-    for name in ("classic", "better"):
-        for mix in ("trainable", "frozen", "function"):
-            found.append(
-                CATALOGUE[f"elmo-{mix}"].changed(
-                    id=f"{name}-{mix}",
-                    name=f"ELMo ({name}), {mix} mix",
-                    classifier=FROZEN,
-                    language_model=language_model(name),
-                )
+    for name, mix in (
+        ("classic", "trainable"),
+        ("classic", "frozen"),
+        ("classic", "function"),
+        ("better", "trainable"),
+    ):
+        found.append(
+            CATALOGUE[f"elmo-{mix}"].changed(
+                id=f"{name}-{mix}",
+                name=f"ELMo ({name}), {mix} mix",
+                classifier=FROZEN,
+                language_model=language_model(name),
             )
+        )
     better = {"language_model": language_model("better")}
     found.append(CATALOGUE["elmo-linear"].changed(**better))
     found.append(CATALOGUE["elmo-finetuned"].changed(id="finetuned", classifier=FINETUNED, **better))
@@ -146,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("ag-news"), help="the folder of ag_news.py")
     parser.add_argument("--out", type=Path, default=Path("ag-report"), help="folder for the report")
-    parser.add_argument("--only", choices=["all", "curve", "quick"], default="all")
+    parser.add_argument("--only", choices=["all", "curve", "static", "quick"], default="all")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--workers", type=int, default=0)
@@ -160,6 +165,9 @@ def main() -> None:
         if arguments.only == "curve":
             few = tuple(method for method in plan.methods if method.id in curve)
             plan = dataclasses.replace(plan, methods=few)
+        elif arguments.only == "static":
+            static = tuple(method for method in plan.methods if method.id in ("svd", "sgns", "cbow"))
+            plan = dataclasses.replace(plan, methods=static, counts=(), curve=())
     begun = time.monotonic()
     found = run(arguments, plan, adopting=arguments.only != "quick")
     facts = found.facts

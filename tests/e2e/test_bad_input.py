@@ -320,6 +320,18 @@ def test_folder_of_others_with_a_run_folder_is_refused_and_untouched(
     assert snapshot(tmp_path / "mine") == before
 
 
+def test_folder_that_another_process_works_in_is_refused(
+    tmp_path: Path, cli: Cli, tiny_corpus: Path
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    (tmp_path / "m" / "run").mkdir(parents=True)
+    with open(tmp_path / "m" / "run" / ".lock", "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *QUICK)
+        outcome.check_refused(tmp_path / "m", "Another process is at work")
+    assert cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *QUICK).code == 0
+
+
 def test_output_that_is_a_file_is_refused(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
     file = write(tmp_path / "m", "mine")
     cli("pretrain", tiny_corpus, "--out", file, *QUICK).check_refused(file, "is a file")

@@ -208,3 +208,16 @@ def test_a_model_that_is_damaged_on_its_way_is_refused(hub: tuple[Path, dict[str
 def test_a_hub_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match="is not the name of a model on a hub"):
         located(name)
+
+
+def test_a_name_longer_than_a_file_may_have_is_refused_kindly() -> None:
+    with pytest.raises(ModelError, match="There can be no model"):
+        located("x" * 5000)
+
+
+def test_the_module_is_the_program() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "elmokit", "--help"], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0
+    assert "pretrain" in found.stdout

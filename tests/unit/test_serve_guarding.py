@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from elmokit.cli.serve import _bound
 from elmokit.embed.elmo import Elmo
 from elmokit.errors import ConfigError
 from elmokit.serve.app import PAGE, make_app
@@ -409,3 +411,8 @@ def test_half_characters_are_mended_as_everywhere(client: TestClient) -> None:
     content = b'{"texts": ["a \\ud83d bank \\ude00 \\ud83d\\ude00"]}'
     answer = client.post("/v1/tokens", content=content, headers={"content-type": "application/json"})
     assert answer.json()["tokens"] == [["a", "\ufffd", "bank", "\ufffd", "😀"]]
+
+
+def test_the_listener_says_that_it_is_tcp_so_that_answers_leave_at_once() -> None:
+    with _bound(ServeConfig(port=0)) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

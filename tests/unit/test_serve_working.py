@@ -42,7 +42,7 @@ def gate() -> Iterator[Gate]:
     found.open()
 
 
-def run(work: Callable[[Worker], Awaitable[None]], **limits: int) -> Worker:
+def run(work: Callable[[Worker], Awaitable[None]], **limits: Any) -> Worker:
     """``work`` with a worker, which is closed in the end."""
 
     async def all_of_it() -> Worker:
@@ -66,6 +66,20 @@ async def queued(*jobs: Coroutine[Any, Any, Sequence[Any]]) -> list[asyncio.Task
     tasks = [asyncio.create_task(job) for job in jobs]
     await asyncio.sleep(0)
     return tasks
+
+
+def test_what_comes_before_a_batch_is_told_its_cost_in_the_models_thread() -> None:
+    seen: list[tuple[int, str]] = []
+
+    async def work() -> None:
+        worker = Worker(before=lambda cost: seen.append((cost, threading.current_thread().name)))
+        tasks = await queued(*(worker.do("key", [1], list, cost=cost) for cost in (3, 4)))
+        await asyncio.gather(*tasks)
+        await worker.close()
+
+    asyncio.run(work())
+    assert [cost for cost, _ in seen] == [7]
+    assert all(name.startswith("elmokit-models") for _, name in seen)
 
 
 def test_a_lone_job_is_done_at_once_in_the_models_thread() -> None:

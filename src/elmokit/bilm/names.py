@@ -36,7 +36,14 @@ def located(name: str | Path) -> Path:
     if name.startswith(HUB):
         return _downloaded(name)
     path = Path(name)
-    if not path.exists() and path.name == name:
+    try:
+        there = path.exists()
+    except OSError as error:  # such as a name longer than any file may have
+        raise ModelError(
+            f"There can be no model {name[:60]!r}...: {error.strerror}.",
+            remedy="Give a model folder or a bundled model: " + ", ".join(bundled_names()) + ".",
+        ) from error
+    if not there and path.name == name:
         close = [known for known in bundled_names() if known.casefold() == name.casefold()]
         if close:
             raise ModelError(f"There is no model {name!r}.", remedy=f"Did you mean {close[0]!r}?")

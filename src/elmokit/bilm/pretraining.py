@@ -29,7 +29,7 @@ from elmokit.text.vocabulary import learn_bpe, learn_morphemes, require_morfesso
 from elmokit.training.checkpoint import write_text
 from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, train
 from elmokit.training.progress import Reporter
-from elmokit.training.run_folder import check_unchanged, fingerprint, open_run
+from elmokit.training.run_folder import alone_in, check_unchanged, fingerprint, open_run
 
 __all__ = ["LanguageModelling", "PretrainResult", "pretrain"]
 
@@ -168,51 +168,52 @@ def pretrain(
     if config.model.input == "morpheme" and base is None:
         require_morfessor()
     run = open_run(out, _BEGUN, is_model_folder(out))
-    train_text = TextSource(texts, read, outside=out)
-    valid_text = TextSource(valid, read, outside=out) if valid else None
-    corpus = _corpus(run, corpus_folder, config, base, train_text, valid_text, reporter)
-    check_unchanged(run, _settings(config, corpus, base))
-    _describe(corpus, reporter)
+    with alone_in(run):
+        train_text = TextSource(texts, read, outside=out)
+        valid_text = TextSource(valid, read, outside=out) if valid else None
+        corpus = _corpus(run, corpus_folder, config, base, train_text, valid_text, reporter)
+        check_unchanged(run, _settings(config, corpus, base))
+        _describe(corpus, reporter)
 
-    saved = _build(config, corpus, base, run, reporter)
-    task = LanguageModelling(saved.model, corpus, saved, config.training)
-    if task.n_lanes < config.training.n_lanes:
+        saved = _build(config, corpus, base, run, reporter)
+        task = LanguageModelling(saved.model, corpus, saved, config.training)
+        if task.n_lanes < config.training.n_lanes:
+            reporter.say(
+                f"[yellow]The text is short: {task.n_lanes} lanes instead of {config.training.n_lanes}.[/]"
+            )
+        if corpus.valid.n_tokens == 0:
+            reporter.say("[yellow]Nothing is held out, so no perplexity is measured; give --valid FILE.[/]")
+        n_parameters = sum(parameter.numel() for parameter in saved.model.parameters())
         reporter.say(
-            f"[yellow]The text is short: {task.n_lanes} lanes instead of {config.training.n_lanes}.[/]"
+            f"Model: {config.model.input} input, {config.model.n_layers}+{config.model.n_layers} LSTM "
+            f"layers, {2 * config.model.dim} wide, {n_parameters:,} parameters."
         )
-    if corpus.valid.n_tokens == 0:
-        reporter.say("[yellow]Nothing is held out, so no perplexity is measured; give --valid FILE.[/]")
-    n_parameters = sum(parameter.numel() for parameter in saved.model.parameters())
-    reporter.say(
-        f"Model: {config.model.input} input, {config.model.n_layers}+{config.model.n_layers} LSTM layers, "
-        f"{2 * config.model.dim} wide, {n_parameters:,} parameters."
-    )
-    result = train(
-        task,
-        config.training,
-        run,
-        reporter=reporter,
-        checkpoint_every=checkpoint_every,
-        tensorboard=tensorboard,
-    )
-    with torch.no_grad():
-        for name, parameter in saved.model.named_parameters():
-            parameter.copy_(result.weights[name])
-    saved.model.eval()
-    held_out = _held_out(result)
-    if not (result.was_done and is_model_folder(out)):
-        saved.training.update(_provenance(config, corpus, train_text, result, held_out, command))
-        start_state = average_state(saved.model, corpus.train, task.features)
-        save_bilm(out, replace(saved, start_state=start_state))
-    return PretrainResult(
-        out,
-        result.stopped,
-        held_out,
-        result.position.step,
-        result.position.n_words,
-        result.position.seconds,
-        result.was_done,
-    )
+        result = train(
+            task,
+            config.training,
+            run,
+            reporter=reporter,
+            checkpoint_every=checkpoint_every,
+            tensorboard=tensorboard,
+        )
+        with torch.no_grad():
+            for name, parameter in saved.model.named_parameters():
+                parameter.copy_(result.weights[name])
+        saved.model.eval()
+        held_out = _held_out(result)
+        if not (result.was_done and is_model_folder(out)):
+            saved.training.update(_provenance(config, corpus, train_text, result, held_out, command))
+            start_state = average_state(saved.model, corpus.train, task.features)
+            save_bilm(out, replace(saved, start_state=start_state))
+        return PretrainResult(
+            out,
+            result.stopped,
+            held_out,
+            result.position.step,
+            result.position.n_words,
+            result.position.seconds,
+            result.was_done,
+        )
 
 
 def _continued(config: PretrainConfig, base: BilmFolder) -> PretrainConfig:

@@ -30,7 +30,6 @@ _SENTENCES = (
     "Shares in the bank fell after it warned on profits.",
 )
 _METHODS = ("elmo-trainable", "elmo-frozen", "elmo-function", "sgns", "cbow", "svd", "tfidf-svm")
-_TEST_SHARE = (5, 17)  # five of every seventeen texts of a topic: 50 of 170
 
 
 def command(
@@ -168,19 +167,12 @@ def _comparison(
 
 def _split(out: Path) -> tuple[Path, Path]:
     """The bundled texts, 480 to learn from and 200 to measure on; always the same."""
-    from elmokit.corpora import mini_news
+    from elmokit.corpora import mini_news_split
     from elmokit.training.checkpoint import explaining
 
-    with open(mini_news(), encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    seen: dict[str, int] = {}
-    parts: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
-    for row in rows:
-        number = seen[row["topic"]] = seen.get(row["topic"], 0) + 1
-        parts["test" if number % _TEST_SHARE[1] < _TEST_SHARE[0] else "train"].append(row)
     with explaining(out):
         out.mkdir(parents=True, exist_ok=True)
-        for name, part in parts.items():
+        for name, part in zip(("train", "test"), mini_news_split(), strict=True):
             with open(out / f"{name}.csv", "w", encoding="utf-8", newline="") as file:
                 writer = csv.DictWriter(file, ["topic", "text"])
                 writer.writeheader()

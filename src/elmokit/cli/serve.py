@@ -100,7 +100,9 @@ def command(
 
 def _bound(config: ServeConfig) -> socket.socket:
     with _explained(config):
-        listener = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET)
+        family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+        # Said to be TCP, its connections send at once; else the loop leaves answers to wait for company.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((config.host, config.port))

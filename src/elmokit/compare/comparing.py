@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenising import without_surrogates
 from elmokit.training.checkpoint import explaining, write_text
 from elmokit.training.progress import Reporter
-from elmokit.training.run_folder import check_unchanged
+from elmokit.training.run_folder import alone_in, check_unchanged
 
 __all__ = ["Comparison", "compare_files"]
 
@@ -135,7 +134,7 @@ def compare_files(
         rows.notes.append(f"The learning curve stops at all {len(rows.texts('train')):,} train rows.")
         plan = dataclasses.replace(plan, counts=tuple(few))
     work = _opened(out)
-    with _locked(work):
+    with alone_in(work):
         marks = {f"{name}_rows": rows_mark for name, rows_mark in rows.marks().items()}
         check_unchanged(work, {"text": marks, "encoder": {"weights": mark}})
         for file in (work / "layers").glob(".*.new"):  # of a run that was killed
@@ -193,7 +192,7 @@ def _opened(out: Path) -> Path:
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
     begun = (work / "settings.json").is_file() or (
-        work.is_dir() and {f.name for f in work.iterdir()} <= {"lock"}
+        work.is_dir() and {f.name for f in work.iterdir()} <= {".lock"}
     )
     if kind_of(out) is not None or (out.is_dir() and any(out.iterdir()) and not begun):
         raise RunError(
@@ -205,25 +204,6 @@ def _opened(out: Path) -> Path:
         (work / ".probe").write_bytes(b"")
         (work / ".probe").unlink()
     return work
-
-
-@contextlib.contextmanager
-def _locked(work: Path) -> Iterator[None]:
-    """Only one comparison at a time works in a folder."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with open(work / "lock", "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RunError(
-                f"Another comparison is at work in {work.parent}.",
-                remedy="Wait for it, or choose another --out.",
-            ) from error
-        yield
 
 
 def _sizes(rows: Rows) -> Sizes:

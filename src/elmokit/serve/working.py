@@ -37,10 +37,13 @@ class Worker:
     Args:
         most: largest cost of a batch, unless a single job is larger.
         waiting: largest cost of all that waits.
+        before: called in the thread before a batch, with its cost.
     """
 
-    def __init__(self, *, most: int = 8192, waiting: int = 200_000) -> None:
-        self._most, self._limit = most, waiting
+    def __init__(
+        self, *, most: int = 8192, waiting: int = 200_000, before: Callable[[int], None] | None = None
+    ) -> None:
+        self._most, self._limit, self._before = most, waiting, before
         self._jobs: deque[_Job] = deque()
         self._waiting = 0
         self._thread = _new_thread()
@@ -106,8 +109,15 @@ class Worker:
         items = [item for job in jobs for item in job.items]
         self.n_batches += 1
         self.n_jobs += len(jobs)
+        cost = sum(job.cost for job in jobs)
+
+        def work() -> Sequence[Any]:
+            if self._before is not None:
+                self._before(cost)
+            return jobs[0].work(items)
+
         try:
-            answers = await asyncio.get_running_loop().run_in_executor(self._thread, jobs[0].work, items)
+            answers = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except Exception as error:
             if len(jobs) == 1:
                 if not jobs[0].future.cancelled():

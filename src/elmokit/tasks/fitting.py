@@ -35,7 +35,7 @@ from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenising import without_surrogates
 from elmokit.training.checkpoint import explaining
 from elmokit.training.progress import Reporter
-from elmokit.training.run_folder import check_unchanged, fingerprint, open_run
+from elmokit.training.run_folder import alone_in, check_unchanged, fingerprint, open_run
 
 __all__ = [
     "FittedFolder",
@@ -172,64 +172,69 @@ def fit_files(
             remedy="Choose another --out.",
         )
     run = open_run(out, _BEGUN, is_model_folder(out))
-    check_unchanged(
-        run,
-        {
-            **_lasting(config),
-            "text": {f"{name}_rows": part.content_hash() for name, part in parts.items()},
-            "encoder": {"weights": fingerprint(loaded.model.parameters())},
-        },
-    )
-    reporter.say(
-        f"Rows: {len(parts['train'].texts):,} to train on, {len(parts['valid'].texts):,} for validation, "
-        f"{len(classes)} classes ({escape(_listed(classes))}).\n"
-        f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({loaded.n_layers} layers, "
-        f"{loaded.dim} wide), {config.mix.mix} mix, {config.head.head} head."
-    )
-    for note in notes:
-        reporter.say(f"[dim]{note}[/]")
-    result = fit_classifier(
-        loaded,
-        (parts["train"].texts, targets["train"]),
-        (parts["valid"].texts, targets["valid"]),
-        config,
-        run=run,
-        checkpoint_every=checkpoint_every,
-        reporter=reporter,
-    )
-    if result.stopped == "interrupted":
-        return FittedFolder(out, result, {})
-    if result.was_done and is_model_folder(out):
-        record = load_classifier(out).record
-        if test:
-            reporter.say("[yellow]It was fitted before; measure it on other rows with elmokit evaluate.[/]")
-        return FittedFolder(out, result, record.get("splits", {}))
-    for note in result.notes:
-        reporter.say(f"[yellow]{note}[/]")
-    if tested is not None:
-        parts["test"] = tested
-    splits, mistakes, speed = _measured(result.classifier, parts, reporter)
-    timings: dict[str, Any] = {**result.seconds, "documents_per_second": round(speed, 1)}
-    made = {
-        "date": datetime.date.today().isoformat(),
-        "command": without_surrogates(command),
-        "stopped": result.stopped,
-        "label_separator": labels.label_separator,
-        "history": with_train_loss(run, result.history),
-        "mix_start": result.mix_start,
-        "timings": timings,
-        "notes": [*notes, *result.notes, *(cut_note(result.classifier) if tested is not None else [])],
-        "encoder": encoder_facts(loaded, Path(encoder).resolve().name),
-        "versions": versions(),
-        "splits": {
-            name: {key: value for key, value in figures.items() if key in ("n", "accuracy", "macro", "micro")}
-            for name, figures in splits.items()
-        },
-    }
-    classifier = replace(result.classifier, record=made)
-    write_report(out, report_facts(classifier, splits, mistakes, title=out.resolve().name))
-    save_classifier(out, classifier)  # last: what it makes is what says that all is done
-    return FittedFolder(out, result, splits)
+    with alone_in(run):
+        check_unchanged(
+            run,
+            {
+                **_lasting(config),
+                "text": {f"{name}_rows": part.content_hash() for name, part in parts.items()},
+                "encoder": {"weights": fingerprint(loaded.model.parameters())},
+            },
+        )
+        reporter.say(
+            f"Rows: {len(parts['train'].texts):,} to train on, {len(parts['valid'].texts):,} for validation, "
+            f"{len(classes)} classes ({escape(_listed(classes))}).\n"
+            f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({loaded.n_layers} layers, "
+            f"{loaded.dim} wide), {config.mix.mix} mix, {config.head.head} head."
+        )
+        for note in notes:
+            reporter.say(f"[dim]{note}[/]")
+        result = fit_classifier(
+            loaded,
+            (parts["train"].texts, targets["train"]),
+            (parts["valid"].texts, targets["valid"]),
+            config,
+            run=run,
+            checkpoint_every=checkpoint_every,
+            reporter=reporter,
+        )
+        if result.stopped == "interrupted":
+            return FittedFolder(out, result, {})
+        if result.was_done and is_model_folder(out):
+            record = load_classifier(out).record
+            if test:
+                reporter.say(
+                    "[yellow]It was fitted before; measure it on other rows with elmokit evaluate.[/]"
+                )
+            return FittedFolder(out, result, record.get("splits", {}))
+        for note in result.notes:
+            reporter.say(f"[yellow]{note}[/]")
+        if tested is not None:
+            parts["test"] = tested
+        splits, mistakes, speed = _measured(result.classifier, parts, reporter)
+        timings: dict[str, Any] = {**result.seconds, "documents_per_second": round(speed, 1)}
+        made = {
+            "date": datetime.date.today().isoformat(),
+            "command": without_surrogates(command),
+            "stopped": result.stopped,
+            "label_separator": labels.label_separator,
+            "history": with_train_loss(run, result.history),
+            "mix_start": result.mix_start,
+            "timings": timings,
+            "notes": [*notes, *result.notes, *(cut_note(result.classifier) if tested is not None else [])],
+            "encoder": encoder_facts(loaded, Path(encoder).resolve().name),
+            "versions": versions(),
+            "splits": {
+                name: {
+                    key: value for key, value in figures.items() if key in ("n", "accuracy", "macro", "micro")
+                }
+                for name, figures in splits.items()
+            },
+        }
+        classifier = replace(result.classifier, record=made)
+        write_report(out, report_facts(classifier, splits, mistakes, title=out.resolve().name))
+        save_classifier(out, classifier)  # last: what it makes is what says that all is done
+        return FittedFolder(out, result, splits)
 
 
 def evaluate_files(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from elmokit.errors import RunError
 from elmokit.training.checkpoint import write_text
 
-__all__ = ["check_unchanged", "fingerprint", "open_run"]
+__all__ = ["alone_in", "check_unchanged", "fingerprint", "open_run"]
 
 _RUN = "run"
 
@@ -50,6 +51,25 @@ def open_run(out: Path, begun: set[str], is_model: bool) -> Path:
             remedy="Make the folder writable or choose another --out.",
         ) from error
     return run
+
+
+@contextlib.contextmanager
+def alone_in(run: Path) -> Iterator[None]:
+    """One process at a time works in a run folder; a second one is refused, where the system has locks."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with open(run / ".lock", "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(
+                f"Another process is at work in {run.parent}.",
+                remedy="Wait for it, or choose another --out.",
+            ) from error
+        yield
 
 
 def _is_run(out: Path, begun: set[str]) -> bool:
