@@ -37,6 +37,7 @@ from elmokit.tasks.folder import load_classifier
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.training.checkpoint import write_text
 from elmokit.training.progress import Reporter
+from elmokit.training.run_folder import check_unchanged
 from measuring import finish
 
 COUNTS = (100, 300, 1000, 3000)
@@ -129,6 +130,8 @@ def run(arguments: argparse.Namespace, plan: Plan, *, adopting: bool) -> Compari
         read, labels = ReadConfig(text_columns="text"), LabelConfig(label_column="label")
         rows = read_rows(train, test, valid, read=read, labels=labels, reporter=Reporter())
         (out / "work").mkdir(parents=True, exist_ok=True)
+        marks = {f"{name}_rows": mark for name, mark in rows.marks().items()}
+        check_unchanged(out / "work", {"text": marks, "encoder": {"weights": ""}})  # as compare_files will
         save_rows(out / "work" / "rows", rows)
         adopt(work, out, plan)
     return compare_files(

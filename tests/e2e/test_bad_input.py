@@ -320,9 +320,7 @@ def test_folder_of_others_with_a_run_folder_is_refused_and_untouched(
     assert snapshot(tmp_path / "mine") == before
 
 
-def test_folder_that_another_process_works_in_is_refused(
-    tmp_path: Path, cli: Cli, tiny_corpus: Path
-) -> None:
+def test_folder_that_another_process_works_in_is_refused(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
     fcntl = pytest.importorskip("fcntl")
     (tmp_path / "m" / "run").mkdir(parents=True)
     with open(tmp_path / "m" / "run" / ".lock", "w", encoding="utf-8") as file:

@@ -138,7 +138,7 @@ def test_everything_at_once_from_a_table_told_to_a_program(
     out = tmp_path / "out"
     done = cli(
         *("embed", tiny_model, table, "--out", out, "--json", "--text-columns", "title,body"),
-        *("--id-column", "key", "--pool", "sif", "--mix", "0.2,0.3,0.5", "--state", "warm"),
+        *("--id-column", "key", "--pool", "sif", "--mix-weights", "0.2,0.3,0.5", "--state", "warm"),
         *("--dtype", "float16", "--format", "safetensors", "--export", "parquet", "--export", "npz"),
     )
     assert done.code == 0, done.err
@@ -195,8 +195,8 @@ def test_bad_input_is_refused_with_a_remedy_and_leaves_nothing(
         ((tiny_model, tmp_path / "cut.jsonl"), ["cut.jsonl", "line 2"]),
         ((tiny_model, tmp_path / "empty.txt"), ["empty.txt", "holds no text"]),
         ((*good, "--layer", "7"), ["no layer 7"]),
-        ((*good, "--mix", "1,2"), ["2 weights"]),
-        ((*good, "--mix", "much"), ["mix"]),
+        ((*good, "--mix-weights", "1,2"), ["2 weights"]),
+        ((*good, "--mix-weights", "much"), ["mix"]),
         ((*good, "--layer", "1", "--all-layers"), ["exclude each other"]),
         ((*good, "--pool", "average"), ["pool"]),
         ((*good, "--dtype", "float64"), ["float64"]),

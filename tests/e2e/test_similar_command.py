@@ -71,7 +71,7 @@ def test_other_words_layers_and_odd_scripts(cli: Cli, tiny_model: Path, tmp_path
         "日本の銀行😀 cafe\u0301\nשלום עולם fox\n\u0915\u093f\u0924\u093e\u092c fox 👩‍👩‍👧\n",
         encoding="utf-8",
     )
-    for options in (["--different"], ["--layer", "0"], ["--mix", "0,0,1"], ["--state", "warm"]):
+    for options in (["--different"], ["--layer", "0"], ["--mix-weights", "0,0,1"], ["--state", "warm"]):
         done = cli("similar", tiny_model, "a fox 😀", "--word", "fox", "--in", odd, *options)
         assert done.code == 0, done.err
         rows = done.out.strip().splitlines()[1:]
@@ -114,7 +114,7 @@ def test_bad_input_is_refused_with_a_remedy(
         ((tiny_model, "the fox", "--in", tiny_corpus, "--word", "dog"), "no word 'dog'"),
         ((tiny_model, " ", "--in", tiny_corpus), "no word"),
         ((tiny_model, "the fox", "--in", tiny_corpus, "--layer", "9"), "no layer 9"),
-        ((tiny_model, "the fox", "--in", tiny_corpus, "--mix", "1"), "1 weights"),
+        ((tiny_model, "the fox", "--in", tiny_corpus, "--mix-weights", "1"), "1 weights"),
         ((tiny_model, "the fox", "--in", tiny_corpus, "--state", "cold"), "cold"),
         ((tiny_model, "the fox", "--in", store, "--layer", "1"), "not the layer 1"),
         ((tiny_model, "the fox", "--in", store, "--in", tiny_corpus), "cannot be mixed"),

@@ -132,7 +132,7 @@ def test_what_cannot_be_compared_is_refused(
 POOLED: list[dict[str, Any]] = [
     *({"pool": pool} for pool in POOLINGS),
     {"pool": "mean", "layer": 1, "dtype": "float16"},
-    {"pool": "max", "mix": "0,1,2", "state": "warm", "format": "safetensors"},
+    {"pool": "max", "mix_weights": "0,1,2", "state": "warm", "format": "safetensors"},
     {"pool": "mean", "all_layers": True},
 ]
 
@@ -260,7 +260,13 @@ def test_frequent_words_and_punctuation_are_left_out_unless_there_is_nothing_els
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"layer": 1}, {"mix": "0.5,0.25,0.25"}, {"all_layers": True}, {"state": "warm", "dtype": "float16"}],
+    [
+        {},
+        {"layer": 1},
+        {"mix_weights": "0.5,0.25,0.25"},
+        {"all_layers": True},
+        {"state": "warm", "dtype": "float16"},
+    ],
     ids=str,
 )
 def test_a_folder_of_vectors_gives_the_same_answer(

@@ -44,11 +44,11 @@ KEPT: list[dict[str, Any]] = [
     {},
     {"layer": 0},
     {"layer": -1, "state": "warm"},
-    {"mix": "0.2,0.3,0.5"},
+    {"mix_weights": "0.2,0.3,0.5"},
     {"all_layers": True},
     *({"pool": pool} for pool in POOLINGS),
     {"pool": "max", "layer": 1},
-    {"pool": "sif", "mix": "1,-1,0"},
+    {"pool": "sif", "mix_weights": "1,-1,0"},
     {"pool": "mean", "all_layers": True, "state": "warm"},
 ]
 
@@ -176,11 +176,11 @@ def test_an_id_that_cannot_be_had_is_named_and_nothing_is_left_behind(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layer": 1, "mix": "1,1,1"}, "exclude"),
+        ({"layer": 1, "mix_weights": "1,1,1"}, "exclude"),
         ({"layer": 0, "all_layers": True}, "exclude"),
-        ({"mix": "1,x,1"}, "numbers"),
-        ({"mix": "1,nan,1"}, "numbers"),
-        ({"mix": "1,1"}, "2 weights"),
+        ({"mix_weights": "1,x,1"}, "numbers"),
+        ({"mix_weights": "1,nan,1"}, "numbers"),
+        ({"mix_weights": "1,1"}, "2 weights"),
         ({"layer": 3}, "no layer 3"),
         ({"layer": -4}, "no layer -4"),
         ({"pool": "median"}, "median"),
@@ -213,4 +213,6 @@ def test_a_corpus_without_a_text_is_refused(elmo: Elmo, tmp_path: Path) -> None:
 
 def test_numbers_too_large_for_float16_are_refused(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="float16"):
-        embed_files(elmo, odd_corpus, tmp_path / "store", StoreConfig(mix="1e9,1e9,1e9", dtype="float16"))
+        embed_files(
+            elmo, odd_corpus, tmp_path / "store", StoreConfig(mix_weights="1e9,1e9,1e9", dtype="float16")
+        )

@@ -70,7 +70,7 @@ def command(
         int | None,
         typer.Option(help="Compare by one layer: 0 is the token encoder, -1 the top.", show_default=False),
     ] = None,
-    mix: Annotated[
+    mix_weights: Annotated[
         str,
         typer.Option(help="Compare by a mix of the layers, lowest first; else equal.", show_default=False),
     ] = "",
@@ -85,7 +85,7 @@ def command(
     other banks of that kind, and with [bold]--different[/] other words in its place. The static vectors
     of [bold]elmokit baseline[/] know no context: for them, the nearest words are found, without a corpus.
     """
-    config = StoreConfig.from_dict({"layer": layer, "mix": mix, "state": state})
+    config = StoreConfig.from_dict({"layer": layer, "mix_weights": mix_weights, "state": state})
     read = ReadConfig.from_dict(settings["read"])
 
     from elmokit.bilm.folder import kind_of
@@ -137,7 +137,7 @@ def command(
 
 def _refuse_context(corpus: list[str] | None, config: StoreConfig) -> None:
     """Refuse what only vectors in context can answer."""
-    given = {"--in": corpus, "--layer": config.layer is not None, "--mix": config.mix}
+    given = {"--in": corpus, "--layer": config.layer is not None, "--mix-weights": config.mix_weights}
     idle = [flag for flag, value in given.items() if value]
     if config.state != StoreConfig().state:
         idle.append("--state")

@@ -106,7 +106,7 @@ def similar_words(
     if isinstance(texts, str):
         raise ConfigError("The corpus is one string.", remedy="Give a list of texts, or a TextSource.")
     refuse_table(texts)
-    config = StoreConfig(layer=layer, mix=",".join(map(repr, weights or ())), state=state)
+    config = StoreConfig(layer=layer, mix_weights=",".join(map(repr, weights or ())), state=state)
     config.check(elmo.n_layers)
     if isinstance(texts, VectorStore):
         check_model(texts, elmo)
@@ -169,12 +169,12 @@ def _folder_config(store: VectorStore, config: StoreConfig, n_layers: int) -> St
     if config.layer is None and config.weights is None:
         if held.all_layers:
             return StoreConfig(state=held.state)
-        return StoreConfig(layer=held.layer, mix=held.mix, state=held.state)
-    asked = StoreConfig(layer=config.layer, mix=config.mix, state=held.state)
+        return StoreConfig(layer=held.layer, mix_weights=held.mix_weights, state=held.state)
+    asked = StoreConfig(layer=config.layer, mix_weights=config.mix_weights, state=held.state)
     if not held.all_layers and _factors(held, n_layers) != _factors(asked, n_layers):
         raise ConfigError(
             f"{store.folder} holds the {held.kept()}, not the {asked.kept()}.",
-            remedy="Leave --layer and --mix out, or embed again with them (--all-layers serves any).",
+            remedy="Leave --layer and --mix-weights out, or embed again with them (--all-layers serves any).",
         )
     return asked
 

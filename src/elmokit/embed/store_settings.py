@@ -19,7 +19,9 @@ class StoreConfig(Config):
     """Which vectors are kept of a text, and in what form. Unless told: an equal mix of the layers."""
 
     layer: int | None = option(None, "Keep one layer: 0 is the token encoder, -1 the top.")
-    mix: str = option("", "Weights of the layers, lowest first, as in 0.2,0.3,0.5. Unless given: equal.")
+    mix_weights: str = option(
+        "", "Weights of the layers, lowest first, as in 0.2,0.3,0.5. Unless given: equal."
+    )
     all_layers: bool = option(False, "Keep every layer instead of a mix.")
     pool: Literal["none", "mean", "max", "last", "sif"] = option(
         "none",
@@ -41,7 +43,7 @@ class StoreConfig(Config):
             name
             for name, given in (
                 ("layer", self.layer is not None),
-                ("mix", bool(self.mix)),
+                ("mix_weights", bool(self.mix_weights)),
                 ("all_layers", self.all_layers),
             )
             if given
@@ -56,7 +58,7 @@ class StoreConfig(Config):
     @property
     def weights(self) -> tuple[float, ...] | None:
         """The weights of the mix, one by one; None for equal ones."""
-        return layer_weights("mix", self.mix) or None
+        return layer_weights("mix_weights", self.mix_weights) or None
 
     def check(self, n_layers: int) -> None:
         """Refuse a layer or a number of weights that a model with ``n_layers`` layers does not have."""
@@ -67,18 +69,19 @@ class StoreConfig(Config):
             )
         if self.weights is not None and len(self.weights) != n_layers:
             raise ConfigError(
-                f"mix = {self.mix!r} has {len(self.weights)} weights, but the model has {n_layers} layers.",
+                f"mix_weights = {self.mix_weights!r} has {len(self.weights)} weights, but the model has "
+                f"{n_layers} layers.",
                 remedy="Give one weight per layer, token encoder first.",
             )
 
     def kept(self) -> str:
         """Which layers are kept, for people.
 
-        >>> StoreConfig(mix="0.2,0.8").kept(), StoreConfig(layer=1).kept()
+        >>> StoreConfig(mix_weights="0.2,0.8").kept(), StoreConfig(layer=1).kept()
         ('mix 0.2,0.8', 'layer 1')
         """
         if self.layer is not None:
             return f"layer {self.layer}"
         if self.all_layers:
             return "all layers"
-        return f"mix {self.mix}" if self.mix.strip() else "equal mix of all layers"
+        return f"mix {self.mix_weights}" if self.mix_weights.strip() else "equal mix of all layers"
