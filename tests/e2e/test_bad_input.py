@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -328,6 +329,27 @@ def test_folder_that_another_process_works_in_is_refused(tmp_path: Path, cli: Cl
         outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *QUICK)
         outcome.check_refused(tmp_path / "m", "Another process is at work")
     assert cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *QUICK).code == 0
+
+
+def test_a_file_system_without_locks_is_no_hindrance(
+    tmp_path: Path, tiny_corpus: Path, quick: PretrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert pretrain([tiny_corpus], tmp_path / "m", quick).n_steps == 1
+
+
+@pytest.mark.parametrize("content", ["[]", '{"model": 1}', "{"])
+def test_settings_of_a_run_that_are_none_are_refused(
+    model: Path, tiny_corpus: Path, quick: PretrainConfig, content: str
+) -> None:
+    write(model / "run" / "settings.json", content)
+    with pytest.raises(RunError, match=r"settings\.json cannot be read"):
+        pretrain([tiny_corpus], model, quick)
 
 
 def test_output_that_is_a_file_is_refused(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from elmokit import ElmoClassifier
-from program import environment
+from program import Cli, environment
 
 
 def test_the_demo_shows_senses_compares_methods_and_can_be_run_again(tmp_path: Path, encoder: Path) -> None:
@@ -34,3 +34,10 @@ def test_the_demo_shows_senses_compares_methods_and_can_be_run_again(tmp_path: P
     assert {method["status"] for method in facts["methods"]} == {"done"}
     assert {method["splits"]["test"]["n"] for method in facts["methods"]} == {200}
     assert len(ElmoClassifier.load(tmp_path / "elmokit-demo" / "topics").classes_) == 4
+
+
+def test_files_of_others_are_not_touched(tmp_path: Path, encoder: Path, cli: Cli) -> None:
+    (tmp_path / "train.csv").write_text("topic,text\nmine,mine\n", encoding="utf-8")
+    cli("demo", "--model", encoder, "--out", tmp_path).check_refused(tmp_path / "train.csv", "not the demo's")
+    assert [file.name for file in tmp_path.iterdir()] == ["train.csv"]
+    assert (tmp_path / "train.csv").read_text(encoding="utf-8") == "topic,text\nmine,mine\n"

@@ -58,7 +58,7 @@ def test_it_says_where_it_is_and_answers(server: Server, folders: dict[str, Path
     code, found = ask(server, "/v1/models")
     assert code == 200
     assert [one["name"] for one in found["models"]] == ["small", "topics", "table"]
-    assert found["models"][0]["corpus"] == str(folders["corpus"])
+    assert found["models"][0]["corpus"] == folders["corpus"].name
     assert found["models"][0]["corpus_texts"] == len(CORPUS) - 1  # one holds no word
     assert found["reports"] == [{"name": "report", "title": "Figures", "address": "/reports/0"}]
     assert "figures" in ask(server, "/reports/0")[1]
@@ -159,8 +159,10 @@ def test_what_cannot_be_served(
     cli("serve", folders["small"], "--port", "0", "--corpus", tmp_path / "no.txt").check_refused("no.txt")
     cli("serve", folders["small"], "--port", "0", "--token", "two words").check_refused("token")
     cli("serve", folders["small"], "--port", "0", "--host", "no.such.host.invalid").check_refused(
-        "Cannot listen"
+        "Cannot listen", "another --host"
     )
+    cli("serve", folders["small"], "--port", "0", "--host", "ü..b").check_refused("another --host")
+    cli("serve", "x" * 300, "--port", "0").check_refused("There can be no model")
     assert cli("serve", folders["small"], "--port", "70000").code == 2
     monkeypatch.setenv("ELMOKIT_TOKEN", "schlüssel")
     cli("serve", folders["small"], "--port", "0").check_refused("token")

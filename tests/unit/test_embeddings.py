@@ -365,6 +365,15 @@ def test_the_cache_stays_bounded(cached_words: int, per_text: int, monkeypatch: 
         assert sum(counted.calls) <= 2 * len(words)
 
 
+def test_very_long_words_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Counted("char", 100) as counted:
+        for number in range(20):
+            counted.elmo.embed([[f"{number}" + "x" * 1000]])
+            assert sum(map(len, counted.elmo._words._places)) < 20 * 100 + 1100
+        words = counted.elmo._words
+        assert words._n_letters == sum(map(len, words._places))
+
+
 def test_the_cache_grows_to_its_limit_one_word_at_a_time_and_no_further() -> None:
     with Counted("char", 30) as counted:
         for number in range(31):

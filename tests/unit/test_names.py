@@ -210,6 +210,17 @@ def test_a_hub_name_that_is_none_is_refused(name: str) -> None:
         located(name)
 
 
+def test_whatever_the_network_does_is_an_error_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+
+    def broken(*_: object, **__: object) -> str:
+        raise RuntimeError("proxy error\nat some length")
+
+    monkeypatch.setattr(hub, "snapshot_download", broken)
+    with pytest.raises(ModelError, match=r"cannot be reached \(proxy error\)"):
+        located("hub:someone/model")
+
+
 def test_a_name_longer_than_a_file_may_have_is_refused_kindly() -> None:
     with pytest.raises(ModelError, match="There can be no model"):
         located("x" * 5000)

@@ -107,7 +107,7 @@ def test_vectors_of_words(client: TestClient, elmo: Elmo, state: Any) -> None:
     ):
         found = ask(client, "/v1/embed", texts=TEXTS, state=state, **options)
         assert found["tokens"] == wanted.tokens
-        assert found["notes"] == ["1 texts have no word."]
+        assert found["notes"] == ["There is no word in 1 text."]
         check_close(found["vectors"], rows)
         answer = client.post("/v1/embed", json={"texts": TEXTS, "state": state, "format": "npy", **options})
         assert answer.headers["content-type"] == "application/x-npy"
@@ -255,6 +255,17 @@ def test_words_alike_are_those_that_plain_numpy_finds(
     assert found["notes"] == []
 
 
+def test_of_long_texts_only_what_stands_around_the_word_is_sent(client: TestClient) -> None:
+    long = " ".join(["the"] * 40 + ["bank"] + ["fell"] * 40)
+    found = ask(client, "/v1/similar", texts=[long, "bank on it", "my bank"], word="bank", k=4)
+    assert (found["position"], len(found["tokens"][0])) == (40, 81)
+    mine = found["map"]["points"][0]
+    assert (mine["position"], mine["start"], len(mine["words"])) == (40, 25, 31)
+    for one in [*found["map"]["points"], *found["neighbours"]]:
+        word = one["words"][one["position"] - one["start"]]
+        assert word.casefold() == one.get("word", "bank").casefold()
+
+
 def test_a_position_other_words_and_how_many(client: TestClient) -> None:
     found = ask(client, "/v1/similar", texts=BANKS, text=2, position=4, k=3, different=True)
     assert found["word"] == "Bank"
@@ -377,7 +388,7 @@ def test_classes(client: TestClient, shelf: Shelf, name: str) -> None:
     assert all(list(one["probabilities"]) == CLASSES for one in found["results"])
     assert all(one["influence"] is None for one in found["results"])
     n_long = sum(len(row) > 6 for row in classifier.encoder.words(TEXTS))
-    notes = [f"Of {n_long} texts, only the first 6 words were read."] if name == "learnt" else []
+    notes = [f"Only the first 6 words were read of {n_long} texts."] if name == "learnt" else []
     assert found["notes"] == notes
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.serve.working import BusyError, Worker
+from elmokit.serve.working import BusyError, GoneError, Worker
 
 
 class Gate:
@@ -66,6 +66,48 @@ async def queued(*jobs: Coroutine[Any, Any, Sequence[Any]]) -> list[asyncio.Task
     tasks = [asyncio.create_task(job) for job in jobs]
     await asyncio.sleep(0)
     return tasks
+
+
+def test_who_has_left_is_not_worked_for(gate: Gate) -> None:
+    done: list[int] = []
+
+    async def left() -> bool:
+        return True
+
+    async def there() -> bool:
+        return False
+
+    async def work(worker: Worker) -> None:
+        first = asyncio.create_task(worker.do("gate", ["a"], gate))
+        await started(gate)
+        tasks = await queued(
+            *(
+                worker.do("key", [number], lambda items: done.extend(items) or items, gone=gone)  # type: ignore[func-returns-value]
+                for number, gone in ((1, left), (2, there))
+            )
+        )
+        gate.open()
+        await first
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(found[0], GoneError)
+        assert found[1] == [2]
+
+    run(work)
+    assert done == [2]
+
+
+def test_what_was_let_in_is_not_turned_away(gate: Gate) -> None:
+    async def work(worker: Worker) -> None:
+        tasks = [asyncio.create_task(worker.do("gate", ["a"], gate))]
+        await started(gate)
+        tasks += await queued(worker.do("key", [1], list, cost=5))
+        with pytest.raises(BusyError):
+            await worker.do("key", [2], list, cost=6)
+        tasks += await queued(worker.do("key", [2], list, cost=6, admitted=True))
+        gate.open()
+        await asyncio.gather(*tasks)
+
+    run(work, waiting=10)
 
 
 def test_what_comes_before_a_batch_is_told_its_cost_in_the_models_thread() -> None:

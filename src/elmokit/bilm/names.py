@@ -70,7 +70,11 @@ def checksums_hold(folder: Path, remedy: str) -> None:
         path = folder / Path(str(file)).name
         if not path.is_file():
             raise ModelError(f"{path} is missing.", remedy=remedy)
-        if checksum(path) != expected:
+        try:
+            found = checksum(path)
+        except OSError as error:
+            raise ModelError(f"{path} cannot be read: {error.strerror}.", remedy=remedy) from error
+        if found != expected:
             raise ModelError(f"{path} is damaged: its checksum is not that of config.json.", remedy=remedy)
 
 
@@ -100,12 +104,7 @@ def _downloaded(name: str) -> Path:
             f"The hub has no model {name.removeprefix(HUB)}, or you may not see it.",
             remedy="Check the name; for a private model, log in with: hf auth login",
         ) from error
-    except (
-        errors.LocalEntryNotFoundError,
-        errors.OfflineModeIsEnabled,
-        errors.HfHubHTTPError,
-        OSError,
-    ) as error:
+    except Exception as error:  # each release has its own network errors, not all of them OSErrors
         raise ModelError(
             f"{name} is not on this machine, and the hub cannot be reached ({_first_line(error)}).",
             remedy="Try again with a network, or use a bundled model: " + ", ".join(bundled_names()) + ".",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,7 +62,7 @@ def command(
     _senses(elmo, folder.name, console, reporter)
     facts = _comparison(folder, out, seeds, console, reporter)
     _mixes(facts, console)
-    _closing(out, console)
+    _closing(out, str(model or "news"), console)
 
 
 def _senses(elmo: Elmo, name: str, console: Console, reporter: Reporter) -> None:
@@ -131,6 +132,7 @@ def _comparison(
     from elmokit.compare.terminal import ranking_table
     from elmokit.compare.verdict import answer
     from elmokit.text.settings import LabelConfig, ReadConfig
+    from elmokit.training.checkpoint import explaining
 
     train, test = _split(out)
     console.print(
@@ -160,24 +162,39 @@ def _comparison(
     for sentence in answer(found.facts):
         console.print(escape(sentence), soft_wrap=True)
     best = out / "report" / "work" / "units" / "elmo-trainable-s0" / "model"
-    if best.is_dir() and not (out / "topics" / "config.json").exists():
-        shutil.copytree(best, out / "topics", dirs_exist_ok=True)
+    if best.is_dir() and not (out / "topics").exists():
+        with explaining(out / "topics"):
+            shutil.rmtree(out / ".topics.new", ignore_errors=True)
+            shutil.copytree(best, out / ".topics.new")
+            (out / ".topics.new").rename(out / "topics")
     return found.facts
 
 
 def _split(out: Path) -> tuple[Path, Path]:
     """The bundled texts, 480 to learn from and 200 to measure on; always the same."""
     from elmokit.corpora import mini_news_split
-    from elmokit.training.checkpoint import explaining
+    from elmokit.errors import RunError
+    from elmokit.training.checkpoint import explaining, write_text
 
     with explaining(out):
         out.mkdir(parents=True, exist_ok=True)
-        for name, part in zip(("train", "test"), mini_news_split(), strict=True):
-            with open(out / f"{name}.csv", "w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, ["topic", "text"])
-                writer.writeheader()
-                writer.writerows(part)
-    return out / "train.csv", out / "test.csv"
+    files = {}
+    for name, part in zip(("train.csv", "test.csv"), mini_news_split(), strict=True):
+        rows = io.StringIO()
+        writer = csv.DictWriter(rows, ["topic", "text"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(part)
+        files[out / name] = rows.getvalue()
+    for file, content in files.items():
+        if file.exists() and (not file.is_file() or file.read_text("utf-8", "replace") != content):
+            raise RunError(
+                f"{file} exists and is not the demo's; nothing was touched.", remedy="Choose another --out."
+            )
+    for file, content in files.items():
+        if not file.exists():
+            write_text(file, content)
+    train, test = files
+    return train, test
 
 
 def _mixes(facts: Mapping[str, Any], console: Console) -> None:
@@ -191,11 +208,12 @@ def _mixes(facts: Mapping[str, Any], console: Console) -> None:
             console.print(f"   {escape(method['name']):<24} {values}{note}")
 
 
-def _closing(out: Path, console: Console) -> None:
+def _closing(out: Path, model: str, console: Console) -> None:
+    model, topics, report = (escape(str(part)) for part in (model, out / "topics", out / "report"))
     console.print(
         f"\n[bold]Your turn:[/]\n   open    {escape(str(out / 'report' / 'report.html'))}\n"
-        f"   explore elmokit serve news {escape(str(out / 'topics'))} {escape(str(out / 'report'))}\n"
-        "   compare elmokit compare train.csv test.csv --encoder news --out report\n"
+        f"   explore elmokit serve {model} {topics} {report}\n"
+        f"   compare elmokit compare train.csv test.csv --encoder {model} --out report\n"
         "   train   elmokit pretrain my_text.txt --out my-elmo\n"
         "   [dim](after make demo, elmokit is in .venv/bin)[/]",
         soft_wrap=True,

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -69,12 +70,14 @@ def command(
     from elmokit.corpora import mini_news
     from elmokit.serve.shelf import open_shelf
     from elmokit.text.readers import TextSource
+    from elmokit.text.tokenising import without_surrogates
     from elmokit.training.progress import Reporter
 
     reporter = Reporter()
     with _bound(config) as listener:  # first of all: whoever cannot have the port shall not wait for models
         if corpus:
-            texts, name = TextSource(corpus, read), ", ".join(corpus)
+            texts = TextSource(corpus, read)
+            name = ", ".join(without_surrogates(Path(part).name) for part in corpus)
         else:
             texts, name = TextSource([mini_news()], ReadConfig(text_columns="text")), "bundled news texts"
         shelf = open_shelf(
@@ -86,6 +89,7 @@ def command(
                 log_level="warning",
                 access_log=False,
                 timeout_graceful_shutdown=10,
+                limit_concurrency=1000,
                 server_header=False,
             )
         )
@@ -106,7 +110,7 @@ def _bound(config: ServeConfig) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((config.host, config.port))
-        except OSError:
+        except BaseException:
             listener.close()
             raise
         return listener
@@ -116,10 +120,13 @@ def _bound(config: ServeConfig) -> socket.socket:
 def _explained(config: ServeConfig) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
+    except (OSError, TypeError, UnicodeError) as error:
+        no_host = isinstance(error, TypeError | UnicodeError | socket.gaierror)
         raise ConfigError(
-            f"Cannot listen on {config.host} port {config.port}: {error.strerror or error}.",
-            remedy="Choose another --port (0 takes a free one), or stop what is using it.",
+            f"Cannot listen on {config.host} port {config.port}: {getattr(error, 'strerror', '') or error}.",
+            remedy="Choose another --host: 127.0.0.1, or 0.0.0.0 for all of this machine's addresses."
+            if no_host
+            else "Choose another --port (0 takes a free one), or stop what is using it.",
         ) from error
 
 

@@ -17,6 +17,7 @@ from elmokit.text.tokenising import SPECIALS, UNK
 __all__ = ["WordCache"]
 
 _KEPT_AT_A_TIME = 1024
+_LETTERS = 20  # of a word, on average, before all are forgotten: texts of strangers may hold very long ones
 
 
 class WordCache:
@@ -31,7 +32,7 @@ class WordCache:
         self._id_of = folder.vocabulary.id_of
         self._places: dict[str, int] = {}
         self._table = torch.empty(0, folder.model.config.dim)
-        self._n_kept = 0
+        self._n_kept = self._n_letters = 0
         self.keep(())
 
     def look_up(self, words: Sequence[Sequence[str]]) -> tuple[Tensor, list[int]]:
@@ -42,7 +43,8 @@ class WordCache:
             return table, [UNK if id < len(SPECIALS) else id for id in ids]
         places = self._places
         new = list(dict.fromkeys(word for row in words for word in row if word not in places))
-        if len(places) + len(new) > self._at_most + len(SPECIALS):
+        is_full = len(places) + len(new) > self._at_most + len(SPECIALS)
+        if is_full or self._n_letters > _LETTERS * self._at_most:
             self.forget()
             new = list(dict.fromkeys(word for row in words for word in row if word not in places))
         if new:
@@ -55,6 +57,7 @@ class WordCache:
         if self._whole:
             return
         self._places.clear()
+        self._n_letters = 0
         self._add(list(SPECIALS))
         self._places.update(dict.fromkeys(SPECIALS, UNK))
         new = [word for word in dict.fromkeys(words) if word not in self._places][: self._at_most]
@@ -65,7 +68,7 @@ class WordCache:
     def forget(self) -> None:
         """Forget all words but those to be kept."""
         while len(self._places) > self._n_kept:
-            self._places.popitem()
+            self._n_letters -= len(self._places.popitem()[0])
 
     @torch.inference_mode()
     def _add(self, words: list[str]) -> None:
@@ -78,6 +81,7 @@ class WordCache:
             self._table = table
         self._table[first:needed] = self._vectors(words)
         self._places.update(zip(words, range(first, needed), strict=True))
+        self._n_letters += sum(map(len, words))
 
     def _vectors(self, words: list[str]) -> Tensor:
         """Of words not known yet: from the disk where they are stored, else computed."""

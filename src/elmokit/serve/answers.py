@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,10 @@ from elmokit.serve.shelf import Served
 from elmokit.tasks.classifier import TextClassifier
 from elmokit.tasks.examples import Batch
 
-__all__ = ["INFLUENCE_WORDS", "factors", "influence", "layer_facts", "similar"]
+__all__ = ["INFLUENCE_WORDS", "factors", "influence", "layer_facts", "similar", "without_each"]
 
 INFLUENCE_WORDS = 200
+_AROUND = 15  # words of a text that are shown on each side of an occurrence
 _MOST_ALIKE = 150  # occurrences of a word, of the texts and of the corpus, that are looked at
 
 
@@ -110,7 +110,10 @@ def similar(
         "word": chosen,
         "text": text,
         "position": place,
-        "neighbours": [asdict(one) for one in neighbours],
+        "neighbours": [
+            {"score": one.score, "word": one.word, **_shown(one.text, one.position, one.words)}
+            for one in neighbours
+        ],
         "siblings": siblings,
         "map": {"points": points, "explained": explained},
         "notes": notes,
@@ -152,16 +155,24 @@ def _map(
     vectors = np.concatenate([np.stack(rows), served.occurrences.mixed(places, share.tolist())])
     spots, explained = plane(vectors)
     entries: list[dict[str, Any]] = [
-        {"source": "yours", "text": number, "position": spot, "words": tokens[number]}
-        for number, spot in same
+        {"source": "yours", **_shown(number, spot, tokens[number])} for number, spot in same
     ]
     for place in places:
         found = served.occurrences.at(place)
-        entries.append(
-            {"source": "corpus", "text": found.text, "position": found.position, "words": found.words}
-        )
+        entries.append({"source": "corpus", **_shown(found.text, found.position, found.words)})
     points = [{"x": float(x), "y": float(y), **entry} for (x, y), entry in zip(spots, entries, strict=True)]
     return points, explained
+
+
+def _shown(text: int, position: int, words: list[str]) -> dict[str, Any]:
+    """A word with what stands around it; texts may be long, and there may be many."""
+    start = max(0, position - _AROUND)
+    return {
+        "text": text,
+        "position": position,
+        "start": start,
+        "words": words[start : position + _AROUND + 1],
+    }
 
 
 def _cosine(a: Floats, b: Floats) -> float:
@@ -226,9 +237,16 @@ def _without_layers(classifier: TextClassifier, words: list[str]) -> tuple[list[
     return found, classifier.classes[best], float(whole[best])
 
 
-def influence(classifier: TextClassifier, words: list[str]) -> list[float]:
-    """How much each word adds to the probability of the text's class: what its absence would cost."""
-    texts = [words, *([*words[:place], *words[place + 1 :]] for place in range(len(words)))]
-    found = classifier.probabilities(texts)
-    best = int(found[0].argmax())
-    return [float(found[0, best] - row[best]) for row in found[1:]]
+def without_each(words: list[str]) -> list[list[str]]:
+    """A text, and the text without each of its words."""
+    return [words, *([*words[:place], *words[place + 1 :]] for place in range(len(words)))]
+
+
+def influence(shares: Sequence[Floats]) -> list[float]:
+    """How much each word adds to the probability of the text's class, that is, what its absence would cost.
+
+    Args:
+        shares: the probability of each class for the texts that ``without_each`` gives.
+    """
+    best = int(shares[0].argmax())
+    return [float(shares[0][best] - row[best]) for row in shares[1:]]

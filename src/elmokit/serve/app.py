@@ -18,18 +18,18 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, HTMLResponse, Response
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import elmokit
 from elmokit.embed.elmo import Elmo
 from elmokit.embed.embeddings import Embeddings, Floats
 from elmokit.errors import ConfigError, ElmokitError, nearest
 from elmokit.serve import answers, schema
-from elmokit.serve.guarding import BodyLimit, RefusedError, Token
+from elmokit.serve.guarding import BodyLimit, HostCheck, RefusedError, Token
 from elmokit.serve.settings import ServeConfig
 from elmokit.serve.shelf import Report, Served, Shelf
-from elmokit.serve.working import BusyError, Worker
+from elmokit.serve.working import BusyError, GoneError, Worker
 from elmokit.tasks.classifier import TextClassifier
 from elmokit.text.texts import Text, n_characters
 
@@ -38,9 +38,11 @@ __all__ = ["make_app"]
 PAGE = Path(__file__).parent / "page"
 _MOST_NUMBERS = 4_000_000  # in a JSON answer
 _LITTLE = 600  # words that one core computes faster than several, outside the main thread
+_MOST_CUT = 1 << 18  # characters that are cut into words in one go
+_PORTION = 4096  # words that one request for influence may have computed before others get their turn
 _MOST_AT_ONCE = 1 << 18  # numbers that are pooled while others wait; more than that, in the models' thread
 _PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _REPORT_POLICY = (
@@ -69,10 +71,12 @@ def make_app(shelf: Shelf, config: ServeConfig | None = None) -> FastAPI:
     """
     config = config or ServeConfig()
     worker = Worker(waiting=config.max_waiting, before=_Threads())
+    cutter = Worker(most=_MOST_CUT, waiting=8 * config.max_body)  # costs are characters here
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
+        await cutter.close()
         await worker.close()
 
     app = FastAPI(
@@ -85,7 +89,7 @@ def make_app(shelf: Shelf, config: ServeConfig | None = None) -> FastAPI:
     )
     app.state.worker = worker
     guard = Depends(Token(config.token))
-    api = _Api(shelf, config, worker)
+    api = _Api(shelf, config, worker, cutter)
     _add_errors(app)
     _add_pages(app, api.reports)
     _add_api(app, api, guard)
@@ -99,15 +103,15 @@ def make_app(shelf: Shelf, config: ServeConfig | None = None) -> FastAPI:
             expose_headers=["x-elmokit-offsets"],
         )
     if config.host in ("127.0.0.1", "localhost", "::1"):  # no other site may pose as this machine
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
+        app.add_middleware(HostCheck, allowed=("127.0.0.1", "localhost", "[::1]"))
     return app
 
 
 class _Api:
     """What the addresses share: finding models, checking limits, working."""
 
-    def __init__(self, shelf: Shelf, config: ServeConfig, worker: Worker) -> None:
-        self.shelf, self.config, self.worker = shelf, config, worker
+    def __init__(self, shelf: Shelf, config: ServeConfig, worker: Worker, cutter: Worker) -> None:
+        self.shelf, self.config, self.worker, self.cutter = shelf, config, worker, cutter
         self.reports: dict[str, Report] = {}  # by the last part of the address
         for number, report in enumerate(shelf.reports.values()):
             # A frame cannot send a token, so where there is one the address is a secret of its own.
@@ -133,8 +137,10 @@ class _Api:
             )
         return served, served.elmo
 
-    def words(self, served: Served, texts: Sequence[str | list[str]]) -> list[list[str]]:
-        """The words of texts that are neither too many nor too long."""
+    async def words(
+        self, request: Request, served: Served, texts: Sequence[str | list[str]]
+    ) -> list[list[str]]:
+        """The words of texts that are neither too many nor too long; cut in a thread of its own."""
         if len(texts) > self.config.max_texts:
             raise RefusedError(
                 413, f"{len(texts):,} texts are too many.", f"Send {self.config.max_texts:,} at most."
@@ -148,7 +154,15 @@ class _Api:
                 )
         encoder = served.elmo or (served.classifier.encoder if served.classifier else None)
         assert encoder is not None
-        words = encoder.words(texts)
+        words = list(
+            await self.cutter.do(
+                served.name,
+                texts,
+                encoder.words,
+                cost=sum(map(n_characters, texts)),
+                gone=request.is_disconnected,
+            )
+        )
         total = sum(map(len, words))
         if total > self.config.max_words:
             raise RefusedError(
@@ -158,6 +172,7 @@ class _Api:
 
     async def layers(
         self,
+        request: Request,
         served: Served,
         elmo: Elmo,
         texts: Sequence[Text],
@@ -166,16 +181,43 @@ class _Api:
     ) -> Sequence[Floats]:
         """Every layer of texts, each (n_words, layer, dim), perhaps computed along with others' texts."""
         return await self.worker.do(
-            ("embed", served.name, state), texts, partial(_embedded, elmo, state), cost=_cost(words)
+            ("embed", served.name, state),
+            texts,
+            partial(_embedded, elmo, state),
+            cost=_cost(words),
+            gone=request.is_disconnected,
         )
 
     async def probabilities(
-        self, served: Served, texts: Sequence[Text], words: list[list[str]]
+        self,
+        request: Request,
+        served: Served,
+        texts: Sequence[Text],
+        words: list[list[str]],
+        *,
+        admitted: bool = False,
     ) -> Sequence[Floats]:
         """The probability of each class for each text."""
         assert served.classifier is not None
-        work = partial(_classified, served.classifier)
-        return await self.worker.do(("classify", served.name), texts, work, cost=_cost(words))
+        return await self.worker.do(
+            ("classify", served.name),
+            texts,
+            partial(_classified, served.classifier),
+            cost=_cost(words),
+            admitted=admitted,
+            gone=request.is_disconnected,
+        )
+
+    async def influence(self, request: Request, served: Served, words: list[str]) -> list[float]:
+        """What each word adds to the probability of a text's class. The texts without each word go in
+        portions, so that others need not wait for all of them."""
+        texts = answers.without_each(words)
+        n_together = max(1, _PORTION // (len(words) + 2))
+        shares: list[Floats] = []
+        for first in range(0, len(texts), n_together):
+            part = texts[first : first + n_together]
+            shares += await self.probabilities(request, served, part, part, admitted=True)
+        return answers.influence(shares)
 
 
 class _Threads:
@@ -201,16 +243,25 @@ def _classified(classifier: TextClassifier, texts: list[Text]) -> list[Floats]:
     return list(classifier.probabilities(texts))
 
 
+def _texts(number: int) -> str:
+    return f"{number:,} text{'s' if number > 1 else ''}"
+
+
 def _json(value: Any) -> Response:
     return Response(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
 
 
 def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
     """The addresses under /v1 and /healthz."""
-    known: dict[str, Any] = {"dependencies": [guard], "responses": _ERRORS}
+    guards = [
+        guard,
+        *([Depends(HTTPBearer(auto_error=False))] if api.config.token else []),
+    ]  # to be described
+    known: dict[str, Any] = {"dependencies": guards, "responses": _ERRORS}
     array = {"schema": {"type": "string", "format": "binary"}}
     both = {**_ERRORS, 200: {"content": {"application/x-npy": array}}}
 
+    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", response_model=schema.Health, tags=["server"])
     async def health() -> Response:
         """Whether the server is there."""
@@ -236,13 +287,13 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
         )
 
     @app.post("/v1/tokens", response_model=schema.TokensAnswer, tags=["vectors"], **known)
-    async def tokens(asked: schema.TokensRequest) -> Response:
+    async def tokens(request: Request, asked: schema.TokensRequest) -> Response:
         """Cut texts into words, as a model sees them."""
         served = api.model(asked.model)
-        return _json({"model": served.name, "tokens": api.words(served, asked.texts)})
+        return _json({"model": served.name, "tokens": await api.words(request, served, asked.texts)})
 
     @app.post("/v1/embed", response_model=schema.EmbedAnswer, tags=["vectors"], **known | {"responses": both})
-    async def embed(asked: schema.EmbedRequest) -> Response:
+    async def embed(request: Request, asked: schema.EmbedRequest) -> Response:
         """Vectors of words in context, or of whole texts."""
         served, elmo = api.elmo(asked.model)
         if asked.all_layers and (asked.vectors != "words" or asked.layer is not None or asked.weights):
@@ -250,7 +301,7 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
                 "all_layers goes with vectors = 'words', and with neither layer nor weights.",
                 remedy="Leave the others out, or all_layers.",
             )
-        words = api.words(served, asked.texts)
+        words = await api.words(request, served, asked.texts)
         weights = None if asked.all_layers else _mix(served, asked)
         n_rows = sum(map(len, words)) if asked.vectors == "words" else len(words)
         n_numbers = n_rows * elmo.dim * (elmo.n_layers if asked.all_layers else 1)
@@ -260,18 +311,18 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
                 f"The answer would have {n_numbers:,} numbers, which is too many for JSON.",
                 "Ask for format = 'npy', for one vector per text, or for fewer texts.",
             )
-        layers = await api.layers(served, elmo, asked.texts, words, asked.state)
+        layers = await api.layers(request, served, elmo, asked.texts, words, asked.state)
         work = partial(_embed_answer, served, asked, words, layers, weights)
         n_read = sum(layer.size for layer in layers)
-        return work() if n_read < _MOST_AT_ONCE else await api.worker.call(work)
+        return work() if n_read < _MOST_AT_ONCE else await api.worker.call(work, admitted=True)
 
     @app.post("/v1/similar", response_model=schema.SimilarAnswer, tags=["words in context"], **known)
-    async def similar(asked: schema.SimilarRequest) -> Response:
+    async def similar(request: Request, asked: schema.SimilarRequest) -> Response:
         """What is like a word in its context: neighbours in the corpus, the same word elsewhere, a map."""
         served, elmo = api.elmo(asked.model)
-        words = api.words(served, asked.texts)
+        words = await api.words(request, served, asked.texts)
         weights = answers.factors(served, asked.layer, asked.weights)
-        layers = await api.layers(served, elmo, asked.texts, words)
+        layers = await api.layers(request, served, elmo, asked.texts, words)
         found = await api.worker.call(
             partial(
                 answers.similar,
@@ -284,20 +335,24 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
                 weights=weights,
                 k=asked.k,
                 different=asked.different,
-            )
+            ),
+            admitted=True,
+            gone=request.is_disconnected,
         )
         return _json(found)
 
     @app.post("/v1/layers", response_model=schema.LayersAnswer, tags=["words in context"], **known)
-    async def layers(asked: schema.LayersRequest) -> Response:
+    async def layers(request: Request, asked: schema.LayersRequest) -> Response:
         """What each layer contributes to the words of a text, and, for a classifier, to its class."""
         served, elmo = api.elmo(asked.model)
-        words = api.words(served, [asked.text])
-        found = await api.layers(served, elmo, [asked.text], words)
-        return _json(await api.worker.call(partial(answers.layer_facts, served, words[0], found[0])))
+        words = await api.words(request, served, [asked.text])
+        found = await api.layers(request, served, elmo, [asked.text], words)
+        work = partial(answers.layer_facts, served, words[0], found[0])
+        cost = 3 * _cost(words) if served.classifier else 1  # it reads the text again, and without each layer
+        return _json(await api.worker.call(work, cost=cost, admitted=True, gone=request.is_disconnected))
 
     @app.post("/v1/classify", response_model=schema.ClassifyAnswer, tags=["classes"], **known)
-    async def classify(asked: schema.ClassifyRequest) -> Response:
+    async def classify(request: Request, asked: schema.ClassifyRequest) -> Response:
         """The classes of texts, with their probabilities and, if asked, each word's influence."""
         served = api.model(asked.model)
         if asked.model is None and served.classifier is None:
@@ -309,7 +364,7 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
                 remedy="Make one with: elmokit fit MODEL rows.csv --out topics; serve it with: "
                 "elmokit serve topics",
             )
-        words = api.words(served, asked.texts)
+        words = await api.words(request, served, asked.texts)
         longest = max(map(len, words))
         if asked.influence and (longest > answers.INFLUENCE_WORDS or len(words) > 8):
             raise RefusedError(
@@ -317,7 +372,7 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
                 f"Influence is computed for 8 texts at most, of {answers.INFLUENCE_WORDS} words at most.",
                 "Send less, or leave influence out.",
             )
-        shares = await api.probabilities(served, asked.texts, words)
+        shares = await api.probabilities(request, served, asked.texts, words)
         labels = classifier.labels(np.stack(list(shares)))
         results: list[dict[str, Any]] = []
         for row, label, share in zip(words, labels, shares, strict=True):
@@ -327,14 +382,12 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
                 "influence": None,
             }
             if asked.influence:
-                values = await api.worker.call(
-                    partial(answers.influence, classifier, row), cost=len(row) * len(row)
-                )
+                values = await api.influence(request, served, row)
                 result["influence"] = {"tokens": row, "values": values}
             results.append(result)
         limit = classifier.network.config.fit.max_words
         n_cut = sum(len(row) > limit for row in words)
-        notes = [f"Of {n_cut} texts, only the first {limit} words were read."] if n_cut else []
+        notes = [f"Only the first {limit} words were read of {_texts(n_cut)}."] if n_cut else []
         return _json({"model": served.name, "results": results, "notes": notes})
 
 
@@ -371,7 +424,7 @@ def _embed_answer(
                 "model": served.name,
                 "tokens": words,
                 "vectors": [np.ascontiguousarray(row) for row in rows],
-                "notes": [f"{n_empty} texts have no word."] if n_empty else [],
+                "notes": [f"There is no word in {_texts(n_empty)}."] if n_empty else [],
             }
         )
     whole = rows if isinstance(rows, np.ndarray) else np.concatenate(rows)
@@ -443,6 +496,10 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(BusyError)
     async def busy(request: Request, error: BusyError) -> Response:
         return problem(503, "Too much is waiting.", "Try again in a moment.", {"Retry-After": "1"})
+
+    @app.exception_handler(GoneError)
+    async def gone(request: Request, error: GoneError) -> Response:
+        return problem(400, "You left before the answer was there.")
 
     @app.exception_handler(HTTPException)
     async def plain(request: Request, error: HTTPException) -> Response:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["BodyLimit", "RefusedError", "Token"]
+__all__ = ["BodyLimit", "HostCheck", "RefusedError", "Token"]
 
 _MOST_THROWN_AWAY = 64 << 20  # bytes
+_PATIENCE = 60.0  # seconds in which the next part of a request must come
 
 
 class RefusedError(Exception):
@@ -68,11 +70,17 @@ class BodyLimit:
             await _too_large(send, self._most)
             return
         n_read = 0
-        refused = False
+        refused = is_whole = False
 
         async def counted() -> Message:
-            nonlocal n_read
-            message = await receive()
+            nonlocal n_read, is_whole
+            if is_whole:
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), _PATIENCE)
+            except (TimeoutError, asyncio.TimeoutError):
+                return {"type": "http.disconnect"}
+            is_whole = not message.get("more_body")
             n_read += len(message.get("body", b""))
             if n_read > self._most:
                 if message.get("more_body"):
@@ -91,6 +99,25 @@ class BodyLimit:
         await self._app(scope, counted, watched)
 
 
+class HostCheck:
+    """Refuses requests that came for another host: no other site may pose as this machine."""
+
+    def __init__(self, app: ASGIApp, allowed: Sequence[str]) -> None:
+        self._app, self._allowed = app, allowed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what was meant for this machine."""
+        if scope["type"] == "http":
+            host = dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
+            name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
+            if name not in self._allowed:
+                await _answer(
+                    send, 400, b"This server answers to " + ", ".join(self._allowed).encode() + b" only."
+                )
+                return
+        await self._app(scope, receive, send)
+
+
 class _TooLargeError(Exception):
     pass
 
@@ -106,11 +133,16 @@ async def _throw_away(receive: Receive) -> None:
 
 
 async def _too_large(send: Send, most: int) -> None:
-    body = b'{"error":{"message":"The request is too large.","remedy":"Send %d bytes at most."}}' % most
+    await _answer(send, 413, b"The request is too large.", b"Send %d bytes at most." % most)
+
+
+async def _answer(send: Send, code: int, message: bytes, remedy: bytes = b"") -> None:
+    """An error in the form that all errors have."""
+    body = b'{"error":{"message":"%b","remedy":"%b"}}' % (message, remedy)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
     ]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.start", "status": code, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -105,8 +105,9 @@ class Neighbour(BaseModel):
 
     score: float
     word: str
-    words: list[str]
-    position: int
+    words: list[str] = Field(description="What stands around it, itself among them.")
+    start: int = Field(description="Which word of the text the first of ``words`` is, from 0.")
+    position: int = Field(description="Which word of the text it is, from 0.")
     text: int
 
 
@@ -128,6 +129,7 @@ class Point(BaseModel):
     source: Literal["yours", "corpus"]
     text: int
     position: int
+    start: int
     words: list[str]
 
 

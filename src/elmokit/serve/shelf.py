@@ -16,6 +16,7 @@ from elmokit.errors import ModelError
 from elmokit.serve.occurrences import Occurrences
 from elmokit.tasks.classifier import TextClassifier
 from elmokit.tasks.folder import load_classifier
+from elmokit.text.tokenising import without_surrogates
 from elmokit.training.progress import Reporter
 
 __all__ = ["Report", "Served", "Shelf", "open_shelf"]
@@ -143,19 +144,22 @@ def _report(place: str | Path) -> Report | None:
     """The report of a comparison, if that is what lies there."""
     folder = Path(place)
     page, facts = folder / "report.html", folder / "report.json"
-    if not (page.is_file() and facts.is_file()) or kind_of(folder) is not None:
+    try:
+        if not (page.is_file() and facts.is_file()) or kind_of(folder) is not None:
+            return None
+    except OSError:  # whoever opens it as a model says what is wrong
         return None
     try:
         title = str(json.loads(facts.read_text(encoding="utf-8")).get("title") or folder.name)
     except (OSError, ValueError, AttributeError):
         title = folder.name
-    return Report(folder.resolve().name, title, page.resolve())
+    return Report(without_surrogates(folder.resolve().name), without_surrogates(title), page.resolve())
 
 
 def _name_of(place: str | Path, path: Path) -> str:
     if isinstance(place, str) and place.startswith(HUB):
         return place.removeprefix(HUB).partition("@")[0].rpartition("/")[2]
-    return path.resolve().name if path.is_dir() else path.resolve().parent.name
+    return without_surrogates(path.resolve().name if path.is_dir() else path.resolve().parent.name)
 
 
 def _new_name(wanted: str, taken: dict[str, Any]) -> str:

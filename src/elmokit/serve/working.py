@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-__all__ = ["BusyError", "Worker"]
+__all__ = ["BusyError", "GoneError", "Worker"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -19,12 +19,17 @@ class BusyError(Exception):
     """More work is waiting than is allowed to."""
 
 
+class GoneError(Exception):
+    """Whoever asked is no longer there."""
+
+
 @dataclass(eq=False)
 class _Job:
     key: Hashable
     items: Sequence[Any]
     cost: int
     work: Callable[[list[Any]], Sequence[Any]]
+    gone: Callable[[], Awaitable[bool]] | None
     future: asyncio.Future[Sequence[Any]]
 
 
@@ -52,7 +57,14 @@ class Worker:
         self.n_jobs = 0
 
     async def do(
-        self, key: Hashable, items: Sequence[A], work: Callable[[list[A]], Sequence[B]], *, cost: int = 1
+        self,
+        key: Hashable,
+        items: Sequence[A],
+        work: Callable[[list[A]], Sequence[B]],
+        *,
+        cost: int = 1,
+        admitted: bool = False,
+        gone: Callable[[], Awaitable[bool]] | None = None,
     ) -> Sequence[B]:
         """``work(items)``, perhaps along with the items of other callers who gave the same key.
 
@@ -61,19 +73,28 @@ class Worker:
             items: what to work on.
             work: as many answers as items, each independent of its companions.
             cost: how much the job weighs beside others.
+            admitted: part of a request that was let in before: it is never turned away.
+            gone: says whether whoever asked has left; if so when its turn comes, the job is not done.
         """
-        if self._waiting and self._waiting + cost > self._limit:
+        if not admitted and self._waiting and self._waiting + cost > self._limit:
             raise BusyError
-        job = _Job(key, items, cost, work, asyncio.get_running_loop().create_future())
+        job = _Job(key, items, cost, work, gone, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
         self._waiting += cost
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         return await job.future
 
-    async def call(self, work: Callable[[], B], *, cost: int = 1) -> B:
+    async def call(
+        self,
+        work: Callable[[], B],
+        *,
+        cost: int = 1,
+        admitted: bool = False,
+        gone: Callable[[], Awaitable[bool]] | None = None,
+    ) -> B:
         """``work()`` in the models' thread, by itself."""
-        found = await self.do(object(), [None], lambda _: [work()], cost=cost)
+        found = await self.do(object(), [None], lambda _: [work()], cost=cost, admitted=admitted, gone=gone)
         return found[0]
 
     async def close(self) -> None:
@@ -85,6 +106,9 @@ class Worker:
 
     async def _run(self) -> None:
         while self._jobs:
+            for job in list(self._jobs):
+                if job.gone is not None and not job.future.done() and await job.gone():
+                    job.future.set_exception(GoneError())
             jobs = self._gathered()
             if jobs:
                 await self._together(jobs)
@@ -94,7 +118,7 @@ class Worker:
         first, taken, left = self._jobs[0], list[_Job](), deque[_Job]()
         cost = 0
         for job in self._jobs:
-            if job.future.cancelled():  # whoever asked is gone
+            if job.future.done():  # nobody waits for it any more
                 self._waiting -= job.cost
             elif job.key == first.key and (not taken or cost + job.cost <= self._most):
                 taken.append(job)
@@ -120,7 +144,7 @@ class Worker:
             answers = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except Exception as error:
             if len(jobs) == 1:
-                if not jobs[0].future.cancelled():
+                if not jobs[0].future.done():
                     jobs[0].future.set_exception(error)
                 return
             for job in jobs:  # one of them is to blame: the others shall not suffer
@@ -128,7 +152,7 @@ class Worker:
             return
         first = 0
         for job in jobs:
-            if not job.future.cancelled():
+            if not job.future.done():
                 job.future.set_result(answers[first : first + len(job.items)])
             first += len(job.items)
 

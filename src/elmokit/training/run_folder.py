@@ -64,11 +64,13 @@ def alone_in(run: Path) -> Iterator[None]:
     with open(run / ".lock", "w", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise RunError(
                 f"Another process is at work in {run.parent}.",
                 remedy="Wait for it, or choose another --out.",
             ) from error
+        except OSError:
+            pass  # a file system without locks
         yield
 
 
@@ -99,6 +101,8 @@ def check_unchanged(run: Path, settings: dict[str, Any]) -> None:
         return
     try:
         before = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(before, dict) or not all(isinstance(part, dict) for part in before.values()):
+            raise ValueError("these are no settings")
     except (OSError, ValueError) as error:
         raise RunError(
             f"{file} cannot be read: {error}.", remedy="Choose another --out to start anew."
