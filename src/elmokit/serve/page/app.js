@@ -1,5 +1,7 @@
 // The playground: four views over the API of this server. No library, nothing from elsewhere.
 
+import { depth, fixed, make, meter, percent, points, snippet, spaced } from "./parts.js";
+
 const EXAMPLES = {
   bank: "He sat on the bank of the river and watched the boats.\nThe bank raised its rates again on Thursday.\nShares in the bank fell after it warned on profits.\nReeds grow along the bank of the stream.",
   strike: "The pilots went on strike over pay.\nThe goal was his first strike of the season.\nThe air strike hit a bridge before dawn.\nMiners voted to end the strike after a week.",
@@ -8,36 +10,23 @@ const EXAMPLES = {
 };
 const SENTENCE = "The bank raised its rates again on Thursday.";
 const TEXT = "Shares of the airline fell after its pilots voted to strike over pay.";
-const CLOSING = new Set([".", ",", ";", ":", "!", "?", "%", ")", "]", "}", "...", "n't", "'s", "'re", "'ve", "'ll", "'d", "'m", "’s"]);
-const OPENING = new Set(["(", "[", "{", "$", "£", "€"]);
 const $ = (id) => document.getElementById(id);
 
-const state = { view: "words", model: null, texts: EXAMPLES.bank, at: null, layer: null, different: false,
+const state = { view: "words", model: null, texts: EXAMPLES.bank, at: null, word: null, layer: null, different: false,
                 sentence: SENTENCE, text: TEXT, report: 0 };
+const running = {}; // the work of each view
 let shelf = null;
-let tokens = null;
-let asked = 0, reading = 0;
-
-function make(name, attributes = {}, ...children) {
-  const spaces = name === "svg" || ["circle", "line", "text", "title", "g"].includes(name);
-  const node = spaces ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== false) node.setAttribute(key, value === true ? "" : value);
-  }
-  node.append(...children);
-  return node;
-}
+let tokens = null; // of state.texts by state.model; none while they are being read
 
 // ---- talking to the server -------------------------------------------------------------------
 
-async function ask(address, body) {
+async function ask(address, signal, body) {
   const headers = { "content-type": "application/json" };
   const token = sessionStorage.getItem("elmokit-token");
   if (token && /^[!-~]+$/.test(token)) headers.authorization = `Bearer ${token}`; // no header holds others
   let answer;
   try {
-    answer = await fetch(address, body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) });
+    answer = await fetch(address, { headers, signal, ...(body && { method: "POST", body: JSON.stringify(body) }) });
   } catch {
     throw { message: "The server does not answer.", remedy: "Is elmokit serve still running?" };
   }
@@ -54,12 +43,25 @@ function complain(problem) {
   box.hidden = false;
 }
 
-async function during(place, work) {
+// Work for a view. It ends what the view did before, of which neither answer nor error is shown any more. What
+// `work` returns is said in the view's status; the result is hidden where there is none. Whether all went well.
+async function during(view, work) {
+  running[view]?.abort();
+  const mine = (running[view] = new AbortController()), place = $(view), result = $(`${view}-result`);
   $("problem").hidden = true;
   place.setAttribute("aria-busy", "true");
-  try { await work(); }
-  catch (problem) { complain(problem); }
-  finally { place.removeAttribute("aria-busy"); }
+  let said = "", problem = null;
+  try { said = await work(mine.signal); }
+  catch (caught) { problem = caught; }
+  if (running[view] === mine) place.removeAttribute("aria-busy");
+  if (mine.signal.aborted) return false;
+  if (result) {
+    if (!said && result.contains(document.activeElement)) place.focus();
+    result.hidden = !said;
+    $(`${view}-status`).textContent = said;
+  }
+  if (problem) complain(problem);
+  return !problem;
 }
 
 // ---- the address says what is shown -----------------------------------------------------------
@@ -88,6 +90,7 @@ function recall() {
     state.texts = values.get("texts");
     const place = (values.get("word") ?? "").split(".").map(Number);
     state.at = place.length === 2 && place.every(Number.isInteger) ? place : null;
+    state.word = null;
     state.layer = /^\d+$/.test(values.get("layer") ?? "") ? +values.get("layer") : null;
     state.different = values.get("different") === "1";
   }
@@ -97,61 +100,34 @@ function recall() {
   return true;
 }
 
-// ---- words as text ----------------------------------------------------------------------------
-
-function spaced(words) {
-  let open = false, last = null;
-  return words.map((word) => {
-    const closing = CLOSING.has(word) || (word === '"' && open);
-    const glued = last === null || closing || OPENING.has(last) || (last === '"' && open);
-    if (word === '"') open = !open;
-    last = word;
-    return [glued ? "" : " ", word];
-  });
-}
-
-function snippet(words, position, side = 12) {
-  const first = Math.max(0, position - side), last = Math.min(words.length, position + side + 1);
-  const line = make("span");
-  if (first > 0) line.append("… ");
-  spaced(words).slice(first, last).forEach(([space, word], offset) => {
-    const place = first + offset;
-    line.append(place > first ? space : "", place === position ? make("mark", {}, word) : word);
-  });
-  if (last < words.length) line.append(" …");
-  return line;
-}
-
-const fixed = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits).replace("-", "−"));
-const percent = (value) => `${(100 * value).toFixed(value > 0.995 || value < 0.1 ? 1 : 0)} %`;
-
-function meter(share, kind = "") {
-  const bar = make("i", { class: kind });
-  bar.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
-  return make("span", { class: "meter", "aria-hidden": "true" }, bar);
-}
-
 // ---- words in context --------------------------------------------------------------------------
 
 function model() { return shelf.models.find((one) => one.name === state.model); }
 
 async function readWords() {
-  await during($("words"), async () => {
-    const texts = state.texts.split("\n").map((line) => line.trim()).filter(Boolean);
-    if (!texts.length) {
-      $("reading").hidden = $("words-result").hidden = true;
-      throw { message: "There is no sentence yet.", remedy: "Type one or more, each on a line of its own." };
-    }
-    const mine = ++reading;
-    const found = await ask("/v1/tokens", { model: state.model, texts });
-    if (mine !== reading) return; // other sentences were given meanwhile
-    tokens = { texts, rows: found.tokens };
-    if (!state.at || !tokens.rows[state.at[0]]?.[state.at[1]]) state.at = repeated(tokens.rows);
+  tokens = null;
+  await during("words", async (signal) => {
+    $("reading").inert = true;
+    try {
+      const texts = state.texts.split("\n").map((line) => line.trim()).filter(Boolean);
+      if (!texts.length) throw { message: "There is no sentence yet.", remedy: "Type one or more, each on a line of its own." };
+      const found = await ask("/v1/tokens", signal, { model: state.model, texts });
+      tokens = { texts, rows: found.tokens };
+    } finally { if (!signal.aborted) { $("reading").hidden = !tokens; $("reading").inert = false; } }
+    state.at = kept(tokens.rows) ?? repeated(tokens.rows);
+    state.word = state.at && tokens.rows[state.at[0]][state.at[1]];
     showTokens();
-    $("reading").hidden = false;
-    if (state.at) await lookUp();
-    else $("words-result").hidden = true;
+    return state.at ? lookUp(signal) : "";
   });
+}
+
+function kept(rows) {
+  // Where the word chosen stands now: models cut texts differently. From an address, only its place is known.
+  if (!state.at) return null;
+  const [text, position] = state.at, row = rows[text] ?? [];
+  if (state.word === null) return row[position] === undefined ? null : state.at;
+  const places = row.flatMap((word, place) => (word.toLowerCase() === state.word.toLowerCase() ? [place] : []));
+  return places.length ? [text, places.sort((a, b) => Math.abs(a - position) - Math.abs(b - position))[0]] : null;
 }
 
 function repeated(rows) {
@@ -173,16 +149,22 @@ function showTokens() {
     return [space, make("button", {
       type: "button", class: `w${word.toLowerCase() === chosen ? " same" : ""}${space || !position ? "" : " tight"}`, "aria-pressed": String(Boolean(here)),
       "data-at": `${text}.${position}`,
-      onclick: () => { state.at = [text, position]; showTokens(); $("tokens").querySelector(`[data-at="${text}.${position}"]`)?.focus(); during($("words-result"), lookUp); },
+      onclick: () => { choose(text, position); $("tokens").querySelector(`[data-at="${text}.${position}"]`)?.focus(); },
     }, word)];
   }))));
 }
 
-async function lookUp() {
-  const mine = ++asked;
-  const body = { model: state.model, texts: tokens.texts, text: state.at[0], position: state.at[1], layer: state.layer, k: 10, different: state.different };
-  const found = await ask("/v1/similar", body);
-  if (mine !== asked) return; // another word was chosen meanwhile
+function choose(text, position) {
+  if (!tokens) return; // other sentences are being read
+  state.at = [text, position];
+  state.word = tokens.rows[text][position];
+  showTokens();
+  during("words", lookUp);
+}
+
+async function lookUp(signal) {
+  const [text, position] = state.at;
+  const found = await ask("/v1/similar", signal, { model: state.model, texts: tokens.texts, text, position, layer: state.layer, k: 10, different: state.different });
   remember();
   $("chosen").textContent = found.word;
   $("map-word").textContent = found.word.toLowerCase();
@@ -190,53 +172,69 @@ async function lookUp() {
   $("neighbours").replaceChildren(...found.neighbours.map((one) => {
     const bar = make("i");
     bar.style.width = `${Math.max(0, one.score) * 100}%`;
-    return make("li", {}, make("span", { class: "score" }, fixed(one.score, 3), bar), snippet(one.words, one.position, 9));
+    return make("li", {}, make("span", { class: "score" }, fixed(one.score, 3), bar), snippet(one, 9));
   }));
   if (!found.neighbours.length) $("neighbours").replaceChildren(make("li", {}, make("span"), make("span", {}, "The corpus holds no other word.")));
   showMap(found);
   showSiblings(found);
-  $("words-result").hidden = false;
+  return `${found.neighbours.length} words used like “${found.word}” in sentence ${found.text + 1}, by ${layerName(state.layer)}.`;
 }
 
 function showMap(found) {
-  const points = found.map.points, svg = $("map");
+  const dots = found.map.points, svg = $("map");
+  const held = svg.contains(document.activeElement) ? document.activeElement.dataset.at : null;
   svg.replaceChildren();
   $("point").replaceChildren();
-  svg.toggleAttribute("hidden", !points.length);
-  if (!points.length) { $("map-caption").textContent = found.notes.join(" "); return; }
+  svg.toggleAttribute("hidden", !dots.length);
+  if (!dots.length) { $("map-caption").textContent = found.notes.join(" "); return; }
   const range = (values) => { const low = Math.min(...values), high = Math.max(...values); return high - low > 1e-9 ? [low, high] : [low - 1, high + 1]; };
-  const [left, right] = range(points.map((one) => one.x)), [low, high] = range(points.map((one) => one.y));
+  const [left, right] = range(dots.map((one) => one.x)), [low, high] = range(dots.map((one) => one.y));
   const x = (value) => 22 + (436 * (value - left)) / (right - left), y = (value) => 318 - (296 * (value - low)) / (high - low);
   svg.append(make("line", { class: "axis", x1: x(0), x2: x(0), y1: 8, y2: 332 }), make("line", { class: "axis", x1: 8, x2: 472, y1: y(0), y2: y(0) }));
-  const ordered = [...points].sort((a, b) => (a.source === "yours") - (b.source === "yours"));
+  const ordered = [...dots].sort((a, b) => (a.source === "yours") - (b.source === "yours"));
   for (const one of ordered) {
     const yours = one.source === "yours";
     const current = yours && one.text === found.text && one.position === found.position;
-    const said = `${yours ? `Your sentence ${one.text + 1}` : "Corpus"}: ${one.words.join(" ")}`;
-    const show = () => $("point").replaceChildren(make("span", { class: "aside" }, yours ? `Your sentence ${one.text + 1}: ` : "Corpus: "), snippet(one.words, one.position));
-    const go = () => { if (yours) { state.at = [one.text, one.position]; showTokens(); during($("words-result"), lookUp); } else show(); };
+    const whose = yours ? `Your sentence ${one.text + 1}: ` : "Corpus: ";
+    const show = () => $("point").replaceChildren(make("span", { class: "aside" }, whose), snippet(one));
     svg.append(make("circle", {
       class: `dot ${one.source}${current ? " current" : ""}`, cx: x(one.x).toFixed(1), cy: y(one.y).toFixed(1), r: yours ? 11 : 5.5,
-      tabindex: "0", role: "button", "aria-label": said, onmouseenter: show, onfocus: show, onclick: go,
-      onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); go(); } },
+      tabindex: "-1", role: "button", "aria-label": whose + snippet(one).textContent, "data-at": `${one.source}.${one.text}.${one.position}`,
+      onmouseenter: show, onfocus: show, onclick: () => { if (yours) choose(one.text, one.position); else show(); },
     }));
     if (yours) svg.append(make("text", { x: x(one.x).toFixed(1), y: (y(one.y) + 4.2).toFixed(1), "aria-hidden": "true" }, String(one.text + 1)));
   }
-  const others = points.filter((one) => one.source === "corpus").length;
-  $("map-caption").textContent = `${points.length - others} of yours (numbered), ${others} from the corpus. The two axes show ${percent(found.map.explained[0] + found.map.explained[1])} of how they differ. Point at one to read it. ${found.notes.join(" ")}`;
+  const stop = svg.querySelector(`[data-at="${held}"]`) ?? svg.querySelector(".current") ?? svg.querySelector(".dot");
+  stop.setAttribute("tabindex", "0");
+  if (held) stop.focus();
+  const others = dots.filter((one) => one.source === "corpus").length;
+  $("map-caption").textContent = `${dots.length - others} of yours (numbered), ${others} from the corpus. The two axes show ${percent(found.map.explained[0] + found.map.explained[1])} of how they differ. Point at one to read it, or go from one to the next with the arrow keys. ${found.notes.join(" ")}`;
+}
+
+function moveOnMap(event) {
+  // One dot is a stop of the Tab key; the arrow keys go to the next one across or along.
+  const dots = [...$("map").querySelectorAll(".dot")], dot = event.target.closest(".dot");
+  if (event.type === "focusin") return dots.forEach((one) => one.setAttribute("tabindex", one === dot ? "0" : "-1"));
+  const [axis, step] = { ArrowRight: ["cx", 1], ArrowLeft: ["cx", -1], ArrowDown: ["cy", 1], ArrowUp: ["cy", -1] }[event.key] ?? [];
+  if (step) {
+    dots.sort((a, b) => a.getAttribute(axis) - b.getAttribute(axis));
+    dots[dots.indexOf(dot) + step]?.focus();
+  } else if (event.key === "Enter" || event.key === " ") dot.dispatchEvent(new MouseEvent("click"));
+  else return;
+  event.preventDefault();
 }
 
 function showSiblings(found) {
   const block = $("siblings-block");
   block.hidden = !found.siblings.length;
   if (block.hidden) return;
-  const names = found.siblings[0].layers.map((_, depth) => (depth ? `layer ${depth}` : "layer 0, the word alone"));
+  const names = found.siblings[0].layers.map((_, layer) => (layer ? `layer ${layer}` : "layer 0, the word alone"));
   const cell = (value, on) => make("td", { class: "number" }, fixed(value), meter(value, on ? "" : "depth0"));
   $("siblings").replaceChildren(
     make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "sentence"), ...names.map((name) => make("th", { scope: "col" }, name)), make("th", { scope: "col" }, state.layer === null ? "the mix" : "as chosen"))),
     make("tbody", {}, ...found.siblings.map((one) => make("tr", {},
-      make("th", { scope: "row" }, `${one.text + 1}. `, snippet(found.tokens[one.text], one.position, 5)),
-      ...one.layers.map((value, depth) => cell(value, state.layer === depth)), cell(one.score, true)))));
+      make("th", { scope: "row" }, `${one.text + 1}. `, snippet({ words: found.tokens[one.text], position: one.position }, 5)),
+      ...one.layers.map((value, layer) => cell(value, state.layer === layer)), cell(one.score, true)))));
 }
 
 function layerName(layer) { return layer === null ? "the mix of all layers" : layer === 0 ? "layer 0: the word alone" : `LSTM layer ${layer}`; }
@@ -254,9 +252,9 @@ function setSlider() {
 // ---- layers -----------------------------------------------------------------------------------
 
 async function lookInside() {
-  await during($("layers"), async () => {
+  await during("layers", async (signal) => {
     if (!state.sentence.trim()) throw { message: "There is no sentence yet.", remedy: "Type one." };
-    const found = await ask("/v1/layers", { model: state.model, text: state.sentence });
+    const found = await ask("/v1/layers", signal, { model: state.model, text: state.sentence });
     remember();
     const kinds = { equal: "mixed in equal parts: no classifier has learnt to mix them", trainable: "mixed as this classifier has learnt", frozen: "mixed by numbers that were drawn once", function: "mixed by a learned function; the bars show an equal mix" };
     $("mix-kind").textContent = kinds[found.mix] ?? found.mix;
@@ -266,18 +264,18 @@ async function lookInside() {
       make("thead", {}, make("tr", {}, ...["layer", "λ", "share of the vector", "differs from the layer below (1 − cosine)", ...(classified ? [`chance of “${found.label}” without it`] : [])].map((name) => make("th", { scope: "col" }, name)))),
       make("tbody", {}, ...found.layers.map((one) => make("tr", {},
         make("th", { scope: "row" }, `${one.layer}: ${one.name}`),
-        make("td", { class: "number" }, fixed(one.weight, 3), meter(Math.abs(one.weight) / most, `depth${one.layer}`)),
-        make("td", { class: "number" }, percent(one.share), meter(one.share, `depth${one.layer}`)),
-        make("td", { class: "number" }, one.turn === null ? "–" : fixed(one.turn), ...(one.turn === null ? [] : [meter(one.turn / 2, `depth${one.layer}`)])),
+        make("td", { class: "number" }, fixed(one.weight, 3), meter(Math.abs(one.weight) / most, depth(one.layer))),
+        make("td", { class: "number" }, percent(one.share), meter(one.share, depth(one.layer))),
+        make("td", { class: "number" }, one.turn === null ? "–" : fixed(one.turn), ...(one.turn === null ? [] : [meter(one.turn / 2, depth(one.layer))])),
         ...(classified ? [make("td", { class: "number" }, `${percent(one.without)} (with it ${percent(found.probability)})`)] : [])))));
-    $("layer-legend").replaceChildren(...found.layers.map((one) => make("span", { class: `key depth${one.layer}` }, `${one.layer}: ${one.name}`)));
+    $("layer-legend").replaceChildren(...found.layers.map((one) => make("span", { class: `key ${depth(one.layer)}` }, `${one.layer}: ${one.name}`)));
     $("word-shares").replaceChildren(...found.tokens.map((word, place) => {
       const shares = found.shares[place];
       const stack = make("span", { class: "stack", "aria-hidden": "true" });
-      shares.forEach((share, depth) => { const part = make("i", { class: `depth${depth}` }); part.style.width = `${100 * share}%`; stack.append(part); });
-      return make("li", { title: shares.map((share, depth) => `layer ${depth}: ${percent(share)}`).join(", ") }, word, stack);
+      shares.forEach((share, layer) => { const part = make("i", { class: depth(layer) }); part.style.width = `${100 * share}%`; stack.append(part); });
+      return make("li", { title: shares.map((share, layer) => `layer ${layer}: ${percent(share)}`).join(", ") }, word, stack);
     }));
-    $("layers-result").hidden = false;
+    return `${found.layers.length} layers of ${found.tokens.length} words, ${$("mix-kind").textContent}.`;
   });
 }
 
@@ -286,40 +284,36 @@ async function lookInside() {
 function classifier() { const own = model(); return own.kind === "classifier" ? own : shelf.models.find((one) => one.kind === "classifier"); }
 
 async function classify() {
-  await during($("classify"), async () => {
+  await during("classify", async (signal) => {
     if (!state.text.trim()) throw { message: "There is no text yet.", remedy: "Type one." };
     const body = { model: classifier().name, texts: [state.text] };
-    let found, note = "";
-    try { found = await ask("/v1/classify", { ...body, influence: true }); }
-    catch (problem) {
-      found = await ask("/v1/classify", body); // too long for influence, but perhaps not for an answer
-      note = problem.message;
-    }
+    const [words] = (await ask("/v1/tokens", signal, body)).tokens, most = shelf.limits.influence_words;
+    const found = await ask("/v1/classify", signal, { ...body, influence: words.length <= most });
     remember();
     const result = found.results[0];
     $("label").textContent = result.label || "none of the classes";
     $("by").textContent = `says ${found.model}`;
+    $("classify-notes").textContent = found.notes.join(" ");
     const rows = Object.entries(result.probabilities).sort((a, b) => b[1] - a[1]);
     $("bars").replaceChildren(...rows.slice(0, 12).flatMap(([name, value], place) => [
       make("span", { class: place ? "" : "best" }, name), meter(value, place ? "depth0" : ""), make("span", { class: "figure" }, percent(value))]));
-    const block = $("influence-block");
-    block.hidden = !result.influence && !note;
-    if (!result.influence) { $("influence").textContent = note; $("movers").replaceChildren(); }
-    else showInfluence(result.influence);
-    $("classify-result").hidden = false;
+    $("likeliest").textContent = rows[0][0];
+    $("influence-legend").hidden = !result.influence;
+    if (result.influence) showInfluence(result.influence);
+    else { $("influence").textContent = `This is computed for texts of ${most} words at most; this one has ${words.length}.`; $("movers").replaceChildren(); }
+    return `It is ${$("label").textContent}, says ${found.model}. ${found.notes.join(" ")}`;
   });
 }
 
 function showInfluence({ tokens: words, values }) {
   const most = Math.max(...values.map(Math.abs), 0.02);
   $("influence").replaceChildren(...spaced(words).flatMap(([space, word], place) => {
-    const value = values[place], said = `${value >= 0 ? "+" : "−"}${Math.abs(100 * value).toFixed(1)} points`;
-    const span = make("span", { title: said }, word);
-    span.style.background = `rgba(var(--${value >= 0 ? "for" : "against"}), ${(0.65 * Math.abs(value) / most).toFixed(3)})`;
+    const value = values[place], span = make("span", { class: space || !place ? "" : "tight", title: points(value) }, word);
+    span.style.background = `rgba(var(--${value >= 0 ? "for" : "against"}), calc(var(--strongest) * ${(Math.abs(value) / most).toFixed(3)}))`;
     return [space, span];
   }));
   const order = values.map((value, place) => [value, words[place]]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 5);
-  $("movers").replaceChildren(...order.map(([value, word]) => make("li", {}, make("b", {}, word), ` ${value >= 0 ? "+" : "−"}${Math.abs(100 * value).toFixed(1)} points`)));
+  $("movers").replaceChildren(...order.map(([value, word]) => make("li", {}, make("b", {}, word), ` ${points(value)}`)));
 }
 
 // ---- compare ----------------------------------------------------------------------------------
@@ -352,6 +346,7 @@ async function show(view, focus = false) {
     if (on && focus) tab.focus();
   }
   $("problem").hidden = true;
+  Object.values(running).forEach((work) => work.abort()); // of the view that was left
   if (!shelf) return begin(); // the server did not answer before; perhaps it does now
   if (view === "words") setSlider();
   remember();
@@ -385,10 +380,11 @@ function connect() {
     const value = +$("layer").value;
     state.layer = value === model().n_layers ? null : value;
     setSlider();
-    if (state.at) during($("words-result"), lookUp);
+    if (tokens && state.at) during("words", lookUp);
   });
-  $("different").addEventListener("change", () => { state.different = $("different").checked; if (state.at) during($("words-result"), lookUp); });
+  $("different").addEventListener("change", () => { state.different = $("different").checked; if (tokens && state.at) during("words", lookUp); });
   $("model").addEventListener("change", () => { state.model = $("model").value; setModel(); show(state.view); });
+  for (const name of ["keydown", "focusin"]) $("map-block").addEventListener(name, moveOnMap); // listening, the SVG would be a stop itself
   $("report").addEventListener("change", () => { state.report = +$("report").value; showReports(); });
   const tabs = [...document.querySelectorAll('[role="tab"]')];
   tabs.forEach((tab, place) => {
@@ -414,14 +410,14 @@ function fill() {
 }
 
 async function begin() {
-  await during(document.body, async () => {
-    shelf = await ask("/v1/models");
+  const went = await during("main", async (signal) => {
+    shelf = await ask("/v1/models", signal);
     $("model").replaceChildren(...shelf.models.map((one) => make("option", { value: one.name }, one.name)));
     $("model").disabled = false;
     $("version").textContent = `· elmokit ${shelf.version}`;
     fill();
-    await show(state.view);
   });
+  if (went) await show(state.view);
 }
 
 recall();

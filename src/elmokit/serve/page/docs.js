@@ -1,13 +1,16 @@
 // The API as a page, from the server's own schema.
 
-const schema = await (await fetch("/openapi.json")).json();
-const place = document.getElementById("operations");
+import { make } from "./parts.js";
 
-function make(name, attributes = {}, ...children) {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.append(...children);
-  return node;
+const place = document.getElementById("operations");
+let schema = { paths: {} };
+try {
+  const answer = await fetch("/openapi.json");
+  if (!answer.ok) throw answer.status;
+  schema = await answer.json();
+} catch {
+  place.append(make("p", { class: "problem", role: "alert" },
+    make("b", {}, "The description of the API cannot be read."), "Is elmokit serve still running? Then load this page again."));
 }
 
 const resolved = (node) => (node?.$ref ? schema.components.schemas[node.$ref.split("/").pop()] : node ?? {});
