@@ -28,9 +28,12 @@ def test_it_is_there_and_small() -> None:
 
 def test_its_card_says_what_it_is_made_of(cli: Cli) -> None:
     training = load_bilm("news").training
-    assert training["corpus"]["files"] == ["train.csv", "extra.csv"]
+    assert len(training["corpus"]["files"]) == 6
+    assert not any(part in file for file in training["corpus"]["files"] for part in ("valid", "test"))
     assert "non-commercial" in training["licence"]
-    assert set(training["held_out"]) >= {"perplexity", "forward", "backward"}
+    for figures in (training["held_out"], *training["perplexities"].values()):
+        assert set(figures) >= {"perplexity", "forward", "backward"}
+    assert {name.partition(",")[0] for name in training["perplexities"]} == {"AG News", "WikiText-2"}
     card = (located("news") / "README.md").read_text(encoding="utf-8")
     assert "non-commercial" in card
     assert cli("inspect", "news", "--json").code == 0
@@ -63,5 +66,15 @@ def test_the_recipe_is_the_one_it_was_made_with() -> None:
     saved = load_bilm("news")
     assert saved.text == recipe.text
     made, asked = saved.model.config.to_dict(), recipe.model.to_dict()
-    differing = {name for name in made if made[name] != asked[name]}
-    assert differing <= {"objective", "tie"}
+    assert [name for name in made if made[name] != asked[name]] == ["objective"]
+
+
+def test_it_reads_words_by_their_letters(news: Elmo) -> None:
+    """Words it has never seen are most like the words they are made from."""
+    pairs = {"presidentt": "president", "reborrowing": "borrowing", "goverment": "government"}
+    assert not any(word in load_bilm("news").vocabulary for word in pairs)
+    found = [
+        np.concatenate(news.embed([[word] for word in side]).layer(0)) for side in (pairs, pairs.values())
+    ]
+    alike = unit_rows(found[0]) @ unit_rows(found[1]).T
+    assert alike.argmax(axis=1).tolist() == [0, 1, 2]
