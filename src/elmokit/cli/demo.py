@@ -41,7 +41,7 @@ def command(
         Path | None,
         typer.Option(parser=model_folder, help="Another model than the bundled one.", show_default=False),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds of each method with chance in it.", min=1)] = 2,
+    seeds: Annotated[int, typer.Option(help="Seeds of each method with chance in it.", min=1)] = 3,
 ) -> None:
     """See in two or three minutes why vectors in context are worth having.
 

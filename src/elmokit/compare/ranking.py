@@ -17,6 +17,8 @@ __all__ = ["Pair", "Ranking", "rank"]
 
 LEVEL = 0.05
 _MANY_ROWS = 2000  # from here on a second decimal means something
+_MANY_SEEDS = 5
+_MUCH = 0.05  # a difference that a person would not believe to be none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +126,8 @@ def rank(
     for (a, b), difference, p in zip(asked, found, holm([one.p for one in found]), strict=True):
         called = [(names or {}).get(order[place], order[place]) for place in (a, b)]
         shares = [accuracies[order[place]] for place in (a, b)]
-        words = _words((a, b), called, shares, difference, p, n_rows)
+        few = any(1 < len(answers[order[place]]) < _MANY_SEEDS for place in (a, b))
+        words = _words((a, b), called, shares, difference, p, n_rows, few_seeds=few)
         pairs.append(Pair(better=order[a], worse=order[b], found=difference, p_adjusted=p, words=words))
     neighbours = pairs[: max(0, len(order) - 1)]
     visible = float(np.median([pair.found.visible for pair in neighbours])) if neighbours else None
@@ -168,6 +171,8 @@ def _words(
     found: Difference,
     p: float,
     n_rows: int,
+    *,
+    few_seeds: bool,
 ) -> str:
     n = _decimals(n_rows)
     figures = (
@@ -178,7 +183,8 @@ def _words(
     if p < LEVEL:
         return f"{names[0]} is better than {names[1]} ({figures})."
     first, second = (f"{_ordinal(place + 1)} ({name})" for place, name in zip(places, names, strict=True))
-    return f"No real difference between {first} and {second}: {figures}."
+    more = "; more seeds would tell more" if few_seeds and found.difference >= _MUCH else ""
+    return f"No real difference between {first} and {second}: {figures}{more}."
 
 
 def _summary(
