@@ -108,4 +108,5 @@ def test_every_rank_lies_in_its_range_and_every_sentence_fits_its_verdict(
     for pair in found.pairs:
         assert pair.found.difference >= 0
         assert pair.p_adjusted >= pair.found.p
-        assert pair.words.startswith("No real difference") != pair.real
+        unsure = pair.words.startswith("No real difference") or "that may be chance" in pair.words
+        assert unsure != pair.real

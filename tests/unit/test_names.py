@@ -232,3 +232,13 @@ def test_the_module_is_the_program() -> None:
     )
     assert found.returncode == 0
     assert "pretrain" in found.stdout
+
+
+@pytest.mark.parametrize("name", ["News", "nwes", "new"])
+def test_a_bundled_name_that_is_nearly_right_is_suggested(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError) as caught:
+        located(name)
+    assert caught.value.remedy == "Did you mean 'news'?"

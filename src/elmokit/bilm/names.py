@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from pathlib import Path
@@ -44,7 +45,7 @@ def located(name: str | Path) -> Path:
             remedy="Give a model folder or a bundled model: " + ", ".join(bundled_names()) + ".",
         ) from error
     if not there and path.name == name:
-        close = [known for known in bundled_names() if known.casefold() == name.casefold()]
+        close = difflib.get_close_matches(name.casefold(), bundled_names(), n=1, cutoff=0.7)
         if close:
             raise ModelError(f"There is no model {name!r}.", remedy=f"Did you mean {close[0]!r}?")
     return path

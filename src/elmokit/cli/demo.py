@@ -136,7 +136,8 @@ def _comparison(
 
     train, test = _split(out)
     console.print(
-        "[bold]2. Topics of news texts[/]: every method learns from the same few labelled texts\n",
+        "[bold]2. Topics of news texts[/]: every method learns from the same few labelled texts\n"
+        "   [dim]ELMo brings what its model has read before; the others know these texts alone.[/]\n",
         soft_wrap=True,
     )
     found = compare_files(
@@ -204,7 +205,8 @@ def _mixes(facts: Mapping[str, Any], console: Console) -> None:
         mix = method.get("mix")
         if method["family"] == "elmo" and mix and mix.get("values"):
             values = "   ".join(f"λ{depth} {value:.3f}" for depth, value in enumerate(mix["values"]))
-            note = "  [dim](share of the function's matrix)[/]" if mix["kind"] == "function" else ""
+            notes = {"function": "share of the function's matrix", "frozen": "drawn at random, not learnt"}
+            note = f"  [dim]({notes[mix['kind']]})[/]" if mix["kind"] in notes else ""
             console.print(f"   {escape(method['name']):<24} {values}{note}")
 
 

@@ -184,6 +184,8 @@ def _words(
         return f"{names[0]} is better than {names[1]} ({figures})."
     first, second = (f"{_ordinal(place + 1)} ({name})" for place, name in zip(places, names, strict=True))
     more = "; more seeds would tell more" if few_seeds and found.difference >= _MUCH else ""
+    if found.low > 0:  # tested alone it would count; among so many tests it does not
+        return f"{first} may be better than {second}, but that may be chance: {figures}{more}."
     return f"No real difference between {first} and {second}: {figures}{more}."
 
 

@@ -354,7 +354,8 @@ def _pretraining(given: Mapping[str, Any]) -> dict[str, Any] | None:
         svg = curves([line], name="perplexity", words=spoken, x_label="epoch")
         drawn = picture("Perplexity", svg, "on held-out text, by epoch")
     told = (
-        "The encoder was given, so its pretraining counts for nothing here."
+        "The encoder was given: it has read other text before, which no other method has, and the time that "
+        "took is not counted here."
         if given.get("was_given")
         else "One encoder, pretrained on the train texts without their labels, serves all ELMo methods."
         if (given.get("n_models") or 1) == 1

@@ -388,6 +388,8 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
         limit = classifier.network.config.fit.max_words
         n_cut = sum(len(row) > limit for row in words)
         notes = [f"Only the first {limit} words were read of {_texts(n_cut)}."] if n_cut else []
+        n_empty = sum(not row for row in words)
+        notes += [f"There is no word in {_texts(n_empty)}: the class means nothing."] if n_empty else []
         return _json({"model": served.name, "results": results, "notes": notes})
 
 
@@ -512,4 +514,7 @@ def _add_errors(app: FastAPI) -> None:
         message = f"{where}: {first['msg']}." if where else f"{first['msg']}."
         if first["type"] == "json_invalid":
             message = f"The request is not JSON: it cannot be read at character {where}."
-        return problem(422, message, "See /docs for what can be asked.")
+        remedy = "See /docs for what can be asked."
+        if first["type"] == "model_attributes_type" and "json" not in request.headers.get("content-type", ""):
+            remedy = "Send JSON with the header Content-Type: application/json."
+        return problem(422, message, remedy)
