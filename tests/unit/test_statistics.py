@@ -249,6 +249,24 @@ def test_a_ranking_says_in_words_what_is_real() -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_what_would_count_alone_may_be_chance_among_many() -> None:
+    methods = from_counts(400, a=400, b=399, c=398, d=397, e=391)
+    (pair,) = [pair for pair in rank(methods).pairs if (pair.better, pair.worse) == ("d", "e")]
+    assert pair.found.p < 0.05 <= pair.p_adjusted
+    assert pair.words.startswith("4th (d) may be better than 5th (e), but that may be chance: ")
+
+
+def test_a_large_difference_that_few_seeds_leave_open_asks_for_more() -> None:
+    rows = np.arange(200)
+    swinging = np.stack([rows < 199, rows < 150])
+    (few,) = rank({"a": swinging, "b": rows < 160}).pairs
+    (many,) = rank({"a": np.concatenate([swinging] * 3), "b": rows < 160}).pairs
+    assert few.found.difference > 0.05
+    assert not few.real
+    assert "more seeds would tell more" in few.words
+    assert "more seeds" not in many.words
+
+
 def test_p_is_corrected_for_every_test_asked_and_any_pair_can_be_asked() -> None:
     methods = from_counts(500, a=450, b=445, c=441, d=430)
     few, more = rank(methods), rank(methods, also=[("d", "b"), ("a", "b"), ("gone", "a"), ("a", "a")])

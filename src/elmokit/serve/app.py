@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import orjson
-import torch
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
@@ -22,24 +20,19 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 import elmokit
-from elmokit.embed.elmo import Elmo
 from elmokit.embed.embeddings import Embeddings, Floats
-from elmokit.errors import ConfigError, ElmokitError, nearest
+from elmokit.errors import ConfigError, ElmokitError
 from elmokit.serve import answers, schema
+from elmokit.serve.asking import Api, cost_of
 from elmokit.serve.guarding import BodyLimit, HostCheck, RefusedError, Token
 from elmokit.serve.settings import ServeConfig
 from elmokit.serve.shelf import Report, Served, Shelf
-from elmokit.serve.working import BusyError, GoneError, Worker
-from elmokit.tasks.classifier import TextClassifier
-from elmokit.text.texts import Text, n_characters
+from elmokit.serve.working import BusyError, GoneError
 
 __all__ = ["make_app"]
 
 PAGE = Path(__file__).parent / "page"
 _MOST_NUMBERS = 4_000_000  # in a JSON answer
-_LITTLE = 600  # words that one core computes faster than several, outside the main thread
-_MOST_CUT = 1 << 18  # characters that are cut into words in one go
-_PORTION = 4096  # words that one request for influence may have computed before others get their turn
 _MOST_AT_ONCE = 1 << 18  # numbers that are pooled while others wait; more than that, in the models' thread
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -70,14 +63,12 @@ def make_app(shelf: Shelf, config: ServeConfig | None = None) -> FastAPI:
         config: limits and who may ask.
     """
     config = config or ServeConfig()
-    worker = Worker(waiting=config.max_waiting, before=_Threads())
-    cutter = Worker(most=_MOST_CUT, waiting=8 * config.max_body)  # costs are characters here
+    api = Api(shelf, config)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        await cutter.close()
-        await worker.close()
+        await api.close()
 
     app = FastAPI(
         title="elmokit",
@@ -87,9 +78,8 @@ def make_app(shelf: Shelf, config: ServeConfig | None = None) -> FastAPI:
         redoc_url=None,
         lifespan=lifespan,
     )
-    app.state.worker = worker
+    app.state.worker = api.worker
     guard = Depends(Token(config.token))
-    api = _Api(shelf, config, worker, cutter)
     _add_errors(app)
     _add_pages(app, api.reports)
     _add_api(app, api, guard)
@@ -107,142 +97,6 @@ def make_app(shelf: Shelf, config: ServeConfig | None = None) -> FastAPI:
     return app
 
 
-class _Api:
-    """What the addresses share: finding models, checking limits, working."""
-
-    def __init__(self, shelf: Shelf, config: ServeConfig, worker: Worker, cutter: Worker) -> None:
-        self.shelf, self.config, self.worker, self.cutter = shelf, config, worker, cutter
-        self.reports: dict[str, Report] = {}  # by the last part of the address
-        for number, report in enumerate(shelf.reports.values()):
-            # A frame cannot send a token, so where there is one the address is a secret of its own.
-            secret = f"-{secrets.token_urlsafe(12)}" if config.token else ""
-            self.reports[f"{number}{secret}"] = report
-
-    def model(self, name: str | None) -> Served:
-        """The model asked for."""
-        models = self.shelf.models
-        if name is None:
-            return next(iter(models.values()))
-        if name not in models:
-            raise RefusedError(404, f"There is no model {name!r}.", nearest(name, models))
-        return models[name]
-
-    def elmo(self, name: str | None) -> tuple[Served, Elmo]:
-        """The model asked for, which must know context."""
-        served = self.model(name)
-        if served.elmo is None:
-            raise ConfigError(
-                f"{served.name} stands on static word vectors, which know no context.",
-                remedy="Choose another model: see /v1/models.",
-            )
-        return served, served.elmo
-
-    async def words(
-        self, request: Request, served: Served, texts: Sequence[str | list[str]]
-    ) -> list[list[str]]:
-        """The words of texts that are neither too many nor too long; cut in a thread of its own."""
-        if len(texts) > self.config.max_texts:
-            raise RefusedError(
-                413, f"{len(texts):,} texts are too many.", f"Send {self.config.max_texts:,} at most."
-            )
-        for place, text in enumerate(texts):
-            if n_characters(text) > self.config.max_characters or len(text) > self.config.max_characters:
-                raise RefusedError(
-                    413,
-                    f"Text {place} is too long.",
-                    f"Send {self.config.max_characters:,} characters at most, or use elmokit embed.",
-                )
-        encoder = served.elmo or (served.classifier.encoder if served.classifier else None)
-        assert encoder is not None
-        words = list(
-            await self.cutter.do(
-                served.name,
-                texts,
-                encoder.words,
-                cost=sum(map(n_characters, texts)),
-                gone=request.is_disconnected,
-            )
-        )
-        total = sum(map(len, words))
-        if total > self.config.max_words:
-            raise RefusedError(
-                413, f"{total:,} words are too many.", f"Send {self.config.max_words:,} at most."
-            )
-        return words
-
-    async def layers(
-        self,
-        request: Request,
-        served: Served,
-        elmo: Elmo,
-        texts: Sequence[Text],
-        words: list[list[str]],
-        state: str = "zero",
-    ) -> Sequence[Floats]:
-        """Every layer of texts, each (n_words, layer, dim), perhaps computed along with others' texts."""
-        return await self.worker.do(
-            ("embed", served.name, state),
-            texts,
-            partial(_embedded, elmo, state),
-            cost=_cost(words),
-            gone=request.is_disconnected,
-        )
-
-    async def probabilities(
-        self,
-        request: Request,
-        served: Served,
-        texts: Sequence[Text],
-        words: list[list[str]],
-        *,
-        admitted: bool = False,
-    ) -> Sequence[Floats]:
-        """The probability of each class for each text."""
-        assert served.classifier is not None
-        return await self.worker.do(
-            ("classify", served.name),
-            texts,
-            partial(_classified, served.classifier),
-            cost=_cost(words),
-            admitted=admitted,
-            gone=request.is_disconnected,
-        )
-
-    async def influence(self, request: Request, served: Served, words: list[str]) -> list[float]:
-        """What each word adds to the probability of a text's class. The texts without each word go in
-        portions, so that others need not wait for all of them."""
-        texts = answers.without_each(words)
-        n_together = max(1, _PORTION // (len(words) + 2))
-        shares: list[Floats] = []
-        for first in range(0, len(texts), n_together):
-            part = texts[first : first + n_together]
-            shares += await self.probabilities(request, served, part, part, admitted=True)
-        return answers.influence(shares)
-
-
-class _Threads:
-    """How many cores compute a batch. Outside the main thread, cores wait for one another slowly: by
-    measurement a short batch is faster on one."""
-
-    def __init__(self) -> None:
-        self.all = torch.get_num_threads()
-
-    def __call__(self, n_words: int) -> None:
-        torch.set_num_threads(1 if n_words <= _LITTLE else self.all)
-
-
-def _cost(words: list[list[str]]) -> int:
-    return sum(len(row) + 2 for row in words)
-
-
-def _embedded(elmo: Elmo, state: Any, texts: list[Text]) -> list[Floats]:
-    return elmo.embed(texts, state=state).layers
-
-
-def _classified(classifier: TextClassifier, texts: list[Text]) -> list[Floats]:
-    return list(classifier.probabilities(texts))
-
-
 def _texts(number: int) -> str:
     return f"{number:,} text{'s' if number > 1 else ''}"
 
@@ -251,13 +105,10 @@ def _json(value: Any) -> Response:
     return Response(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
 
 
-def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
+def _add_api(app: FastAPI, api: Api, guard: Any) -> None:
     """The addresses under /v1 and /healthz."""
-    guards = [
-        guard,
-        *([Depends(HTTPBearer(auto_error=False))] if api.config.token else []),
-    ]  # to be described
-    known: dict[str, Any] = {"dependencies": guards, "responses": _ERRORS}
+    described = [Depends(HTTPBearer(auto_error=False))] if api.config.token else []
+    known: dict[str, Any] = {"dependencies": [guard, *described], "responses": _ERRORS}
     array = {"schema": {"type": "string", "format": "binary"}}
     both = {**_ERRORS, 200: {"content": {"application/x-npy": array}}}
 
@@ -348,7 +199,9 @@ def _add_api(app: FastAPI, api: _Api, guard: Any) -> None:
         words = await api.words(request, served, [asked.text])
         found = await api.layers(request, served, elmo, [asked.text], words)
         work = partial(answers.layer_facts, served, words[0], found[0])
-        cost = 3 * _cost(words) if served.classifier else 1  # it reads the text again, and without each layer
+        cost = (
+            3 * cost_of(words) if served.classifier else 1
+        )  # it reads the text again, and without each layer
         return _json(await api.worker.call(work, cost=cost, admitted=True, gone=request.is_disconnected))
 
     @app.post("/v1/classify", response_model=schema.ClassifyAnswer, tags=["classes"], **known)

@@ -76,10 +76,7 @@ class BodyLimit:
             nonlocal n_read, is_whole
             if is_whole:
                 return await receive()
-            try:
-                message = await asyncio.wait_for(receive(), _PATIENCE)
-            except (TimeoutError, asyncio.TimeoutError):
-                return {"type": "http.disconnect"}
+            message = await _next_part(receive)
             is_whole = not message.get("more_body")
             n_read += len(message.get("body", b""))
             if n_read > self._most:
@@ -122,11 +119,19 @@ class _TooLargeError(Exception):
     pass
 
 
+async def _next_part(receive: Receive) -> Message:
+    """The next part of a request; whoever does not send it in time counts as gone."""
+    try:
+        return await asyncio.wait_for(receive(), _PATIENCE)
+    except (TimeoutError, asyncio.TimeoutError):
+        return {"type": "http.disconnect"}
+
+
 async def _throw_away(receive: Receive) -> None:
     """Read on, within reason: whoever is still sending does not listen to an answer yet."""
     n_left = _MOST_THROWN_AWAY
     while n_left > 0:
-        message = await receive()
+        message = await _next_part(receive)
         if not message.get("more_body"):
             return
         n_left -= len(message.get("body", b""))
