@@ -26,7 +26,7 @@ import gzip
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from elmokit.bilm.pretraining import pretrain
-from elmokit.config import resolve
+from elmokit.config import read_toml, resolve
 from elmokit.embed.elmo import Elmo
 from elmokit.tasks.classifier import Targets
 from elmokit.tasks.classify import fit_classifier
@@ -47,25 +47,9 @@ from elmokit.training.run_folder import check_unchanged, fingerprint
 from measuring import data_file, finish
 
 SPLITS = ("train", "extra", "valid", "test")
-LANGUAGE_MODELS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+LANGUAGE_MODELS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "classic": ("classic", {"training": {"epochs": 5}}),
-    "better": (
-        "small",
-        {
-            "text": {"mend": True, "lowercase": True},
-            "vocabulary": {"min_count": 3, "max_words": 60_000},
-            "model": {"input": "word", "tie": True, "n_samples": 1024},
-            "training": {
-                "epochs": 5,
-                "weight_decay": 0.01,
-                "dropout_word": 0.02,
-                "dropout_input": 0.1,
-                "dropout_layer": 0.15,
-                "dropout_output": 0.15,
-                "dropout_weight": 0.1,
-            },
-        },
-    ),
+    "better": ("small", read_toml(Path(__file__).parents[1] / "recipes" / "news-words.toml")),
 }
 FROZEN = {
     "head": "bilstm",

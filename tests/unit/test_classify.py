@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import topics
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
 from elmokit.config import BilmConfig, TextConfig
@@ -26,23 +27,11 @@ from elmokit.tasks.settings import ClassifierConfig
 from elmokit.text.tokenising import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.training.checkpoint import load_tensors
+from topics import OTHERS, TOPICS
 
-CLASSES = ["money", "sport", "weather"]
-TOPICS = {"money": ("bank", "profit"), "sport": ("goal", "coach"), "weather": ("rain", "storm")}
-OTHERS = ("the", "a", "we", "saw")
+CLASSES = sorted(TOPICS)
 WORDS = (*OTHERS, *(word for words in TOPICS.values() for word in words))
-EASY = {
-    "epochs": 4,
-    "lr": 0.03,
-    "batch_words": 128,
-    "head_dim": 16,
-    "dropout_head": 0.0,
-    "dropout_word": 0.0,
-    "label_smoothing": 0.05,
-    "warmup": 0.1,
-    "weight_decay": 0.01,
-    "ema": 0.0,
-}
+EASY = {**topics.EASY, "epochs": 4}
 PLAIN = {**EASY, "dropout_input": 0.0, "dropout_layer": 0.0, "label_smoothing": 0.0}
 
 

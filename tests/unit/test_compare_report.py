@@ -19,6 +19,7 @@ from elmokit.compare import pictures
 from elmokit.compare.labels import place_labels, touch
 from elmokit.compare.ranking_rows import ranking_columns, ranking_rows
 from elmokit.compare.report import write_comparison
+from elmokit.compare.standing import ranked
 from elmokit.compare.terminal import ranking_table
 from elmokit.compare.verdict import answer, chosen, listed
 from elmokit.errors import RunError
@@ -360,6 +361,25 @@ def test_of_equals_the_far_quicker_is_taken() -> None:
     take = chosen(facts)
     assert take is not None
     assert take["id"] == "elmo-finetuned", "the pairs say that its lead is real"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "taken"),
+    [
+        ([15.0, 6.0, 5.0], 0),  # nobody needs the nine seconds
+        ([7000.0, 15.0, 6.0], 1),  # nor here: the second has saved the time, and is more accurate
+        ([7000.0, 4000.0, 6.0], 2),
+        ([100.0, 45.0, 39.0], 2),
+        ([7000.0, None, 300.0], 2),
+        ([None, 10.0, 10.0], 0),
+    ],
+)
+def test_seconds_are_not_worth_a_worse_method(seconds: list[float | None], taken: int) -> None:
+    facts = comparison(n_methods=3, failed=False)
+    facts["ranking"]["ranks"] = dict.fromkeys(facts["ranking"]["order"], "1–3")
+    for method, fit in zip(ranked(facts), seconds, strict=True):
+        method["seconds"] = {"pretrain": None, "fit": fit}
+    assert chosen(facts) is ranked(facts)[taken]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from elmokit.compare.ranking import Ranking, rank
+from elmokit.compare.ranking import Ranking, rank, side_by_side
 from elmokit.compare.statistics import accuracy_interval, compare_pair, holm, mcnemar, mean_sd
 from elmokit.errors import DataError
 
@@ -282,6 +282,32 @@ def test_p_is_corrected_for_every_test_asked_and_any_pair_can_be_asked() -> None
     with pytest.raises(DataError, match="not tested") as caught:
         few.pair("b", "d")
     assert "also" in caught.value.remedy
+
+
+def test_two_families_side_by_side() -> None:
+    names = {"a": "ELMo, one", "b": "ELMo, two", "c": "ELMo, three", "x": "Skip-gram", "y": "SVD"}
+
+    def said(ours: str, theirs: str, **n_right: int) -> list[str]:
+        pairs = [(a, b) for a in ours for b in theirs]
+        return side_by_side(
+            rank(from_counts(1000, **n_right), also=pairs), list(ours), list(theirs), names, "static method"
+        )
+
+    assert said("abc", "xy", a=950, b=948, c=900, x=880, y=879) == [
+        "ELMo, one; ELMo, two and ELMo, three are better than every static method."
+    ]
+    assert said("abc", "xy", a=950, b=900, c=800, x=901, y=850) == [
+        "ELMo, one is better than every static method.",
+        "ELMo, two is better than SVD and not to be told from Skip-gram.",
+        "ELMo, three is behind every static method.",
+    ]
+    assert said("ab", "xy", a=900, b=870, x=901, y=899) == [
+        "ELMo, one cannot be told from any static method.",
+        "ELMo, two is behind every static method.",
+    ]
+    assert said("a", "xyb", a=900, x=930, y=860, b=901) == [
+        "ELMo, one is better than SVD, not to be told from ELMo, two and behind Skip-gram."
+    ]
 
 
 def test_a_chain_of_small_steps_does_not_make_the_last_as_good_as_the_first() -> None:

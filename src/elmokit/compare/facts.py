@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from elmokit.compare.doing import MEASURED
 from elmokit.compare.grid import Outcome
 from elmokit.compare.methods import Method, Plan, source_id
-from elmokit.compare.ranking import rank
+from elmokit.compare.ranking import rank, side_by_side
 from elmokit.compare.rows import SPLITS, Rows
 from elmokit.compare.statistics import accuracy_interval, mean_sd
 from elmokit.compare.units import Unit, bilm_folder, layers_id, result_of, units_of
@@ -53,7 +54,15 @@ def comparison_facts(
             facts["splits"]["test"]["accuracy"] |= {"low": low, "high": high}
         methods.append(facts)
     names = {method.id: method.name for method in plan.methods}
-    ranking = rank(correct, names, also=_elmo_against_static(plan, correct)) if correct else None
+    elmos, statics = (
+        [method.id for method in plan.methods if method.id in correct and method.family == family]
+        for family in ("elmo", "static")
+    )
+    ranking = None  # pairs of both families are tested whether they are neighbours or not
+    if correct:
+        ranking = rank(correct, names, also=itertools.product(elmos, statics))
+        if elmos and statics:
+            ranking.summary[:0] = side_by_side(ranking, elmos, statics, names, "static method")
     return {
         "data": _data(rows),
         "methods": methods,
@@ -65,14 +74,6 @@ def comparison_facts(
         "notes": _missing_parts(units, methods, outcome),
         "machine": {"cores": os.cpu_count(), "memory": _memory()},
     }
-
-
-def _elmo_against_static(plan: Plan, correct: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Pairs that are tested whether they are neighbours or not: each ELMo with each static method."""
-    done = [method for method in plan.methods if method.id in correct]
-    elmos = [method.id for method in done if method.family == "elmo"]
-    statics = [method.id for method in done if method.family == "static"]
-    return [(a, b) for a in elmos for b in statics]
 
 
 def _method(

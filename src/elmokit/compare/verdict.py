@@ -22,22 +22,24 @@ from elmokit.tasks.report_words import percent, rough_time
 
 __all__ = ["answer", "chosen", "headline_figures", "points", "seeds_text"]
 
-_MUCH_CHEAPER = 2.0  # a method as good as the best is taken instead if it costs so many times less
+_MUCH_CHEAPER = 2.0  # a method as good as the best is taken instead if it costs so many times less,
+_WORTH_SAVING = 60.0  # and at least so many seconds less
 _QUICK = 5.0  # what is offered to those in a hurry costs so many times less
 
 
 def chosen(facts: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The method to take: the best, or the quickest of its equals if that is far quicker."""
+    """The method to take: the best, or the best of its equals that saves a person's time."""
     methods = ranked(facts)
     if not methods:
         return None
-    same = tied(facts) or []
-    equals = [method for method in methods[1:] if method.get("id") in same and seconds_of(method) is not None]
-    quickest = min(equals, key=lambda method: seconds_of(method) or 0.0, default=None)
-    cost = seconds_of(methods[0])
-    if quickest is None or cost is None or (seconds_of(quickest) or 0.0) * _MUCH_CHEAPER > cost:
-        return methods[0]
-    return quickest
+    take, same = methods[0], tied(facts) or []
+    for method in methods[1:]:
+        cost, other = seconds_of(take), seconds_of(method)
+        if method.get("id") not in same or cost is None or other is None:
+            continue
+        if other * _MUCH_CHEAPER <= cost and cost - other >= _WORTH_SAVING:
+            take = method
+    return take
 
 
 def answer(facts: Mapping[str, Any]) -> list[str]:
