@@ -18,10 +18,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import shutil
 import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from ag_news import FINETUNED, FROZEN, LANGUAGE_MODELS
 from elmokit.compare.comparing import Comparison, compare_files
@@ -42,6 +47,7 @@ from measuring import finish
 
 COUNTS = (100, 300, 1000, 3000)
 _STATIC = {**FROZEN, "mix": "frozen"}
+_POOLED = {"mix": "function", "mix_norm": True, "dropout_word": 0.0, "lr": 2e-3}
 _TITLE = "AG News: 73,106 of 120,000 train rows, 10,331 more without titles"
 
 
@@ -71,6 +77,19 @@ def methods() -> list[Method]:
     better = {"language_model": language_model("better")}
     found.append(CATALOGUE["elmo-linear"].changed(**better))
     found.append(CATALOGUE["elmo-finetuned"].changed(id="finetuned", classifier=FINETUNED, **better))
+    found.append(
+        CATALOGUE["elmo-function"].changed(
+            id="pooled-function", name="ELMo, learned function, pooled", classifier=_POOLED, **better
+        )
+    )
+    found.append(
+        CATALOGUE["sgns"].changed(
+            id="pooled-sgns",
+            name="Skip-gram, learned function, pooled",
+            classifier=_POOLED,
+            vectors={"dim": 300},
+        )
+    )
     for id in ("sgns", "cbow", "svd"):
         found.append(CATALOGUE[id].changed(classifier=_STATIC, vectors={"dim": 300}))
     found.append(CATALOGUE["sgns-linear"].changed(vectors={"dim": 300}))
@@ -78,48 +97,54 @@ def methods() -> list[Method]:
     return [*found, *(CATALOGUE[id] for id in ("tfidf-svm", "tfidf-lr", "fasttext"))]
 
 
-def adopt(work: Path, out: Path, plan: Plan) -> None:
+def adopt(work: Path, out: Path, plan: Plan, n_workers: int) -> None:
     """Take over what ``ag_news.py`` has made: language models as they are, classifiers to be measured."""
-    rows = load_rows(out / "work" / "rows")
-    for unit in units_of(plan, None):
+    units = units_of(plan, None)
+    ready = {unit.id for unit in units if (work / "models" / unit.id / "config.json").exists()}
+    needed = {need for unit in units if unit.id not in ready for need in unit.needs}
+    marks = load_rows(out / "work" / "rows").marks()
+    measured_here = []
+    for unit in units:
         folder = out / "work" / "units" / unit.id
-        method = plan.method(unit.method)
         if (folder / RESULT).exists():
             continue
-        result: dict[str, Any] | None = None
+        made = made_from(unit, plan.method(unit.method), marks, "")
         if unit.kind == "language-model":
             name = "classic" if "classic" in unit.method else "better"
-            folder.mkdir(parents=True, exist_ok=True)
             if (work / name / "config.json").exists():
                 shutil.rmtree(folder / "model", ignore_errors=True)
                 shutil.copytree(work / name, folder / "model", ignore=shutil.ignore_patterns("run", ".*"))
-                result = {"seconds": Elmo.load(folder / "model").training.get("seconds")}
-        elif not unit.n_labels and (work / "models" / unit.id / "config.json").exists():
-            result = adopted_fit(work, folder, unit, rows)
-        elif unit.kind == "layers" and all(
-            (work / "models" / f"{method.id}-s{seed}").exists() for seed in plan.seeds
-        ):
-            result = {}
-        if result is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            made = made_from(unit, method, rows.marks(), "")
-            write_text(folder / RESULT, json.dumps({"made": made, **result}, indent=1) + "\n")
-            print(f"{unit.id}: taken over")
+                take_over(folder, made, {"seconds": Elmo.load(folder / "model").training.get("seconds")})
+        elif unit.kind == "layers" and unit.id not in needed:
+            take_over(folder, made, {})
+        elif unit.id in ready:
+            measured_here.append((work, folder, unit, made))
+    with ProcessPoolExecutor(n_workers, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        for done in as_completed([pool.submit(adopt_fit, *given) for given in measured_here]):
+            done.result()
 
 
-def adopted_fit(work: Path, folder: Path, unit: Unit, rows: Any) -> dict[str, Any]:
-    """The figures of a classifier that is there already."""
+def take_over(folder: Path, made: dict[str, Any], result: dict[str, Any]) -> None:
+    """Note a part as done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / RESULT, json.dumps({"made": made, **result}, indent=1) + "\n")
+    print(f"{folder.name}: taken over", flush=True)
+
+
+def adopt_fit(work: Path, folder: Path, unit: Unit, made: dict[str, Any]) -> None:
+    """Measure a classifier that is there already."""
     folder.mkdir(parents=True, exist_ok=True)
     model = work / "models" / unit.id
     classifier = load_classifier(model)
     record = json.loads((work / "results" / f"{unit.id}.json").read_text(encoding="utf-8"))
-    return {
+    result = {
         "fit_seconds": record["seconds"]["training"],
         "history": record["history"],
         "mix": report_facts(classifier, {}, {}, title=unit.id)["mix"],
         "bytes": sum(file.stat().st_size for file in model.rglob("*") if file.is_file()),
-        **measured(folder, unit, rows, classifier.probabilities),
+        **measured(folder, unit, load_rows(folder.parents[1] / "rows"), classifier.probabilities),
     }
+    take_over(folder, made, result)
 
 
 def run(arguments: argparse.Namespace, plan: Plan, *, adopting: bool) -> Comparison:
@@ -133,7 +158,7 @@ def run(arguments: argparse.Namespace, plan: Plan, *, adopting: bool) -> Compari
         marks = {f"{name}_rows": mark for name, mark in rows.marks().items()}
         check_unchanged(out / "work", {"text": marks, "encoder": {"weights": ""}})  # as compare_files will
         save_rows(out / "work" / "rows", rows)
-        adopt(work, out, plan)
+        adopt(work, out, plan, arguments.workers or os.cpu_count() or 1)
     return compare_files(
         train,
         test,

@@ -69,3 +69,21 @@ def test_help_imports_no_torch(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "elmokit" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "tie"), [("char", False), ("word", False), ("word", True), ("subword", False)]
+)
+def test_making_a_model_to_read_weights_into_loads_no_compiler(kind: str, tie: bool) -> None:
+    """Torch has one, which takes seconds to load; a draw of weights that are never used was enough."""
+    n_pieces = 20 if kind == "subword" else 0
+    code = (
+        "import sys, torch\n"
+        "from elmokit.bilm.model import Bilm\n"
+        "from elmokit.config import BilmConfig\n"
+        "with torch.device('meta'):\n"
+        f"    Bilm(BilmConfig(input={kind!r}, tie={tie}, dim=8, hidden_dim=8), 20, {n_pieces})\n"
+        "sys.exit('torch._dynamo' in sys.modules or 'sympy' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elmokit.bilm.token_encoder import drawn
 from elmokit.config import BilmConfig
 from elmokit.errors import ModelError
 from elmokit.text.tokenising import PAD
@@ -160,7 +161,7 @@ class TablePredictor(Predictor):
     def __init__(self, config: BilmConfig, n_words: int, weight: nn.Parameter | None) -> None:
         super().__init__()
         self.objective, self.n_samples = config.objective, config.n_samples
-        own = torch.randn(n_words, config.dim) / config.dim**0.5
+        own = drawn(n_words, config.dim, scale=config.dim**-0.5)
         self.weight = nn.Parameter(own) if weight is None else weight
         self.bias = nn.Parameter(torch.zeros(n_words))
 

@@ -17,9 +17,18 @@ from elmokit.bilm.products import linear
 from elmokit.config import BilmConfig
 from elmokit.text.vocabulary import N_CHARACTERS
 
-__all__ = ["CharacterEncoder", "DictionaryEncoder", "PieceEncoder", "WordEncoder", "token_encoder"]
+__all__ = ["CharacterEncoder", "DictionaryEncoder", "PieceEncoder", "WordEncoder", "drawn", "token_encoder"]
 
 _WORDS_AT_ONCE = 1024
+
+
+def drawn(*shape: int, scale: float = 1.0) -> Tensor:
+    """Normal random numbers; on the device "meta", where weights are read in later, an empty tensor.
+
+    (Arithmetic there would give nothing either, but makes torch load its compiler, for a second or two.)
+    """
+    table = torch.empty(shape)
+    return table if table.is_meta else torch.randn(shape) * scale
 
 
 class WordEncoder(nn.Module):
@@ -28,7 +37,7 @@ class WordEncoder(nn.Module):
     def __init__(self, n_words: int, dim: int, *, sparse: bool, scale: float = 1.0) -> None:
         super().__init__()
         self.sparse = sparse
-        self.weight = nn.Parameter(torch.randn(n_words, dim) * scale)
+        self.weight = nn.Parameter(drawn(n_words, dim, scale=scale))
 
     def forward(self, features: Tensor) -> Tensor:
         """(n_words, 1) -> (n_words, dim)"""
@@ -41,7 +50,7 @@ class PieceEncoder(nn.Module):
     def __init__(self, n_pieces: int, dim: int, pooling: str) -> None:
         super().__init__()
         self.pooling = pooling
-        self.weight = nn.Parameter(torch.randn(n_pieces, dim))
+        self.weight = nn.Parameter(drawn(n_pieces, dim))
 
     def forward(self, features: Tensor) -> Tensor:
         """(n_words, n_pieces) -> (n_words, dim)"""
@@ -146,7 +155,7 @@ class CharacterEncoder(nn.Module):
         super().__init__()
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
         self.padding = n_characters - 1
-        self.weight = nn.Parameter(torch.randn(n_characters, config.char_dim))
+        self.weight = nn.Parameter(drawn(n_characters, config.char_dim))
         self.filters = nn.ModuleList(
             CharacterFilter(width, config.char_dim, count) for width, count in config.filters
         )
@@ -193,7 +202,7 @@ class DictionaryEncoder(CharacterEncoder):
         super().__init__(config, n_characters)
         total = sum(count for _, count in config.filters)
         self.projection = nn.Linear(total, config.dim)
-        self.words = nn.Parameter(torch.randn(n_words, config.dim))
+        self.words = nn.Parameter(drawn(n_words, config.dim))
 
     def forward(self, features: Tensor) -> Tensor:
         """(n_words, 1 + max_chars) -> (n_words, dim)"""
