@@ -105,9 +105,19 @@ def test_columns_are_chosen_by_name_or_number(cli: Cli, encoder: Path, tmp_path:
     file = table(tmp_path / "news.csv", split, ("topic", "title", "body"))
     columns = ("--text-columns", "title,body", "--label-column", "topic")
     cli("fit", encoder, file, "-o", tmp_path / "a", *columns, *QUICK).check_fine("3 classes (money")
+    cli("evaluate", tmp_path / "a", file).check_fine("Accuracy")  # they are remembered
+    new = table(
+        tmp_path / "new.csv", [(*cells[1:], "storm rain") for cells in split], ("title", "body", "text")
+    )
+    asked = cli("predict", tmp_path / "a", new, "--text-columns", "title,body").out
+    assert cli("predict", tmp_path / "a", new).out == asked
+    assert cli("predict", tmp_path / "a", new, "--text-columns", "text").out != asked
+    other = table(tmp_path / "other.csv", [("bank profit",)], ("text",))
+    cli("predict", tmp_path / "a", other).check_refused("no column 'title'", "--text-columns")
     bare = table(tmp_path / "bare.csv", split[1:], split[0])
     columns = ("--text-columns", "2,3", "--label-column", "1")
     cli("fit", encoder, bare, "-o", tmp_path / "b", *columns, *QUICK).check_fine("3 classes (money")
+    cli("evaluate", tmp_path / "b", bare).check_refused("--text-columns")  # by number they are not
 
 
 @pytest.mark.usefixtures("no_report")

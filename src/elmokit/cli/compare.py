@@ -165,7 +165,9 @@ def command(
         console.print(f"\nRead [bold]{escape(str(out / 'report.html'))}[/].", soft_wrap=True)
         if (take := chosen(found.facts)) is not None:
             place = out / "work" / "units" / f"{take['id']}-s{plan.seeds[0]}" / "model"
-            console.print(f"Use it: elmokit predict {escape(str(place))} new.csv", soft_wrap=True)
+            use = ["elmokit", "predict", str(place), "new.csv"]
+            use += ["--text-columns", read.text_columns] if read.text_columns else []
+            console.print(f"Use it: {escape(shlex.join(use))}", soft_wrap=True)
     if found.outcome.failed:
         raise typer.Exit(1)
 

@@ -42,7 +42,8 @@ def command(
 ) -> None:
     """Label new rows: every input column, then the prediction and each class's probability.
 
-    Streams, so files of any length are fine:
+    The text is read from the columns that the classifier was fitted on, unless --text-columns says
+    otherwise. Streams, so files of any length are fine:
 
     [bold]elmokit predict my-classifier new.csv --out labelled.csv[/]
     """
@@ -70,6 +71,8 @@ def command(
     from elmokit.training.progress import Reporter
 
     classifier = LinearModel.load(model) if kind_of(model) == "linear" else load_classifier(model)
+    if isinstance(classifier, TextClassifier):
+        read = classifier.reading(read)
     source = RowSource(files, read, labels="none", keep=True)
     reporter = Reporter("auto" if out is not None else "silent")
     separator = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from elmokit.tasks.examples import Batch
 from elmokit.tasks.heads import make_head
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.text.batching import bucket_batches
+from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.texts import Text, n_characters
 from elmokit.training.machine import tuned_process
 
@@ -90,6 +91,27 @@ class TextClassifier:
     def separator(self) -> str:
         """What stands between several labels of a text."""
         return str(self.record.get("label_separator") or "|")
+
+    def reading(self, asked: ReadConfig) -> ReadConfig:
+        """How to read rows for it: the columns that it was fitted on, unless others are asked for.
+
+        Columns by number are asked for anew: in a file without labels they may be other ones.
+        """
+        columns = ReadConfig(text_columns=str(self._columns.get("text", "")))
+        named = not any(name.isdecimal() for name in columns.columns)
+        return replace(asked, text_columns=columns.text_columns) if named and not asked.columns else asked
+
+    def labelling(self, asked: LabelConfig) -> LabelConfig:
+        """Where the labels of its rows stand, likewise."""
+        column = str(self._columns.get("label", ""))
+        column = asked.label_column or ("" if column.isdecimal() else column)
+        separator = asked.label_separator or (self.separator if self.multilabel else "")
+        return replace(asked, label_column=column, label_separator=separator)
+
+    @property
+    def _columns(self) -> dict[str, Any]:
+        columns = self.record.get("columns")
+        return columns if isinstance(columns, dict) else {}
 
     @torch.no_grad()
     def probabilities(

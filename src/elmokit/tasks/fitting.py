@@ -218,6 +218,7 @@ def fit_files(
             "command": without_surrogates(command),
             "stopped": result.stopped,
             "label_separator": labels.label_separator,
+            "columns": {"text": read.text_columns, "label": labels.label_column},
             "history": with_train_loss(run, result.history),
             "mix_start": result.mix_start,
             "timings": timings,
@@ -257,9 +258,7 @@ def evaluate_files(
             f"{out} holds a model: a report there would replace its own.", remedy="Choose another --out."
         )
     classifier = load_classifier(model)
-    read, labels = read or ReadConfig(), labels or LabelConfig()
-    if classifier.multilabel and not labels.label_separator:
-        labels = replace(labels, label_separator=classifier.separator)
+    read, labels = classifier.reading(read or ReadConfig()), classifier.labelling(labels or LabelConfig())
     rows = read_labelled(files, read, labels, reporter)
     splits, mistakes, speed = _measured(classifier, {name: rows}, reporter)
     notes = [*rows.notes, *cut_note(classifier)]

@@ -214,7 +214,7 @@ class FileSource:
         names: Sequence[str],
         path: Path,
         header: bool,
-        advice: str = " If there is no header row, number the columns from 1.",
+        advice: str = " Choose with --text-columns; if there is no header row, by numbers from 1.",
     ) -> int:
         """Where the column of this name or number stands."""
         if header and name in names:
