@@ -120,8 +120,12 @@ def adopt(work: Path, out: Path, plan: Plan, n_workers: int) -> None:
         elif unit.id in ready:
             measured_here.append((work, folder, unit, made))
     with ProcessPoolExecutor(n_workers, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        for done in as_completed([pool.submit(adopt_fit, *given) for given in measured_here]):
-            done.result()
+        try:
+            for done in as_completed([pool.submit(adopt_fit, *given) for given in measured_here]):
+                done.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def take_over(folder: Path, made: dict[str, Any], result: dict[str, Any]) -> None:

@@ -6,8 +6,9 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,9 +17,11 @@ from rich.console import Console
 from elmokit.bilm.folder import is_model_folder
 from elmokit.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.tasks import card, fitting
+from elmokit.tasks.classifier import TextClassifier
 from elmokit.tasks.fitting import FittedFolder, LabelledTexts, evaluate_files, fit_files, read_labelled
 from elmokit.tasks.folder import load_classifier, save_classifier
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.training.checkpoint import load_tensors, save_tensors
 from elmokit.training.progress import Reporter
@@ -406,3 +409,74 @@ def test_the_card_shows_every_kind_of_mix(fit: Fit, tmp_path: Path, more: dict[s
     assert all(f"layer {depth}" in shown for depth in range(3))
     assert ("gamma" in shown) is ("mix_form" in more)
     json.dumps(facts)
+
+
+# -- columns that were named to fit ------------------------------------------------------------
+
+
+def fitted_on(record: Any, multilabel: bool = False) -> TextClassifier:
+    """A classifier of which only the record counts."""
+    return TextClassifier(cast(Any, None), cast(Any, None), ["a", "b"], multilabel, {"columns": record})
+
+
+@pytest.mark.parametrize("record", [None, {}, [], "title", {"text": None}, {"text": ["a"]}, {"text": ""}])
+def test_a_record_without_columns_changes_nothing(record: Any) -> None:
+    asked = ReadConfig(encoding="latin-1")
+    assert fitted_on(record).reading(asked) == asked
+    assert fitted_on(record).labelling(LabelConfig()) == LabelConfig()
+    assert TextClassifier(cast(Any, None), cast(Any, None), []).reading(asked) == asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken"),
+    [
+        (ReadConfig(), "title, body"),
+        (ReadConfig(header="yes"), "title, body"),
+        (ReadConfig(header="no"), ""),
+        (ReadConfig(text_columns="text"), "text"),
+        (ReadConfig(text_columns="2"), "2"),
+    ],
+)
+def test_named_columns_are_read_again_unless_others_are_asked_for(asked: ReadConfig, taken: str) -> None:
+    found = fitted_on({"text": "title, body", "label": "topic"}).reading(asked)
+    assert found == replace(asked, text_columns=taken)
+
+
+def test_numbers_are_not_kept_but_labels_are_where_they_were() -> None:
+    mixed = fitted_on({"text": "title,3", "label": "1"})
+    assert mixed.reading(ReadConfig()) == ReadConfig()
+    assert mixed.labelling(LabelConfig()) == LabelConfig()
+    named = fitted_on({"text": "2", "label": "topic"}, multilabel=True)
+    assert named.labelling(LabelConfig()) == LabelConfig(label_column="topic", label_separator="|")
+    asked = LabelConfig(label_column="kind", label_separator=";")
+    assert named.labelling(asked) == asked
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "texts"),
+    [
+        ("new.csv", "body,title\nb,a\n", ["a b"]),
+        ("new.jsonl", '{"title": "a", "body": "b", "text": "c"}\n', ["a b"]),
+        ("new.txt", "a line\n", ["a line"]),
+        ("new.jsonl", '"a"\n', "not a JSON object"),
+        ("new.csv", "text\na\n", "no column 'title'"),
+    ],
+)
+def test_files_for_a_classifier_that_was_fitted_on_two_columns(
+    tmp_path: Path, name: str, content: str, texts: list[str] | str
+) -> None:
+    file = tmp_path / name
+    file.write_text(content, encoding="utf-8")
+    source = RowSource(file, fitted_on({"text": "title,body"}).reading(ReadConfig()), labels="none")
+    if isinstance(texts, str):
+        with pytest.raises(DataError, match=texts):
+            list(source)
+    else:
+        assert [row.text for row in source] == texts
+
+
+def test_a_bare_string_of_json_is_the_column_text(tmp_path: Path) -> None:
+    file = tmp_path / "new.jsonl"
+    file.write_text('"a"\n', encoding="utf-8")
+    source = RowSource(file, fitted_on({"text": "text"}).reading(ReadConfig()), labels="none")
+    assert [row.text for row in source] == ["a"]

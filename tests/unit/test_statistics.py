@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from elmokit.compare.ranking import Ranking, rank, side_by_side
+from elmokit.compare.ranking import Ranking, rank
 from elmokit.compare.statistics import accuracy_interval, compare_pair, holm, mcnemar, mean_sd
+from elmokit.compare.verdict import side_by_side
 from elmokit.errors import DataError
 
 Bools = npt.NDArray[np.bool_]
@@ -298,7 +299,7 @@ def test_two_families_side_by_side() -> None:
     ]
     assert said("abc", "xy", a=950, b=900, c=800, x=901, y=850) == [
         "ELMo, one is better than every static method.",
-        "ELMo, two is better than SVD and not to be told from Skip-gram.",
+        "ELMo, two is better than SVD; cannot be told from Skip-gram.",
         "ELMo, three is behind every static method.",
     ]
     assert said("ab", "xy", a=900, b=870, x=901, y=899) == [
@@ -306,7 +307,13 @@ def test_two_families_side_by_side() -> None:
         "ELMo, two is behind every static method.",
     ]
     assert said("a", "xyb", a=900, x=930, y=860, b=901) == [
-        "ELMo, one is better than SVD, not to be told from ELMo, two and behind Skip-gram."
+        "ELMo, one is better than SVD; cannot be told from ELMo, two; is behind Skip-gram."
+    ]
+    assert said("ab", "y", a=950, b=948, y=850) == ["ELMo, one and ELMo, two are better than SVD."]
+    assert said("ab", "", a=950, b=948) == []
+    names |= {letter: letter.upper() for letter in "defghijk"}
+    assert said("defghi", "xjk", x=800, **dict.fromkeys("defghijk", 900)) == [
+        "D, E, F, G, H and I are better than Skip-gram; cannot be told from J and K."
     ]
 
 

@@ -27,8 +27,9 @@ def drawn(*shape: int, scale: float = 1.0) -> Tensor:
 
     (Arithmetic there would give nothing either, but makes torch load its compiler, for a second or two.)
     """
-    table = torch.empty(shape)
-    return table if table.is_meta else torch.randn(shape) * scale
+    if torch.empty(0).is_meta:
+        return torch.empty(shape)
+    return torch.randn(shape) * scale if scale != 1 else torch.randn(shape)
 
 
 class WordEncoder(nn.Module):

@@ -166,7 +166,8 @@ def command(
         if (take := chosen(found.facts)) is not None:
             place = out / "work" / "units" / f"{take['id']}-s{plan.seeds[0]}" / "model"
             use = ["elmokit", "predict", str(place), "new.csv"]
-            use += ["--text-columns", read.text_columns] if read.text_columns else []
+            named = not any(map(str.isdecimal, read.columns))  # numbers may be others where labels are not
+            use += ["--text-columns", read.text_columns] if read.columns and named else []
             console.print(f"Use it: {escape(shlex.join(use))}", soft_wrap=True)
     if found.outcome.failed:
         raise typer.Exit(1)

@@ -34,7 +34,8 @@ def command(
     """Accuracy, precision, recall and F1 on labelled rows, over all and class by class.
 
     With --out, a report adds the confusion matrix, calibration and the most confident mistakes. Labels
-    that the classifier has never seen count as wrong and are listed.
+    that the classifier has never seen count as wrong and are listed. Columns that were named to fit need
+    not be named again.
     """
     from rich.console import Console
     from rich.table import Table

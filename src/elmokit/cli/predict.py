@@ -42,8 +42,8 @@ def command(
 ) -> None:
     """Label new rows: every input column, then the prediction and each class's probability.
 
-    The text is read from the columns that the classifier was fitted on, unless --text-columns says
-    otherwise. Streams, so files of any length are fine:
+    Columns that were named to fit are read here, too, unless --text-columns names others. Streams, so
+    files of any length are fine:
 
     [bold]elmokit predict my-classifier new.csv --out labelled.csv[/]
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 from collections import Counter
@@ -15,10 +16,11 @@ import numpy.typing as npt
 from elmokit.compare.doing import MEASURED
 from elmokit.compare.grid import Outcome
 from elmokit.compare.methods import Method, Plan, source_id
-from elmokit.compare.ranking import rank, side_by_side
+from elmokit.compare.ranking import rank
 from elmokit.compare.rows import SPLITS, Rows
 from elmokit.compare.statistics import accuracy_interval, mean_sd
 from elmokit.compare.units import Unit, bilm_folder, layers_id, result_of, units_of
+from elmokit.compare.verdict import side_by_side
 from elmokit.embed.elmo import Elmo
 from elmokit.training.checkpoint import load_tensors
 
@@ -61,8 +63,8 @@ def comparison_facts(
     ranking = None  # pairs of both families are tested whether they are neighbours or not
     if correct:
         ranking = rank(correct, names, also=itertools.product(elmos, statics))
-        if elmos and statics:
-            ranking.summary[:0] = side_by_side(ranking, elmos, statics, names, "static method")
+        said = side_by_side(ranking, elmos, statics, names, "static method")
+        ranking = dataclasses.replace(ranking, summary=[*said, *ranking.summary])
     return {
         "data": _data(rows),
         "methods": methods,
@@ -103,13 +105,14 @@ def _method(
     found = [results[unit.id] for unit in own]
     first = found[0]
     source = {} if given and method.family == "elmo" else results.get(source_id(method)) or {}
-    layers = results.get(layers_id(method)) or {} if method.family == "elmo" else {}
-    seconds = [result["fit_seconds"] for result in found]
-    if layers.get("seconds") is not None:  # each method pays for its encoder's pass over the rows
-        seconds = [
-            result["fit_seconds"] - result.get("encoding_seconds", 0.0) + layers["seconds"]
-            for result in found
-        ]
+    kept = method.family == "elmo" and not method.classifier.get("finetune")
+    layers = results.get(layers_id(method)) or {} if kept else {}
+    seconds = [
+        result["fit_seconds"] - result["encoding_seconds"] + layers["seconds"]  # each pays for the encoder's
+        if "seconds" in layers and "encoding_seconds" in result  # pass over the rows, which is made once
+        else result["fit_seconds"]
+        for result in found
+    ]
     memory = [part.get("peak_memory") or 0 for part in (source, layers, *found)]
     return {
         **facts,

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.compare.statistics import N_RESAMPLES, Answers, Difference, checked_answers, compare_pair, holm
-from elmokit.compare.verdict import listed
 from elmokit.errors import DataError
 
-__all__ = ["Pair", "Ranking", "rank", "side_by_side"]
+__all__ = ["Pair", "Ranking", "rank"]
 
 LEVEL = 0.05
 _MANY_ROWS = 2000  # from here on a second decimal means something
@@ -139,41 +138,6 @@ def rank(
         summary=_summary(order, pairs, list(answers.values()), visible),
         visible=visible,
     )
-
-
-def side_by_side(
-    ranking: Ranking, ours: Sequence[str], theirs: Sequence[str], names: Mapping[str, str], kind: str
-) -> list[str]:
-    """How the methods of one family stand against those of another, in sentences; all pairs were tested.
-
-    Args:
-        ranking: what ``rank`` found.
-        ours: ids of the one family.
-        theirs: ids of the other.
-        names: what the methods are called, by id.
-        kind: what a method of the other family is called.
-    """
-    alike: dict[tuple[tuple[str, ...], ...], list[str]] = {}  # by whom they beat, equal, and are beaten by
-    for one in sorted(ours, key=ranking.order.index):
-        sides: dict[str, list[str]] = {"before": [], "beside": [], "behind": []}
-        for other in sorted(theirs, key=ranking.order.index):
-            pair = ranking.pair(one, other)
-            sides["beside" if not pair.real else "before" if pair.better == one else "behind"].append(other)
-        alike.setdefault(tuple(map(tuple, sides.values())), []).append(one)
-    said = []
-    for (before, beside, behind), group in alike.items():
-        who, are = listed([names[id] for id in group]), "is" if len(group) == 1 else "are"
-        if len(before) == len(theirs):
-            said.append(f"{who} {are} better than every {kind}.")
-        elif len(beside) == len(theirs):
-            said.append(f"{who} cannot be told from any {kind}.")
-        elif len(behind) == len(theirs):
-            said.append(f"{who} {are} behind every {kind}.")
-        else:
-            parts = [("better than", before), ("not to be told from", beside), ("behind", behind)]
-            told = [f"{what} {listed([names[id] for id in others])}" for what, others in parts if others]
-            said.append(f"{who} {are} {', '.join(told[:-1])} and {told[-1]}.")
-    return said
 
 
 def _asked(order: Sequence[str], also: Iterable[tuple[str, str]]) -> list[tuple[int, int]]:

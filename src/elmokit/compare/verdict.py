@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from elmokit.compare.ranking import Ranking
 from elmokit.compare.standing import (
     accuracy_of,
     at,
@@ -20,7 +21,7 @@ from elmokit.compare.standing import (
 from elmokit.embed.store_card import size_text
 from elmokit.tasks.report_words import percent, rough_time
 
-__all__ = ["answer", "chosen", "headline_figures", "points", "seeds_text"]
+__all__ = ["answer", "chosen", "headline_figures", "listed", "points", "seeds_text", "side_by_side"]
 
 _MUCH_CHEAPER = 2.0  # a method as good as the best is taken instead if it costs so many times less,
 _WORTH_SAVING = 60.0  # and at least so many seconds less
@@ -202,9 +203,42 @@ def seeds_text(accuracy: Any) -> str:
     return f"± {percent(sd)}" + (f" over {n} seeds" if n else "")
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence; of many, the first few."""
-    if len(names) > 4:
+def side_by_side(
+    ranking: Ranking, ours: Sequence[str], theirs: Sequence[str], names: Mapping[str, str], kind: str
+) -> list[str]:
+    """How the methods of one family stand against those of another, in sentences; all pairs were tested.
+
+    Args:
+        ranking: what ``rank`` found.
+        ours: ids of the one family.
+        theirs: ids of the other.
+        names: what the methods are called, by id.
+        kind: what a method of the other family is called.
+    """
+    alike: dict[tuple[tuple[str, ...], ...], list[str]] = {}  # by whom they beat, equal, and are beaten by
+    for one in sorted(ours, key=ranking.order.index) if theirs else ():
+        sides: dict[str, list[str]] = {"before": [], "beside": [], "behind": []}
+        for other in sorted(theirs, key=ranking.order.index):
+            pair = ranking.pair(one, other)
+            sides["beside" if not pair.real else "before" if pair.better == one else "behind"].append(other)
+        alike.setdefault(tuple(map(tuple, sides.values())), []).append(one)
+    said = []
+    for outcome, group in alike.items():
+        parts = []
+        verbs = ("is better than", "cannot be told from", "is behind")
+        if len(group) > 1:
+            verbs = ("are better than", "cannot be told from", "are behind")
+        for verb, which, others in zip(verbs, ("every", "any", "every"), outcome, strict=True):
+            whole = len(others) == len(theirs) > 1
+            called = f"{which} {kind}" if whole else listed([names[id] for id in others], most=len(others))
+            parts += [f"{verb} {called}"] if others else []
+        said.append(f"{listed([names[id] for id in group], most=len(group))} {'; '.join(parts)}.")
+    return said
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Names in a sentence; of very many, the first few."""
+    if len(names) > most:
         names = [*names[:3], f"{len(names) - 3} more"]
     mark = "; " if any("," in name for name in names) else ", "
     return " and ".join(filter(None, [mark.join(names[:-1]), *names[-1:]]))

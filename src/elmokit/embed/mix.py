@@ -70,7 +70,8 @@ class ScalarMix(Mix):
             start = torch.tensor(given)
         elif config.mix == "frozen":  # drawn once, stored with the model
             start = torch.rand(n_layers, generator=torch.Generator().manual_seed(seed))
-            start = start / start.sum() if config.mix_form == "raw" else start
+            if config.mix_form == "raw" and not start.is_meta:  # (arithmetic there loads torch's compiler)
+                start = start / start.sum()
         else:
             start = torch.full((n_layers,), 1.0 / n_layers if config.mix_form == "raw" else 0.0)
         learns = config.mix == "trainable"

@@ -97,21 +97,22 @@ class TextClassifier:
 
         Columns by number are asked for anew: in a file without labels they may be other ones.
         """
-        columns = ReadConfig(text_columns=str(self._columns.get("text", "")))
-        named = not any(name.isdecimal() for name in columns.columns)
-        return replace(asked, text_columns=columns.text_columns) if named and not asked.columns else asked
+        fitted = ReadConfig(text_columns=self._column("text"))
+        if asked.columns or asked.header == "no" or any(map(str.isdecimal, fitted.columns)):
+            return asked
+        return replace(asked, text_columns=fitted.text_columns)
 
     def labelling(self, asked: LabelConfig) -> LabelConfig:
         """Where the labels of its rows stand, likewise."""
-        column = str(self._columns.get("label", ""))
-        column = asked.label_column or ("" if column.isdecimal() else column)
+        fitted = self._column("label")
+        column = asked.label_column or ("" if fitted.isdecimal() else fitted)
         separator = asked.label_separator or (self.separator if self.multilabel else "")
         return replace(asked, label_column=column, label_separator=separator)
 
-    @property
-    def _columns(self) -> dict[str, Any]:
+    def _column(self, name: str) -> str:
         columns = self.record.get("columns")
-        return columns if isinstance(columns, dict) else {}
+        value = columns.get(name) if isinstance(columns, dict) else None
+        return value if isinstance(value, str) else ""
 
     @torch.no_grad()
     def probabilities(

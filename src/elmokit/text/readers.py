@@ -159,12 +159,12 @@ class FileSource:
                 ) from error
             if isinstance(record, dict):
                 yield number, record
-            elif isinstance(record, str) and not self.config.columns:
+            elif isinstance(record, str) and self.config.columns in ([], ["text"]):
                 yield number, {"text": record}
             else:
                 raise DataError(
                     f"{path}, line {number}: not a JSON object.",
-                    remedy='Each line must look like {"text": "..."}.',
+                    remedy=f'Each line must look like {{"{(self.config.columns or ["text"])[0]}": "..."}}.',
                 )
 
     def _parquet_names(self, path: Path) -> list[str]:
