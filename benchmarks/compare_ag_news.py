@@ -83,7 +83,7 @@ def methods() -> list[Method]:
         )
     )
     found.append(
-        CATALOGUE["sgns"].changed(
+        CATALOGUE["sgns-function"].changed(
             id="pooled-sgns",
             name="Skip-gram, learned function, pooled",
             classifier=_POOLED,

@@ -68,7 +68,7 @@ class Method:
 
 def _catalogue(*methods: tuple[str, str, Family, dict[str, Any]]) -> dict[str, Method]:
     return {
-        id: Method(id, name, family, id.removesuffix("-linear") if family == "static" else id, settings)
+        id: Method(id, name, family, id.partition("-")[0] if family == "static" else id, settings)
         for id, name, family, settings in methods
     }
 
@@ -82,6 +82,7 @@ CATALOGUE: dict[str, Method] = _catalogue(
     ("sgns", "Skip-gram", "static", {"mix": "frozen"}),
     ("cbow", "CBOW", "static", {"mix": "frozen"}),
     ("svd", "SVD", "static", {"mix": "frozen"}),
+    ("sgns-function", "Skip-gram, learned function", "static", {"mix": "function"}),
     ("sgns-linear", "Skip-gram + LR", "static", {"head": "linear"}),
     ("tfidf-svm", "TF-IDF + SVM", "linear", {}),
     ("tfidf-lr", "TF-IDF + LR", "linear", {}),
