@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -60,9 +59,9 @@ def comparison_facts(
         [method.id for method in plan.methods if method.id in correct and method.family == family]
         for family in ("elmo", "static")
     )
-    ranking = None  # pairs of both families are tested whether they are neighbours or not
+    ranking = None
     if correct:
-        ranking = rank(correct, names, also=itertools.product(elmos, statics))
+        ranking = rank(correct, names)
         said = side_by_side(ranking, elmos, statics, names, "static method")
         ranking = dataclasses.replace(ranking, summary=[*said, *ranking.summary])
     return {

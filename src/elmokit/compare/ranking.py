@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ __all__ = ["Pair", "Ranking", "rank"]
 LEVEL = 0.05
 _MANY_ROWS = 2000  # from here on a second decimal means something
 _MANY_SEEDS = 5
+_DRAWS_PER_PAIR = 100  # so that the least p that draws can show counts after correction, too
 _MUCH = 0.05  # a difference that a person would not believe to be none
 
 
@@ -58,7 +60,7 @@ class Ranking:
     Attributes:
         order: ids, the most accurate first; of equals, the one that comes first in the alphabet.
         ranks: by id, the places that a method may have: "1", or "2–3" if it cannot be told from others.
-        pairs: neighbours in the order of the ranking, then the other pairs that were tested.
+        pairs: neighbours in the order of the ranking, then all others.
         summary: the outcome in sentences.
         visible: about the smallest difference that could have been seen; None without any pair.
     """
@@ -75,8 +77,8 @@ class Ranking:
             if {pair.better, pair.worse} == {one, other}:
                 return pair
         raise DataError(
-            f"{one} and {other} were not tested against each other.",
-            remedy="Ask for the pair when ranking: rank(..., also=[(one, other)]).",
+            f"{one} and {other} are no two methods of the ranking.",
+            remedy=f"Its methods are: {', '.join(self.order)}.",
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,35 +97,33 @@ def rank(
     correct: Mapping[str, npt.ArrayLike],
     names: Mapping[str, str] | None = None,
     *,
-    also: Iterable[tuple[str, str]] = (),
     seed: int = 0,
     n_resamples: int = N_RESAMPLES,
 ) -> Ranking:
     """Rank methods by their mean accuracy and test which differences are real.
 
-    Tested are all neighbours, every method against the best, and the pairs asked for; all of these are
-    corrected together by Holm's method, so that among them one false alarm or more comes in five of a hundred
-    comparisons at most. Methods that failed are simply absent, and pairs with them are passed over.
+    Every method is tested against every other; all tests are corrected together by Holm's method, so that
+    among them one false alarm or more comes in five of a hundred comparisons at most.
 
     Args:
         correct: for each method's id whether its answers are right, (n_seeds, n_rows): the same rows for
             all, any number of seeds.
         names: what the methods are called in sentences, by id; the id itself where there is none.
-        also: further pairs of ids to test.
         seed: of the draws.
-        n_resamples: how many draws for each pair.
+        n_resamples: how many draws for each pair; more if there are so many pairs that none could be real.
     """
     answers = {method: checked_answers(found) for method, found in correct.items()}
     accuracies = {method: float(found.mean()) for method, found in answers.items()}
     order = sorted(answers, key=lambda method: (-accuracies[method], method))
     n_rows = answers[order[0]].shape[1] if order else 0
-    asked = _asked(order, also)
+    places = sorted(itertools.combinations(range(len(order)), 2), key=lambda place: place[1] - place[0] > 1)
+    n_resamples = max(n_resamples, _DRAWS_PER_PAIR * len(places))
     found = [
         compare_pair(answers[order[a]], answers[order[b]], seed=seed, n_resamples=n_resamples)
-        for a, b in asked
+        for a, b in places
     ]
     pairs = []
-    for (a, b), difference, p in zip(asked, found, holm([one.p for one in found]), strict=True):
+    for (a, b), difference, p in zip(places, found, holm([one.p for one in found]), strict=True):
         called = [(names or {}).get(order[place], order[place]) for place in (a, b)]
         shares = [accuracies[order[place]] for place in (a, b)]
         few = any(1 < len(answers[order[place]]) < _MANY_SEEDS for place in (a, b))
@@ -133,22 +133,11 @@ def rank(
     visible = float(np.median([pair.found.visible for pair in neighbours])) if neighbours else None
     return Ranking(
         order=order,
-        ranks=_ranks(order, {place: pair.real for place, pair in zip(asked, pairs, strict=True)}),
+        ranks=_ranks(order, {place: pair.real for place, pair in zip(places, pairs, strict=True)}),
         pairs=pairs,
         summary=_summary(order, pairs, list(answers.values()), visible),
         visible=visible,
     )
-
-
-def _asked(order: Sequence[str], also: Iterable[tuple[str, str]]) -> list[tuple[int, int]]:
-    """Places of the pairs to test, the better first: neighbours, then against the best, then the others."""
-    places = {method: place for place, method in enumerate(order)}
-    wanted = [(place, place + 1) for place in range(len(order) - 1)]
-    wanted += [(0, place) for place in range(2, len(order))]
-    for one, other in also:
-        if one in places and other in places and one != other:
-            wanted.append((min(places[one], places[other]), max(places[one], places[other])))
-    return list(dict.fromkeys(wanted))
 
 
 def _ranks(order: Sequence[str], real: Mapping[tuple[int, int], bool]) -> dict[str, str]:
@@ -156,9 +145,9 @@ def _ranks(order: Sequence[str], real: Mapping[tuple[int, int], bool]) -> dict[s
     found = {}
     for place, method in enumerate(order):
         first = last = place
-        while first > 0 and not real[first - 1, first] and not real.get((first - 1, place), False):
+        while first > 0 and not real[first - 1, first] and not real[first - 1, place]:
             first -= 1
-        while last + 1 < len(order) and not real[last, last + 1] and not real.get((place, last + 1), False):
+        while last + 1 < len(order) and not real[last, last + 1] and not real[place, last + 1]:
             last += 1
         found[method] = str(first + 1) if first == last else f"{first + 1}–{last + 1}"
     return found
@@ -201,10 +190,7 @@ def _summary(
     said = [pair.words for pair in neighbours]
     if others:
         n_real = sum(pair.real for pair in others)
-        said.append(
-            f"Of {_counted(len(others), 'other pair')} that {'was' if len(others) == 1 else 'were'} tested, "
-            f"the difference is real in {n_real or 'none'}."
-        )
+        said.append(f"Of {_counted(len(others), 'other pair')} the difference is real in {n_real or 'none'}.")
     rows = _counted(n_rows, "test row")
     if visible >= 1:
         said.append(f"With {rows} no difference could be told from chance.")

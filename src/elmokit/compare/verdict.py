@@ -232,7 +232,8 @@ def side_by_side(
             whole = len(others) == len(theirs) > 1
             called = f"{which} {kind}" if whole else listed([names[id] for id in others], most=len(others))
             parts += [f"{verb} {called}"] if others else []
-        said.append(f"{listed([names[id] for id in group], most=len(group))} {'; '.join(parts)}.")
+        who = listed([names[id] for id in group], most=len(group))
+        said.append(f"{who} {', and '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}.")
     return said
 
 

@@ -17,7 +17,9 @@ class MixConfig(Config):
     """How the layers of a biLM become one vector per word."""
 
     mix: Literal["trainable", "frozen", "function"] = option(
-        "trainable", "One weight per layer that is trained, or kept frozen; or a learned function of all."
+        "trainable",
+        "One weight per layer that is trained, or kept frozen; or a learned function of all, which is better "
+        "with many labels.",
     )
     mix_form: Literal["raw", "softmax"] = option(
         "raw", "The weights as they are (course write-ups), or softmax times gamma (published ELMo)."
