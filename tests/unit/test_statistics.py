@@ -10,7 +10,15 @@ import pytest
 from scipy import stats
 
 from elmokit.compare.ranking import Ranking, rank
-from elmokit.compare.statistics import accuracy_interval, compare_pair, holm, mcnemar, mean_sd
+from elmokit.compare.statistics import (
+    Spread,
+    accuracy_interval,
+    compare_pair,
+    holm,
+    mcnemar,
+    mean_sd,
+    usual_spread,
+)
 from elmokit.compare.verdict import side_by_side
 from elmokit.errors import DataError
 
@@ -279,6 +287,49 @@ def test_every_pair_is_tested_and_p_corrected_for_all_of_them() -> None:
     with pytest.raises(DataError, match="no two methods of the ranking") as caught:
         found.pair("b", "gone")
     assert "a, b, c, d" in caught.value.remedy
+
+
+def seeds_of(rng: np.random.Generator, spread: float, right: float = 0.8, n_rows: int = 1000) -> Bools:
+    """Three seeds of a method: rows right by chance, the seeds' accuracies this far apart."""
+    return np.stack([rng.random(n_rows) < right + spread * rng.normal() for _ in range(3)])
+
+
+def test_what_is_usual_counts_the_more_the_more_alike_the_methods_are() -> None:
+    rng = np.random.default_rng(0)
+    alike = usual_spread([seeds_of(rng, 0.03) for _ in range(40)])
+    assert alike is not None
+    assert alike.variance == pytest.approx(0.03**2 + 0.8 * 0.2 / 1000, rel=0.4)
+    assert alike.degrees > 5
+    unlike = usual_spread([seeds_of(rng, spread) for spread in np.geomspace(0.001, 0.2, 40)])
+    assert unlike is not None
+    assert unlike.degrees < alike.degrees
+    once = np.ones((1, 50), dtype=bool)
+    assert usual_spread([once, once, once, once[:, :50].repeat(3, axis=0)]) is None, "no seeds, no spread"
+    assert usual_spread([]) is None
+
+
+def test_seeds_of_other_methods_make_three_seeds_tell_more() -> None:
+    rows = np.arange(400)
+    methods = {
+        f"m{place}": np.stack([rows < 335 + place + more for more in (-15 - place, 0, 15)])
+        for place in range(8)
+    }
+    methods["bad"] = np.stack([rows < n for n in (240, 255, 270)])
+    usual = usual_spread(methods.values())
+    assert usual is not None
+    alone = compare_pair(methods["m0"], methods["bad"])
+    together = compare_pair(methods["m0"], methods["bad"], usual=usual)
+    assert together.p < alone.p / 2
+    assert together.difference == alone.difference
+    assert alone.p > 0.05 / 36, "for 36 pairs its own seeds would not do"
+    assert all(rank(methods).pair(f"m{place}", "bad").real for place in range(8))
+
+
+def test_a_method_that_varies_far_more_is_judged_by_its_own_seeds() -> None:
+    rows = np.arange(400)
+    wild, calm = np.stack([rows < n for n in (399, 300, 350)]), np.stack([rows < n for n in (251, 250, 249)])
+    usual = Spread(variance=1e-6, degrees=20.0)
+    assert compare_pair(wild, calm, usual=usual).p == pytest.approx(compare_pair(wild, calm).p, abs=0.02)
 
 
 def test_among_very_many_methods_a_clear_difference_is_still_real() -> None:

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.compare.statistics import N_RESAMPLES, Answers, Difference, checked_answers, compare_pair, holm
+from elmokit.compare.statistics import (
+    N_RESAMPLES,
+    Answers,
+    Difference,
+    checked_answers,
+    compare_pair,
+    holm,
+    usual_spread,
+)
 from elmokit.errors import DataError
 
 __all__ = ["Pair", "Ranking", "rank"]
@@ -118,8 +126,9 @@ def rank(
     n_rows = answers[order[0]].shape[1] if order else 0
     places = sorted(itertools.combinations(range(len(order)), 2), key=lambda place: place[1] - place[0] > 1)
     n_resamples = max(n_resamples, _DRAWS_PER_PAIR * len(places))
+    usual = usual_spread(answers.values())
     found = [
-        compare_pair(answers[order[a]], answers[order[b]], seed=seed, n_resamples=n_resamples)
+        compare_pair(answers[order[a]], answers[order[b]], usual=usual, seed=seed, n_resamples=n_resamples)
         for a, b in places
     ]
     pairs = []

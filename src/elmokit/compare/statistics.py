@@ -14,37 +14,60 @@ then nearly none). Their part of the variance is estimated as in a two-way table
 variance between the seeds' accuracies, less what comes about by the seeds' disagreeing on single rows, which
 redrawing the rows covers already. It enters as noise with a t distribution, the heavier the fewer seeds there
 are; for two methods the variances are added and the degrees of freedom are Welch's. So a test errs about as
-often as it should where rows are the only noise, and no more often where seeds vary.
+often as it should where rows are the only noise, and hardly more often where seeds vary.
+
+Two or three seeds say little of one method's variance, but those of all methods together say what is usual
+(``usual_spread``). Where several methods are ranked, each one's variance is drawn towards that, the more so
+the more alike the methods are in this, and counts like one from more seeds (empirical Bayes, as in Smyth's
+moderated t). A method that varies far more than the others is judged by its own seeds alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import optimize, special, stats
 
 from elmokit.errors import DataError
 
 __all__ = [
     "Difference",
+    "Spread",
     "accuracy_interval",
     "checked_answers",
     "compare_pair",
     "holm",
     "mcnemar",
     "mean_sd",
+    "usual_spread",
 ]
 
 N_RESAMPLES = 10_000
 _TAILS = (0.025, 0.975)
+_FEWEST_METHODS = 3  # with several seeds, to speak of what is usual
+_MOST_DEGREES = 30.0  # that what is usual can be worth
+_USUAL = 0.75  # of the methods; one that varies more than these is judged by its own seeds alone
 _FEWEST = 5  # rows, all for one side, that McNemar's test needs to see anything: 0.5 ** 5 < 0.05 < 0.5 ** 4
 
 Answers = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """What is usual of the variance between the seeds' accuracies.
+
+    Attributes:
+        variance: the usual one.
+        degrees: how many degrees of freedom it is worth: 0 if methods differ widely.
+    """
+
+    variance: float
+    degrees: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +130,36 @@ def accuracy_interval(
     return max(0.0, min(float(low), accuracy)), min(1.0, max(float(high), accuracy))
 
 
+def usual_spread(methods: Iterable[Answers]) -> Spread | None:
+    """What the seeds of several methods say together; None if there are too few methods with several seeds.
+
+    The logarithms of the variances differ by chance, as chi-square variables with so many degrees of freedom
+    do, and by nature; what is left after chance tells how alike the methods are (Smyth 2004).
+    """
+    several = [found for answers in methods if len(found := _distinct(answers)) > 1]
+    if len(several) < _FEWEST_METHODS:
+        return None
+    variances = np.array([_between_seeds(answers)[0] for answers in several])
+    if not (variances > 0).any():
+        return None
+    logs = np.log(np.maximum(variances, 1e-3 * variances[variances > 0].min()))
+    halves = np.array([len(answers) - 1 for answers in several]) / 2
+    centred = logs - special.digamma(halves) + np.log(halves)
+    by_nature = float(centred.var(ddof=1) - special.polygamma(1, halves).mean())
+    half = _MOST_DEGREES / 2
+    if by_nature > float(special.polygamma(1, half)):  # the inverse of a falling function
+        half = float(optimize.brentq(lambda x: float(special.polygamma(1, x)) - by_nature, 1e-3, half))
+    usual = float(np.exp(centred.mean() + special.digamma(half) - np.log(half)))
+    return Spread(variance=usual, degrees=2 * half)
+
+
 def compare_pair(
-    a: npt.ArrayLike, b: npt.ArrayLike, *, seed: int = 0, n_resamples: int = N_RESAMPLES
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    *,
+    usual: Spread | None = None,
+    seed: int = 0,
+    n_resamples: int = N_RESAMPLES,
 ) -> Difference:
     """Test whether method ``a`` and method ``b`` differ in accuracy on the same test rows.
 
@@ -119,6 +170,7 @@ def compare_pair(
     Args:
         a: whether each answer of the first is right, (n_seeds, n_rows), or (n_rows,) for one seed.
         b: the same for the second; the number of seeds may be another.
+        usual: what other methods say of the variance between seeds.
         seed: of the draws.
         n_resamples: how many draws.
     """
@@ -131,11 +183,11 @@ def compare_pair(
         )
     difference = float(first.mean() - second.mean())
     if difference < 0:  # so that both orders of the methods give the same
-        return compare_pair(b, a, seed=seed, n_resamples=n_resamples).reversed()
+        return compare_pair(b, a, usual=usual, seed=seed, n_resamples=n_resamples).reversed()
     scale = len(first) * len(second)
     lead = len(second) * first.sum(axis=0) - len(first) * second.sum(axis=0)  # (n_rows,), times scale
     rng = np.random.default_rng(seed)
-    noise = _seed_noise([first, second], n_resamples, rng)
+    noise = _seed_noise([first, second], n_resamples, rng, usual)
 
     counts = np.bincount(lead + scale, minlength=2 * scale + 1)  # rows by how far the first leads
     counts[0] += 1
@@ -218,24 +270,37 @@ def _redrawn_means(
     return means
 
 
-def _seed_variance(answers: Answers) -> float:
-    """Variance of the mean accuracy that comes from the choice of seeds, beyond that of single rows.
+def _between_seeds(answers: Answers) -> tuple[float, float]:
+    """Variance between the seeds' accuracies, and how much of it comes about by disagreeing on single rows.
 
     In whole numbers until the end, so that the order of rows and seeds makes no difference.
     """
     n_seeds, n_rows = answers.shape
-    if n_seeds == 1 or n_rows == 1:
-        return 0.0
     by_seed, by_row = answers.sum(axis=1), answers.sum(axis=0)
-    between = int(n_seeds * (by_seed**2).sum() - by_seed.sum() ** 2)  # the seeds' accuracies
+    between = int(n_seeds * (by_seed**2).sum() - by_seed.sum() ** 2)
     within = int((by_row * (n_seeds - by_row)).sum())  # each row over the seeds
-    one_seed = (between - within) / (n_rows * (n_rows - 1) * n_seeds * (n_seeds - 1))
-    return float(max(0.0, one_seed) / n_seeds)
+    scale = n_rows * (n_rows - 1) * n_seeds * (n_seeds - 1)
+    return between / scale, within / scale
 
 
-def _seed_noise(methods: Sequence[Answers], n_resamples: int, rng: np.random.Generator) -> Floats:
+def _seed_variance(answers: Answers, usual: Spread | None) -> tuple[float, float]:
+    """Variance of the mean accuracy that comes from the choice of seeds, beyond that of single rows, and how
+    many degrees of freedom it has."""
+    n_seeds, n_rows = answers.shape
+    if n_seeds == 1 or n_rows == 1:
+        return 0.0, 0.0
+    (between, within), degrees = _between_seeds(answers), float(n_seeds - 1)
+    if usual is not None and between <= usual.variance * stats.f.ppf(_USUAL, degrees, usual.degrees):
+        between = (usual.degrees * usual.variance + degrees * between) / (usual.degrees + degrees)
+        degrees += usual.degrees
+    return max(0.0, between - within) / n_seeds, degrees
+
+
+def _seed_noise(
+    methods: Sequence[Answers], n_resamples: int, rng: np.random.Generator, usual: Spread | None = None
+) -> Floats:
     """What other seeds would have changed in the methods' mean accuracies, drawn ``n_resamples`` times."""
-    parts = [(_seed_variance(answers), len(answers) - 1) for answers in methods]
+    parts = [_seed_variance(answers, usual) for answers in methods]
     variance = sum(part for part, _ in parts)
     if variance == 0:
         return np.zeros(n_resamples)
