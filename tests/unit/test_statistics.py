@@ -306,6 +306,9 @@ def test_what_is_usual_counts_the_more_the_more_alike_the_methods_are() -> None:
     once = np.ones((1, 50), dtype=bool)
     assert usual_spread([once, once, once, once[:, :50].repeat(3, axis=0)]) is None, "no seeds, no spread"
     assert usual_spread([]) is None
+    one_row = np.array([[True], [False], [True]])
+    assert usual_spread([one_row] * 4) is None, "one row has no spread"
+    assert not any(pair.real for pair in rank(dict.fromkeys("abcd", one_row)).pairs)
 
 
 def test_seeds_of_other_methods_make_three_seeds_tell_more() -> None:

@@ -111,7 +111,8 @@ def rank(
     """Rank methods by their mean accuracy and test which differences are real.
 
     Every method is tested against every other; all tests are corrected together by Holm's method, so that
-    among them one false alarm or more comes in five of a hundred comparisons at most.
+    among them one false alarm or more should come in five of a hundred comparisons (with few seeds it is
+    somewhat more, see ``elmokit.compare.statistics``).
 
     Args:
         correct: for each method's id whether its answers are right, (n_seeds, n_rows): the same rows for

@@ -14,7 +14,8 @@ then nearly none). Their part of the variance is estimated as in a two-way table
 variance between the seeds' accuracies, less what comes about by the seeds' disagreeing on single rows, which
 redrawing the rows covers already. It enters as noise with a t distribution, the heavier the fewer seeds there
 are; for two methods the variances are added and the degrees of freedom are Welch's. So a test errs about as
-often as it should where rows are the only noise, and hardly more often where seeds vary.
+often as it should where rows are the only noise; where three seeds vary, somewhat more often
+(``benchmarks/false_alarms.py`` counts it).
 
 Two or three seeds say little of one method's variance, but those of all methods together say what is usual
 (``usual_spread``). Where several methods are ranked, each one's variance is drawn towards that, the more so
@@ -63,7 +64,7 @@ class Spread:
 
     Attributes:
         variance: the usual one.
-        degrees: how many degrees of freedom it is worth: 0 if methods differ widely.
+        degrees: how many degrees of freedom it is worth: next to none if methods differ widely.
     """
 
     variance: float
@@ -136,7 +137,7 @@ def usual_spread(methods: Iterable[Answers]) -> Spread | None:
     The logarithms of the variances differ by chance, as chi-square variables with so many degrees of freedom
     do, and by nature; what is left after chance tells how alike the methods are (Smyth 2004).
     """
-    several = [found for answers in methods if len(found := _distinct(answers)) > 1]
+    several = [found for answers in methods if min((found := _distinct(answers)).shape) > 1]
     if len(several) < _FEWEST_METHODS:
         return None
     variances = np.array([_between_seeds(answers)[0] for answers in several])
