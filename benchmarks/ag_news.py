@@ -33,17 +33,17 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.bilm.pretraining import pretrain
-from elmokit.config import read_toml, resolve
-from elmokit.embed.elmo import Elmo
-from elmokit.tasks.classifier import Targets
-from elmokit.tasks.classify import fit_classifier
+from elmokit.bilm.pretrain import pretrain
+from elmokit.bilm.settings import read_toml, resolve
+from elmokit.core.atomic import write_text
+from elmokit.core.console import Reporter
+from elmokit.core.run_folder import check_unchanged, fingerprint
 from elmokit.tasks.folder import load_classifier, save_classifier
+from elmokit.tasks.model import Targets
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.tasks.trainer import fit_classifier
 from elmokit.text.settings import ReadConfig
-from elmokit.training.checkpoint import write_text
-from elmokit.training.progress import Reporter
-from elmokit.training.run_folder import check_unchanged, fingerprint
+from elmokit.vectors.elmo import Elmo
 from measuring import data_file, finish
 
 SPLITS = ("train", "extra", "valid", "test")

@@ -31,10 +31,10 @@ from sklearn.svm import LinearSVC
 
 from ag_news import read
 from elmokit import ElmoClassifier
-from elmokit.bilm.names import located
+from elmokit.core.names import located
 from elmokit.corpora import mini_news_split
-from elmokit.embed.elmo import Elmo
-from elmokit.embed.search import unit_rows
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.neighbors import unit_rows
 from measuring import data_file, finish
 
 

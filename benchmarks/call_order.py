@@ -22,11 +22,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.bilm.conversion import convert
-from elmokit.bilm.pretraining import pretrain
-from elmokit.config import resolve
-from elmokit.embed.elmo import Elmo, State
-from elmokit.training.progress import Reporter
+from elmokit.bilm.pretrain import pretrain
+from elmokit.bilm.settings import resolve
+from elmokit.core.console import Reporter
+from elmokit.published.convert import convert
+from elmokit.vectors.elmo import Elmo, State
 from measuring import data_file, finish
 
 MODES: tuple[State, ...] = ("zero", "warm", "stateful")

@@ -29,20 +29,20 @@ from typing import Any
 import torch
 
 from ag_news import FINETUNED, FROZEN, LANGUAGE_MODELS
-from elmokit.compare.comparing import Comparison, compare_files
-from elmokit.compare.doing import measured
-from elmokit.compare.methods import CATALOGUE, Method, Plan
-from elmokit.compare.recipes import make_plan, with_text
-from elmokit.compare.rows import load_rows, read_rows, save_rows
-from elmokit.compare.units import RESULT, Unit, made_from, units_of
-from elmokit.config import resolve
-from elmokit.embed.elmo import Elmo
-from elmokit.tasks.fitting import report_facts
+from elmokit.bilm.settings import resolve
+from elmokit.comparison.compare import Comparison, compare_files
+from elmokit.comparison.data import load_rows, read_rows, save_rows
+from elmokit.comparison.doing import measured
+from elmokit.comparison.methods import CATALOGUE, Method, Plan
+from elmokit.comparison.recipes import make_plan, with_text
+from elmokit.comparison.steps import RESULT, Unit, made_from, units_of
+from elmokit.core.atomic import write_text
+from elmokit.core.console import Reporter
+from elmokit.core.run_folder import check_unchanged
+from elmokit.tasks.fit import report_facts
 from elmokit.tasks.folder import load_classifier
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.training.checkpoint import write_text
-from elmokit.training.progress import Reporter
-from elmokit.training.run_folder import check_unchanged
+from elmokit.vectors.elmo import Elmo
 from measuring import finish
 
 COUNTS = (100, 300, 1000, 3000)

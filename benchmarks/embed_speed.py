@@ -21,14 +21,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder, load_bilm
-from elmokit.bilm.pretraining import pretrain
+from elmokit.bilm.pretrain import pretrain
+from elmokit.bilm.settings import resolve
 from elmokit.bilm.token_encoder import CharacterEncoder, CharacterFilter, Highway
-from elmokit.config import resolve
-from elmokit.embed.elmo import Elmo
-from elmokit.tasks.classifier import Targets
-from elmokit.tasks.classify import fit_classifier
+from elmokit.tasks.model import Targets
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.tasks.trainer import fit_classifier
 from elmokit.text.settings import ReadConfig
+from elmokit.vectors.elmo import Elmo
 from measuring import data_file, finish, seconds
 
 _BATCH = 32

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.compare.ranking import rank
+from elmokit.comparison.ranking import rank
 from measuring import finish
 
 WORLDS: dict[str, tuple[Sequence[float], float]] = {  # the seeds' spread, by method, and the step in goodness

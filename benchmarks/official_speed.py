@@ -25,12 +25,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from elmokit.bilm.conversion import convert
-from elmokit.config import TextConfig
-from elmokit.embed.elmo import Elmo
-from elmokit.text.tokenising import TextPipeline
+from elmokit.published.convert import convert
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import TextPipeline
 from elmokit.text.vocabulary import Characters
 from elmokit.training.machine import tuned_process
+from elmokit.vectors.elmo import Elmo
 from measuring import data_file, finish, peak_memory
 
 FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]

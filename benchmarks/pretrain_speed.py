@@ -29,18 +29,18 @@ import numpy.typing as npt
 import torch
 
 from elmokit import ReadConfig, TextSource, resolve
-from elmokit.bilm.evaluation import perplexity
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
-from elmokit.bilm.objective import sample_log_uniform
-from elmokit.bilm.pretraining import LanguageModelling, target_counts
-from elmokit.config import PretrainConfig
+from elmokit.bilm.perplexity import perplexity
+from elmokit.bilm.pretrain import LanguageModelling, target_counts
+from elmokit.bilm.settings import PretrainConfig
+from elmokit.bilm.softmax import sample_log_uniform
+from elmokit.core.console import Reporter
 from elmokit.text.corpus import Corpus, CorpusSettings, Documents, load_corpus, prepare_corpus
-from elmokit.text.tokenising import TextPipeline
+from elmokit.text.tokenizing import TextPipeline
 from elmokit.training.loop import train
 from elmokit.training.machine import tuned_process
-from elmokit.training.optimiser import Optimiser
-from elmokit.training.progress import Reporter
+from elmokit.training.optimizer import Optimiser
 from measuring import data_file, finish, gemm_peak, peak_memory, seconds
 from textbook import TextbookTrainer
 

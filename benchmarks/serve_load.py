@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 
 from elmokit.corpora import mini_news
-from elmokit.embed.elmo import Elmo
-from elmokit.embed.embeddings import Floats
 from elmokit.text.readers import TextSource
 from elmokit.text.settings import ReadConfig
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.embeddings import Floats
 from measuring import finish
 
 _CLOSE = 1e-5

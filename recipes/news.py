@@ -35,18 +35,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from elmokit.bilm.conversion import without_predictor
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.measuring import text_perplexity
 from elmokit.bilm.model import Bilm
-from elmokit.bilm.names import MODELS
-from elmokit.bilm.pretraining import pretrain, target_counts
-from elmokit.config import read_toml, resolve
+from elmokit.bilm.pretrain import pretrain, target_counts
+from elmokit.bilm.settings import read_toml, resolve
+from elmokit.core.console import Reporter
+from elmokit.core.names import MODELS
+from elmokit.published.convert import without_predictor
 from elmokit.text.corpus import CorpusSettings, prepare_corpus
 from elmokit.text.readers import TextSource
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenising import TextPipeline
-from elmokit.training.progress import Reporter
+from elmokit.text.tokenizing import TextPipeline
 
 PARTS = ("ag_news", "wikitext", "brown", "reuters", "abc", "imdb")
 _HERE = Path(__file__).parent

@@ -8,8 +8,9 @@ import torch
 
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
-from elmokit.config import BilmConfig, TextConfig
-from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.bilm.settings import BilmConfig
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
 
 KNOWN = "the bank raised its rates and a river flows under bridge of stone , ."

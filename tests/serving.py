@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 from elmokit import save_bilm
-from elmokit.config import TextConfig
-from elmokit.embed.elmo import Elmo
 from elmokit.static.word_vectors import WordVectors
-from elmokit.tasks.classifier import Network, TextClassifier
 from elmokit.tasks.encoders import Encoder, StaticEncoder
 from elmokit.tasks.folder import save_classifier
+from elmokit.tasks.model import Network, TextClassifier
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.text.settings import TextConfig
+from elmokit.vectors.elmo import Elmo
 from odd_texts import TEXTS, make_model
 from program import environment
 

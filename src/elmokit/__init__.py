@@ -8,112 +8,112 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elmokit.bilm.conversion import Conversion, convert
-    from elmokit.bilm.evaluation import Perplexity, perplexity
     from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
     from elmokit.bilm.measuring import text_perplexity
     from elmokit.bilm.model import Bilm, BilmOutput, BilmState
-    from elmokit.bilm.pretraining import PretrainResult, pretrain
-    from elmokit.compare.comparing import Comparison, compare_files
-    from elmokit.compare.methods import Plan
-    from elmokit.compare.recipes import make_plan
-    from elmokit.config import (
-        BilmConfig,
-        PretrainConfig,
-        TextConfig,
-        TrainingConfig,
-        VocabularyConfig,
-        resolve,
+    from elmokit.bilm.perplexity import Perplexity, perplexity
+    from elmokit.bilm.pretrain import PretrainResult, pretrain
+    from elmokit.bilm.settings import BilmConfig, PretrainConfig, TrainingConfig, resolve
+    from elmokit.comparison.compare import Comparison, compare_files
+    from elmokit.comparison.methods import Plan
+    from elmokit.comparison.recipes import make_plan
+    from elmokit.core.errors import (
+        ConfigError,
+        DataError,
+        ElmokitError,
+        MissingExtraError,
+        ModelError,
+        RunError,
     )
-    from elmokit.embed.elmo import Elmo
-    from elmokit.embed.embeddings import Embeddings
-    from elmokit.embed.published_mix import PublishedMix
-    from elmokit.embed.search import search
-    from elmokit.embed.settings import MixConfig
-    from elmokit.embed.similar import similar_words
-    from elmokit.embed.store import VectorStore
-    from elmokit.embed.store_settings import StoreConfig
-    from elmokit.embed.store_writing import embed_files
-    from elmokit.embed.token_cache import TokenCache, write_token_cache
-    from elmokit.embed.verification import Verification, verify
-    from elmokit.errors import ConfigError, DataError, ElmokitError, MissingExtraError, ModelError, RunError
+    from elmokit.published.convert import Conversion, convert
     from elmokit.static.folder import load_vectors, save_vectors
-    from elmokit.static.learning import train_vectors
     from elmokit.static.settings import SvdConfig, Word2VecConfig
+    from elmokit.static.train import train_vectors
     from elmokit.static.word_vectors import WordVectors
-    from elmokit.tasks.classifier import TextClassifier
-    from elmokit.tasks.estimators import ElmoClassifier
-    from elmokit.tasks.fitting import evaluate_files, fit_files
+    from elmokit.tasks.estimator import ElmoClassifier
+    from elmokit.tasks.fit import evaluate_files, fit_files
     from elmokit.tasks.folder import load_classifier, save_classifier
+    from elmokit.tasks.model import TextClassifier
     from elmokit.tasks.settings import ClassifierConfig
     from elmokit.text.readers import TextSource
     from elmokit.text.rows import RowSource
-    from elmokit.text.settings import LabelConfig, ReadConfig
-    from elmokit.text.tokenising import TextPipeline
+    from elmokit.text.settings import LabelConfig, ReadConfig, TextConfig, VocabularyConfig
+    from elmokit.text.tokenizing import TextPipeline
+    from elmokit.vectors.elmo import Elmo
+    from elmokit.vectors.embeddings import Embeddings
+    from elmokit.vectors.neighbors import search
+    from elmokit.vectors.published_mix import PublishedMix
+    from elmokit.vectors.settings import MixConfig
+    from elmokit.vectors.similar import similar_words
+    from elmokit.vectors.store import VectorStore
+    from elmokit.vectors.store_settings import StoreConfig
+    from elmokit.vectors.store_writer import embed_files
+    from elmokit.vectors.token_cache import TokenCache, write_token_cache
+    from elmokit.vectors.verify import Verification, verify
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Bilm": "elmokit.bilm.model",
-    "BilmConfig": "elmokit.config",
+    "BilmConfig": "elmokit.bilm.settings",
     "BilmFolder": "elmokit.bilm.folder",
     "BilmOutput": "elmokit.bilm.model",
     "BilmState": "elmokit.bilm.model",
     "ClassifierConfig": "elmokit.tasks.settings",
-    "Comparison": "elmokit.compare.comparing",
-    "ConfigError": "elmokit.errors",
-    "Conversion": "elmokit.bilm.conversion",
-    "DataError": "elmokit.errors",
-    "Elmo": "elmokit.embed.elmo",
-    "ElmoClassifier": "elmokit.tasks.estimators",
-    "ElmokitError": "elmokit.errors",
-    "Embeddings": "elmokit.embed.embeddings",
+    "Comparison": "elmokit.comparison.compare",
+    "ConfigError": "elmokit.core.errors",
+    "Conversion": "elmokit.published.convert",
+    "DataError": "elmokit.core.errors",
+    "Elmo": "elmokit.vectors.elmo",
+    "ElmoClassifier": "elmokit.tasks.estimator",
+    "ElmokitError": "elmokit.core.errors",
+    "Embeddings": "elmokit.vectors.embeddings",
     "LabelConfig": "elmokit.text.settings",
-    "MissingExtraError": "elmokit.errors",
-    "MixConfig": "elmokit.embed.settings",
-    "ModelError": "elmokit.errors",
-    "Perplexity": "elmokit.bilm.evaluation",
-    "Plan": "elmokit.compare.methods",
-    "PretrainConfig": "elmokit.config",
-    "PretrainResult": "elmokit.bilm.pretraining",
-    "PublishedMix": "elmokit.embed.published_mix",
+    "MissingExtraError": "elmokit.core.errors",
+    "MixConfig": "elmokit.vectors.settings",
+    "ModelError": "elmokit.core.errors",
+    "Perplexity": "elmokit.bilm.perplexity",
+    "Plan": "elmokit.comparison.methods",
+    "PretrainConfig": "elmokit.bilm.settings",
+    "PretrainResult": "elmokit.bilm.pretrain",
+    "PublishedMix": "elmokit.vectors.published_mix",
     "ReadConfig": "elmokit.text.settings",
     "RowSource": "elmokit.text.rows",
-    "RunError": "elmokit.errors",
-    "StoreConfig": "elmokit.embed.store_settings",
+    "RunError": "elmokit.core.errors",
+    "StoreConfig": "elmokit.vectors.store_settings",
     "SvdConfig": "elmokit.static.settings",
-    "TextClassifier": "elmokit.tasks.classifier",
-    "TextConfig": "elmokit.config",
-    "TextPipeline": "elmokit.text.tokenising",
+    "TextClassifier": "elmokit.tasks.model",
+    "TextConfig": "elmokit.text.settings",
+    "TextPipeline": "elmokit.text.tokenizing",
     "TextSource": "elmokit.text.readers",
-    "TokenCache": "elmokit.embed.token_cache",
-    "TrainingConfig": "elmokit.config",
-    "VectorStore": "elmokit.embed.store",
-    "Verification": "elmokit.embed.verification",
-    "VocabularyConfig": "elmokit.config",
+    "TokenCache": "elmokit.vectors.token_cache",
+    "TrainingConfig": "elmokit.bilm.settings",
+    "VectorStore": "elmokit.vectors.store",
+    "Verification": "elmokit.vectors.verify",
+    "VocabularyConfig": "elmokit.text.settings",
     "Word2VecConfig": "elmokit.static.settings",
     "WordVectors": "elmokit.static.word_vectors",
-    "compare_files": "elmokit.compare.comparing",
-    "convert": "elmokit.bilm.conversion",
-    "embed_files": "elmokit.embed.store_writing",
-    "evaluate_files": "elmokit.tasks.fitting",
-    "fit_files": "elmokit.tasks.fitting",
+    "compare_files": "elmokit.comparison.compare",
+    "convert": "elmokit.published.convert",
+    "embed_files": "elmokit.vectors.store_writer",
+    "evaluate_files": "elmokit.tasks.fit",
+    "fit_files": "elmokit.tasks.fit",
     "load_bilm": "elmokit.bilm.folder",
     "load_classifier": "elmokit.tasks.folder",
     "load_vectors": "elmokit.static.folder",
-    "make_plan": "elmokit.compare.recipes",
-    "perplexity": "elmokit.bilm.evaluation",
-    "pretrain": "elmokit.bilm.pretraining",
-    "resolve": "elmokit.config",
+    "make_plan": "elmokit.comparison.recipes",
+    "perplexity": "elmokit.bilm.perplexity",
+    "pretrain": "elmokit.bilm.pretrain",
+    "resolve": "elmokit.bilm.settings",
     "save_bilm": "elmokit.bilm.folder",
     "save_classifier": "elmokit.tasks.folder",
     "save_vectors": "elmokit.static.folder",
-    "search": "elmokit.embed.search",
-    "similar_words": "elmokit.embed.similar",
+    "search": "elmokit.vectors.neighbors",
+    "similar_words": "elmokit.vectors.similar",
     "text_perplexity": "elmokit.bilm.measuring",
-    "train_vectors": "elmokit.static.learning",
-    "verify": "elmokit.embed.verification",
-    "write_token_cache": "elmokit.embed.token_cache",
+    "train_vectors": "elmokit.static.train",
+    "verify": "elmokit.vectors.verify",
+    "write_token_cache": "elmokit.vectors.token_cache",
 }
 
 __all__ = [

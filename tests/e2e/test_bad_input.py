@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from elmokit import ModelError, PretrainConfig, ReadConfig, RunError, load_bilm, pretrain
-from elmokit.errors import ElmokitError
+from elmokit.core.errors import ElmokitError
 from elmokit.text.readers import TextSource
 from program import Cli, in_its_own_process
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elmokit.config import PIPELINES, TextConfig
 from elmokit.corpora import mini_news
 from elmokit.static.exchange import export_vectors, import_vectors
 from elmokit.static.folder import load_vectors, save_vectors
-from elmokit.static.learning import train_vectors
 from elmokit.static.settings import SvdConfig
+from elmokit.static.train import train_vectors
 from elmokit.text.readers import TextSource
+from elmokit.text.settings import PIPELINES, TextConfig
 from program import Cli
 
 

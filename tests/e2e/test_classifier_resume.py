@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-from elmokit.errors import RunError
-from elmokit.tasks.classify import Classification
-from elmokit.tasks.fitting import fit_files
+from elmokit.core.errors import RunError
+from elmokit.tasks.fit import fit_files
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.tasks.trainer import Classification
 from elmokit.training.loop import StepResult
 from program import Cli, Start, n_metrics, wait_for_more
 from topics import flags, rows, table
 
 # The program, but for the report, which takes a while.
 _PROGRAM = """
-from elmokit.tasks import fitting
+from elmokit.tasks import fit as fitting
 fitting.write_report = lambda folder, facts: None
 from elmokit.cli.main import main
 main()

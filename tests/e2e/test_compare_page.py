@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from comparison_facts import NEWS, comparison
-from elmokit.compare.report import write_comparison
+from elmokit.comparison.report import write_comparison
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from elmokit import load_bilm, save_bilm
-from elmokit.embed import store_filling
-from elmokit.embed.elmo import Elmo
-from elmokit.embed.store import VectorStore
+from elmokit.vectors import store_filling
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.store import VectorStore
 from program import Cli, Start, small_disk, wait_for_more
 
 N_TEXTS = 500
@@ -31,8 +31,8 @@ WORDS = (
 _SLOWLY = """
 import time
 from elmokit.cli.main import main
-from elmokit.embed import store_filling
-from elmokit.embed.elmo import Elmo
+from elmokit.vectors import store_filling
+from elmokit.vectors.elmo import Elmo
 work = Elmo.{slow}
 Elmo.{slow} = lambda *given, **named: (time.sleep(0.3), work(*given, **named))[1]
 store_filling._CHUNK_TEXTS = 64

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import topics
-from elmokit.tasks import fitting
+from elmokit.tasks import fit as fitting
 from elmokit.tasks.settings import ClassifierConfig
 from program import Cli
 from topics import TOPICS, flags, rows, several, table

@@ -15,7 +15,7 @@ from elmokit.corpora import mini_news
 _PREPARE = """
 import json, sys
 from pathlib import Path
-from elmokit.config import TextConfig, VocabularyConfig
+from elmokit.text.settings import TextConfig, VocabularyConfig
 from elmokit.text import corpus
 from elmokit.text.corpus import CorpusSettings, prepare_corpus
 from elmokit.text.readers import TextSource

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elmokit.embed.elmo import Elmo
+from elmokit.vectors.elmo import Elmo
 from program import Cli
 from serving import CORPUS, Server, running, save_models, save_report
 

@@ -17,12 +17,12 @@ import uvicorn
 
 from comparison_facts import comparison
 from elmokit import save_bilm
-from elmokit.compare.report import write_comparison
-from elmokit.config import PIPELINES
+from elmokit.comparison.report import write_comparison
 from elmokit.serve.app import make_app
+from elmokit.serve.registry import Shelf, open_shelf
 from elmokit.serve.settings import ServeConfig
-from elmokit.serve.shelf import Shelf, open_shelf
 from elmokit.tasks.folder import save_classifier
+from elmokit.text.settings import PIPELINES
 from odd_texts import make_model
 from serving import CORPUS, save_models, save_report, untrained
 

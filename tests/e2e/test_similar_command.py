@@ -11,9 +11,9 @@ import torch
 
 from elmokit import load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
-from elmokit.config import TextConfig
-from elmokit.embed.store_writing import embed_files
-from elmokit.text.tokenising import TextPipeline
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import TextPipeline
+from elmokit.vectors.store_writer import embed_files
 from program import Cli
 
 

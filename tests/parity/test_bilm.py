@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from elmokit.bilm.model import Bilm, BilmState
-from elmokit.config import BilmConfig, TrainingConfig
+from elmokit.bilm.settings import BilmConfig, TrainingConfig
 from elmokit.text.vocabulary import Characters
 
 TOLERANCE = 1e-5

@@ -15,12 +15,13 @@ from test_bilm import Reference, random_state, row_state
 
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm, BilmState
-from elmokit.config import BilmConfig, TextConfig
-from elmokit.embed import elmo as elmo_module
-from elmokit.embed.elmo import Elmo
-from elmokit.errors import ModelError
-from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.bilm.settings import BilmConfig
+from elmokit.core.errors import ModelError
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary, learn_bpe
+from elmokit.vectors import elmo as elmo_module
+from elmokit.vectors.elmo import Elmo
 
 TOLERANCE = 1e-5
 TEXT = "the cat sat on a mat and dogs ran unhappily away from naïve cats 日 本 , ."

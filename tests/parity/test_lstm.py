@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.bilm.lstm import LayerState, LstmLayer, LstmStack, shared_dropout
-from elmokit.config import BilmConfig
+from elmokit.bilm.settings import BilmConfig
 
 TOLERANCE = 1e-5
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from elmokit.embed.mix import FunctionMix, Mix, ScalarMix, make_mix
-from elmokit.embed.settings import MixConfig
-from elmokit.errors import ConfigError
+from elmokit.core.errors import ConfigError
+from elmokit.vectors.mix import FunctionMix, Mix, ScalarMix, make_mix
+from elmokit.vectors.settings import MixConfig
 
 TOLERANCE = 1e-9
 DIM = 3

@@ -12,16 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from elmokit.bilm import objective
-from elmokit.bilm.objective import (
+from elmokit.bilm import softmax as objective
+from elmokit.bilm.settings import BilmConfig
+from elmokit.bilm.softmax import (
     AdaptivePredictor,
     TablePredictor,
     log_chance,
     predictor,
     sample_log_uniform,
 )
-from elmokit.config import BilmConfig
-from elmokit.text.tokenising import PAD
+from elmokit.text.tokenizing import PAD
 
 DIM = 6
 Loss = Callable[..., Tensor]

@@ -16,9 +16,10 @@ import pytest
 
 import published
 from elmokit import Elmo, convert, load_bilm, verify
-from elmokit.bilm import products, reading
-from elmokit.bilm.official import save_official
-from elmokit.text.tokenising import SPECIALS
+from elmokit.bilm import packed_lstm as reading
+from elmokit.bilm import products
+from elmokit.published.official import save_official
+from elmokit.text.tokenizing import SPECIALS
 
 TOLERANCE = 1e-5
 SENTENCES = [

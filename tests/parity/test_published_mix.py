@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from elmokit import ConfigError, Elmo, MixConfig, ModelError, PublishedMix
-from elmokit.embed.mix import make_mix
+from elmokit.vectors.mix import make_mix
 
 RNG = np.random.default_rng(0)
 LAYERS = RNG.standard_normal((3, 2, 5, 4)).astype(np.float32) * 3 + 1  # (layer, batch, time, dim)

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from elmokit.errors import DataError
+from elmokit.core.errors import DataError
 from elmokit.static import counting
 from elmokit.static.counting import count_pairs
-from elmokit.static.learning import train_vectors
 from elmokit.static.settings import SvdConfig
 from elmokit.static.svd import factorised, weighted
+from elmokit.static.train import train_vectors
 from elmokit.text.corpus import Documents
-from elmokit.text.tokenising import BOS, EOS, SPECIALS
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS
 
 N_WORDS = 30
 Dense = npt.NDArray[np.float64]
@@ -144,7 +144,7 @@ def test_texts_without_two_words_together_are_refused() -> None:
 
 _PROGRAM = """
 import sys
-from elmokit.static.learning import train_vectors
+from elmokit.static.train import train_vectors
 from elmokit.static.settings import SvdConfig
 texts = open(sys.argv[1], encoding="utf-8").read().splitlines()
 print(train_vectors("svd", texts, SvdConfig(dim=12, seed=3)).fingerprint)

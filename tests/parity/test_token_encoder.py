@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.bilm import token_encoder as module
+from elmokit.bilm.settings import BilmConfig
 from elmokit.bilm.token_encoder import CharacterEncoder, PieceEncoder, WordEncoder, token_encoder
-from elmokit.config import BilmConfig
-from elmokit.text.tokenising import SPECIALS
+from elmokit.text.tokenizing import SPECIALS
 from elmokit.text.vocabulary import Characters
 
 TOLERANCE = 1e-5

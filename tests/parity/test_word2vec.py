@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from gensim.models import KeyedVectors, Word2Vec
 
-from elmokit.config import TextConfig
 from elmokit.static.exchange import export_vectors, from_gensim, import_vectors, to_gensim
-from elmokit.static.learning import train_vectors
 from elmokit.static.settings import Word2VecConfig
+from elmokit.static.train import train_vectors
 from elmokit.static.word_vectors import WordVectors
-from elmokit.text.tokenising import SPECIALS, UNK
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import SPECIALS, UNK
 
 Kind = Literal["sgns", "cbow"]
 CONFIG = Word2VecConfig(dim=8, window=3, min_count=1, epochs=3, lr=0.04, workers=1, seed=5)
@@ -70,7 +70,7 @@ def test_vectors_are_those_that_gensim_learns(kind: Kind) -> None:
 
 _PROGRAM = """
 import sys
-from elmokit.static.learning import train_vectors
+from elmokit.static.train import train_vectors
 from elmokit.static.settings import Word2VecConfig
 texts = open(sys.argv[1], encoding="utf-8").read().splitlines()
 config = Word2VecConfig(dim=8, min_count=1, epochs=3, lr=0.04, workers=1, seed=5)

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmokit.bilm import evaluation
-from elmokit.bilm.evaluation import Perplexity, perplexity
+from elmokit.bilm import perplexity as evaluation
 from elmokit.bilm.model import Bilm
-from elmokit.bilm.objective import TablePredictor
-from elmokit.config import BilmConfig
+from elmokit.bilm.perplexity import Perplexity, perplexity
+from elmokit.bilm.settings import BilmConfig
+from elmokit.bilm.softmax import TablePredictor
 from elmokit.text.corpus import Documents
-from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK
 from elmokit.text.vocabulary import Characters
 
 FEW = settings(max_examples=15, deadline=None)

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm, BilmState
-from elmokit.config import BilmConfig, TextConfig
-from elmokit.embed import elmo as elmo_module
-from elmokit.embed.elmo import Elmo, State
-from elmokit.embed.embeddings import Floats
+from elmokit.bilm.settings import BilmConfig
+from elmokit.text.settings import TextConfig
 from elmokit.text.texts import Text
-from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary, learn_bpe
+from elmokit.vectors import elmo as elmo_module
+from elmokit.vectors.elmo import Elmo, State
+from elmokit.vectors.embeddings import Floats
 
 FEW = settings(max_examples=5, deadline=None)
 TOLERANCE = 1e-5

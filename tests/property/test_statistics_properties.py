@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from elmokit.compare.ranking import rank
-from elmokit.compare.statistics import accuracy_interval, compare_pair, holm, mcnemar
+from elmokit.comparison.ranking import rank
+from elmokit.comparison.statistics import accuracy_interval, compare_pair, holm, mcnemar
 
 Bools = npt.NDArray[np.bool_]
 FEW = 300

@@ -13,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from elmokit.config import PIPELINES, TextConfig
 from elmokit.text.batching import Lanes, bucket_batches
 from elmokit.text.cleaning import normalizer
 from elmokit.text.corpus import Documents
 from elmokit.text.sentences import sentences
-from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.text.settings import PIPELINES, TextConfig
+from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import N_CHARACTERS, Characters, Vocabulary
 
 Ints = npt.NDArray[np.int64]

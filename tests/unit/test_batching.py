@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from elmokit.errors import ConfigError
+from elmokit.core.errors import ConfigError
 from elmokit.text.batching import Lanes, bucket_batches, length_limit
 from elmokit.text.corpus import Documents
 

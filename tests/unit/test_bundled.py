@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from elmokit import Elmo, load_bilm
-from elmokit.bilm.names import bundled_names, located
-from elmokit.embed.search import unit_rows
+from elmokit.core.names import bundled_names, located
+from elmokit.vectors.neighbors import unit_rows
 from program import Cli
 
 MEGABYTES = 12
@@ -60,7 +60,7 @@ def test_a_word_is_most_like_itself_in_the_same_sense(news: Elmo) -> None:
 
 
 def test_the_recipe_is_the_one_it_was_made_with() -> None:
-    from elmokit.config import read_toml, resolve
+    from elmokit.bilm.settings import read_toml, resolve
 
     recipe = resolve("small", read_toml(Path(__file__).parents[2] / "recipes" / "news.toml"))
     saved = load_bilm("news")

@@ -15,9 +15,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from elmokit.errors import ModelError, RunError
-from elmokit.training import checkpoint
-from elmokit.training.checkpoint import load_tensors, save_tensors, saving, write_text
+from elmokit.core import atomic as checkpoint
+from elmokit.core.atomic import load_tensors, save_tensors, saving, write_text
+from elmokit.core.errors import ModelError, RunError
 
 OLD = {"weight": torch.arange(6.0).reshape(2, 3)}
 NEW = {"weight": torch.ones(2, 3)}
@@ -187,8 +187,8 @@ _LIMITED = """
 import resource, sys
 from pathlib import Path
 import torch
-from elmokit.errors import RunError
-from elmokit.training.checkpoint import save_tensors, write_text
+from elmokit.core.errors import RunError
+from elmokit.core.atomic import save_tensors, write_text
 
 path = Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -16,17 +16,19 @@ from torch import Tensor
 import topics
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
-from elmokit.config import BilmConfig, TextConfig
-from elmokit.embed.elmo import Elmo
-from elmokit.errors import ConfigError, DataError, RunError
-from elmokit.tasks import classify, examples
-from elmokit.tasks.classifier import Network, Targets, TextClassifier
-from elmokit.tasks.classify import Classification, FitResult, fit_classifier
-from elmokit.tasks.examples import Examples, KeptLayers, keep_layers, number_texts
+from elmokit.bilm.settings import BilmConfig
+from elmokit.core.atomic import load_tensors
+from elmokit.core.errors import ConfigError, DataError, RunError
+from elmokit.tasks import layer_cache as examples
+from elmokit.tasks import trainer as classify
+from elmokit.tasks.layer_cache import Examples, KeptLayers, keep_layers, number_texts
+from elmokit.tasks.model import Network, Targets, TextClassifier
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.tasks.trainer import Classification, FitResult, fit_classifier
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
-from elmokit.training.checkpoint import load_tensors
+from elmokit.vectors.elmo import Elmo
 from topics import OTHERS, TOPICS
 
 CLASSES = sorted(TOPICS)
@@ -480,8 +482,8 @@ def test_order_and_company_of_texts_do_not_count(monkeypatch: pytest.MonkeyPatch
         np.testing.assert_allclose(turned, wanted, atol=1e-5)
         alone = np.concatenate([classifier.probabilities([text]) for text in texts])
         np.testing.assert_allclose(alone, wanted, atol=1e-5)
-        monkeypatch.setattr("elmokit.tasks.classifier.PREDICT_WORDS", 40)
-        monkeypatch.setattr("elmokit.tasks.classifier._PREDICT_TEXTS", 7)
+        monkeypatch.setattr("elmokit.tasks.model.PREDICT_WORDS", 40)
+        monkeypatch.setattr("elmokit.tasks.model._PREDICT_TEXTS", 7)
         np.testing.assert_allclose(classifier.probabilities(texts), wanted, atol=1e-5)
         parts = list(classifier.stream(iter(texts)))
         assert [len(part) for part in parts] == [7, 7, 7, 7, 5]

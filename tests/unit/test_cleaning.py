@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from elmokit.config import PIPELINES, TextConfig
 from elmokit.text.cleaning import normalizer
+from elmokit.text.settings import PIPELINES, TextConfig
 
 
 def clean(config: TextConfig, text: str) -> str:

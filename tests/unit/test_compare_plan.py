@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elmokit.compare.budget import planned_seconds, within_budget
-from elmokit.compare.costs import Sizes, estimate, operations_per_second
-from elmokit.compare.doing import pretraining_config
-from elmokit.compare.methods import CATALOGUE, Plan, choose, source_id
-from elmokit.compare.recipes import RECIPES, make_plan, read_plan_toml
-from elmokit.compare.rows import Rows, draw, load_rows, read_rows, save_rows
-from elmokit.compare.units import changes_of, made_from, units_of
-from elmokit.errors import ConfigError, DataError
+from elmokit.comparison.budget import planned_seconds, within_budget
+from elmokit.comparison.costs import Sizes, estimate, operations_per_second
+from elmokit.comparison.data import Rows, draw, load_rows, read_rows, save_rows
+from elmokit.comparison.doing import pretraining_config
+from elmokit.comparison.methods import CATALOGUE, Plan, choose, source_id
+from elmokit.comparison.recipes import RECIPES, make_plan, read_plan_toml
+from elmokit.comparison.steps import changes_of, made_from, units_of
+from elmokit.core.console import Reporter
+from elmokit.core.errors import ConfigError, DataError
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.training.progress import Reporter
 from topics import rows, table
 
 SIZES = Sizes(n_train=3_600_000, n_more=0, n_other=500_000, n_texts=80_000)

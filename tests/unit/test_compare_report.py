@@ -15,14 +15,14 @@ import pytest
 from rich.console import Console
 
 from comparison_facts import comparison
-from elmokit.compare import pictures
-from elmokit.compare.labels import place_labels, touch
-from elmokit.compare.ranking_rows import ranking_columns, ranking_rows
-from elmokit.compare.report import write_comparison
-from elmokit.compare.standing import ranked
-from elmokit.compare.terminal import ranking_table
-from elmokit.compare.verdict import answer, chosen, listed
-from elmokit.errors import RunError
+from elmokit.comparison import pictures
+from elmokit.comparison.labels import place_labels, touch
+from elmokit.comparison.ranking_rows import ranking_columns, ranking_rows
+from elmokit.comparison.report import write_comparison
+from elmokit.comparison.standing import ranked
+from elmokit.comparison.terminal import ranking_table
+from elmokit.comparison.verdict import answer, chosen, listed
+from elmokit.core.errors import RunError
 from elmokit.tasks.drawing import apart
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}

@@ -6,25 +6,12 @@ from typing import Any
 
 import pytest
 
-from elmokit.config import (
-    PIPELINES,
-    PRESETS,
-    BilmConfig,
-    Config,
-    DropoutConfig,
-    PretrainConfig,
-    RunConfig,
-    TextConfig,
-    TrainingConfig,
-    VocabularyConfig,
-    duration,
-    read_toml,
-    resolve,
-)
-from elmokit.embed.settings import MixConfig
-from elmokit.errors import ConfigError, ElmokitError, MissingExtraError, nearest
+from elmokit.bilm.settings import PRESETS, BilmConfig, PretrainConfig, TrainingConfig, read_toml, resolve
+from elmokit.core.config import Config, DropoutConfig, RunConfig, duration
+from elmokit.core.errors import ConfigError, ElmokitError, MissingExtraError, nearest
 from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
-from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.text.settings import PIPELINES, LabelConfig, ReadConfig, TextConfig, VocabularyConfig
+from elmokit.vectors.settings import MixConfig
 
 # The settings that one command takes.
 PRETRAIN: tuple[type[Config], ...] = (TextConfig, VocabularyConfig, BilmConfig, TrainingConfig, ReadConfig)

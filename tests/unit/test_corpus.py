@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elmokit.config import TextConfig, VocabularyConfig
-from elmokit.errors import DataError, ElmokitError
+from elmokit.core.errors import DataError, ElmokitError
 from elmokit.text.corpus import Corpus, CorpusSettings, Documents, load_corpus, prepare_corpus
 from elmokit.text.readers import TextSource
-from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK
+from elmokit.text.settings import ReadConfig, TextConfig, VocabularyConfig
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK
 
 SETTINGS = CorpusSettings(
     text=TextConfig(), vocabulary=VocabularyConfig(min_count=2), open_words=True, held_out=0.0

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmokit.bilm.model import Bilm
-from elmokit.config import BilmConfig
+from elmokit.bilm.settings import BilmConfig
 
 
 @pytest.mark.parametrize("objective", ["sampled", "full", "adaptive"])

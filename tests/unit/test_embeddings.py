@@ -15,13 +15,14 @@ from torch import Tensor, nn
 
 from elmokit.bilm.folder import BilmFolder, save_bilm
 from elmokit.bilm.model import Bilm, BilmState
-from elmokit.config import BilmConfig, TextConfig
-from elmokit.embed import elmo as elmo_module
-from elmokit.embed.elmo import Elmo
-from elmokit.embed.embeddings import POOLINGS, Embeddings, Floats, Pooling, pooled
-from elmokit.errors import ConfigError, DataError, ElmokitError
-from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.bilm.settings import BilmConfig
+from elmokit.core.errors import ConfigError, DataError, ElmokitError
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary, learn_bpe
+from elmokit.vectors import elmo as elmo_module
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.embeddings import POOLINGS, Embeddings, Floats, Pooling, pooled
 
 WORDS = ["the", "of", "cat", "dogs", "naïve", "rare"]
 TEXTS = ["the cat of dogs", "", "rare", "naïve cat , unseen", "  "]

@@ -10,18 +10,18 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from elmokit.config import TextConfig
-from elmokit.embed.elmo import Elmo
-from elmokit.errors import ConfigError
+from elmokit.core.errors import ConfigError
 from elmokit.static.word_vectors import WordVectors
-from elmokit.tasks.classifier import Targets
-from elmokit.tasks.classify import FitResult, fit_classifier, keep_all_layers
 from elmokit.tasks.encoders import Encoder, StaticEncoder, load_encoder
 from elmokit.tasks.encoders import save_encoder as write_encoder
-from elmokit.tasks.examples import encoded, number_texts
 from elmokit.tasks.folder import load_classifier, save_classifier
+from elmokit.tasks.layer_cache import encoded, number_texts
 from elmokit.tasks.linear_head import minimised
+from elmokit.tasks.model import Targets
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.tasks.trainer import FitResult, fit_classifier, keep_all_layers
+from elmokit.text.settings import TextConfig
+from elmokit.vectors.elmo import Elmo
 from topics import EASY, TOPICS, rows, save_encoder
 
 WORDS = ["the", "a", "we", "saw", "bank", "profit", "goal", "coach", "rain", "storm"]

@@ -22,12 +22,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from elmokit.bilm.folder import BilmFolder, save_bilm
 from elmokit.bilm.model import Bilm
-from elmokit.config import BilmConfig, TextConfig
-from elmokit.errors import ConfigError, DataError, ModelError
-from elmokit.tasks.classify import fit_classifier
-from elmokit.tasks.estimators import ElmoClassifier, validation_split
+from elmokit.bilm.settings import BilmConfig
+from elmokit.core.errors import ConfigError, DataError, ModelError
+from elmokit.tasks.estimator import ElmoClassifier, validation_split
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.tasks.trainer import fit_classifier
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
 
 TOPICS = (("bank", "profit"), ("goal", "coach"), ("rain", "storm"), ("cook", "bread"), ("film", "actor"))
@@ -301,7 +302,7 @@ def test_an_interrupted_fit_is_not_taken_for_a_finished_one(
 ) -> None:
     real = fit_classifier
     monkeypatch.setattr(
-        "elmokit.tasks.estimators.fit_classifier",
+        "elmokit.tasks.estimator.fit_classifier",
         lambda *arguments, **named: replace(real(*arguments, **named), stopped="interrupted"),
     )
     made = ElmoClassifier(encoder, **EASY)

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from elmokit.embed.elmo import Elmo
-from elmokit.embed.export import export_npz, export_parquet
-from elmokit.embed.store import VectorStore
-from elmokit.embed.store_settings import StoreConfig
-from elmokit.embed.store_writing import embed_files
-from elmokit.errors import RunError
+from elmokit.core.errors import RunError
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.export import export_npz, export_parquet
+from elmokit.vectors.store import VectorStore
+from elmokit.vectors.store_settings import StoreConfig
+from elmokit.vectors.store_writer import embed_files
 from odd_texts import TEXTS, contents
 
 
@@ -26,7 +26,7 @@ from odd_texts import TEXTS, contents
 def test_exports_hold_the_same_vectors(
     elmo: Elmo, odd_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("elmokit.embed.export._ROWS_AT_ONCE", 11)
+    monkeypatch.setattr("elmokit.vectors.export._ROWS_AT_ONCE", 11)
     out = tmp_path / "store"
     result = embed_files(elmo, odd_corpus, out, StoreConfig.from_dict(settings), exports=["parquet", "npz"])
     assert result.exports == [out / "vectors.parquet", out / "vectors.npz"]
@@ -72,8 +72,8 @@ def test_an_export_that_breaks_off_leaves_nothing(odd_store: Path, monkeypatch: 
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("elmokit.embed.export.np.savez", full)
-    monkeypatch.setattr("elmokit.embed.export._lists", full)
+    monkeypatch.setattr("elmokit.vectors.export.np.savez", full)
+    monkeypatch.setattr("elmokit.vectors.export._lists", full)
     for export in (export_npz, export_parquet):
         with pytest.raises(RunError, match="the disk is full"):
             export(found, odd_store / "vectors.other")

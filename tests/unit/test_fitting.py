@@ -14,17 +14,18 @@ import pytest
 import torch
 from rich.console import Console
 
-from elmokit.bilm.folder import is_model_folder
-from elmokit.errors import ConfigError, DataError, ModelError, RunError
-from elmokit.tasks import card, fitting
-from elmokit.tasks.classifier import TextClassifier
-from elmokit.tasks.fitting import FittedFolder, LabelledTexts, evaluate_files, fit_files, read_labelled
+from elmokit.core.atomic import load_tensors, save_tensors
+from elmokit.core.console import Reporter
+from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
+from elmokit.core.model_folder import is_model_folder
+from elmokit.tasks import card
+from elmokit.tasks import fit as fitting
+from elmokit.tasks.fit import FittedFolder, LabelledTexts, evaluate_files, fit_files, read_labelled
 from elmokit.tasks.folder import load_classifier, save_classifier
+from elmokit.tasks.model import TextClassifier
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.training.checkpoint import load_tensors, save_tensors
-from elmokit.training.progress import Reporter
 from topics import EASY, QUICK, TOPICS, rows, several, table
 
 

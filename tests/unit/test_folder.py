@@ -14,13 +14,15 @@ import torch
 from torch import Tensor
 
 from elmokit.bilm import folder as folder_module
-from elmokit.bilm.folder import BilmFolder, is_model_folder, load_bilm, save_bilm
+from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
-from elmokit.config import BilmConfig, TextConfig
-from elmokit.errors import ModelError, RunError
-from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.bilm.settings import BilmConfig
+from elmokit.core.atomic import load_tensors, save_tensors
+from elmokit.core.errors import ModelError, RunError
+from elmokit.core.model_folder import is_model_folder
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary, learn_bpe, learn_morphemes
-from elmokit.training.checkpoint import load_tensors, save_tensors
 
 TEXT = "the cat sat on a mat and dogs ran unhappily happily away from naïve cats 日本 , ."
 WORDS = TEXT.split()

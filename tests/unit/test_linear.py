@@ -18,12 +18,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.svm import LinearSVC
 
-from elmokit.compare import fast_text
-from elmokit.compare.linear import LinearMethod, LinearModel, fit_linear
-from elmokit.compare.tfidf import TfidfModel
+from elmokit.core.atomic import load_tensors, save_tensors
+from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.corpora import mini_news
-from elmokit.errors import ConfigError, DataError, ModelError, RunError
-from elmokit.training.checkpoint import load_tensors, save_tensors
+from elmokit.tasks import fast_text
+from elmokit.tasks.linear import LinearMethod, LinearModel, fit_linear
+from elmokit.tasks.tfidf import TfidfModel
 
 TFIDF: list[LinearMethod] = ["tfidf-lr", "tfidf-svm"]
 has_fasttext = pytest.mark.skipif(

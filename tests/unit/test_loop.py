@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.config import TrainingConfig
-from elmokit.errors import ModelError, RunError
+from elmokit.bilm.settings import TrainingConfig
+from elmokit.core.atomic import load_tensors
+from elmokit.core.console import Reporter
+from elmokit.core.errors import ModelError, RunError
 from elmokit.training import loop
-from elmokit.training.checkpoint import load_tensors
 from elmokit.training.loop import Carry, StepResult, TrainingResult, train
-from elmokit.training.progress import Reporter
 
 PER_EPOCH = 10
 

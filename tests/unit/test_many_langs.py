@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elmokit import Elmo, ModelError, convert, load_bilm, verify
-from elmokit.bilm.torch_file import read_state_dict
-from elmokit.text.tokenising import SPECIALS
+from elmokit.published.torch_file import read_state_dict
+from elmokit.text.tokenizing import SPECIALS
 
 DIM, CELLS, LAYERS, CHAR_DIM, WORD_DIM, MAX_CHARS = 4, 6, 2, 3, 5, 12
 FILTERS = [(1, 3), (2, 4), (3, 2)]

@@ -10,7 +10,7 @@ import sklearn.metrics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.errors import DataError
+from elmokit.core.errors import DataError
 from elmokit.tasks.metrics import confident_mistakes, measure, measure_multilabel
 
 CLASSES = ["cat", "dog", "eel"]

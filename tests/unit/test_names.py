@@ -19,10 +19,10 @@ import pytest
 import torch
 
 from elmokit import Elmo, ModelError, load_bilm
-from elmokit.bilm import names
-from elmokit.bilm.conversion import convert
-from elmokit.bilm.names import bundled_names, located
-from elmokit.errors import ConfigError
+from elmokit.core import names
+from elmokit.core.errors import ConfigError
+from elmokit.core.names import bundled_names, located
+from elmokit.published.convert import convert
 from elmokit.tasks.encoders import load_encoder
 from program import Cli
 
@@ -166,7 +166,7 @@ def hub(tiny_model: Path, tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]
 
 def _load(name: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     code = (
-        "import sys; from elmokit.bilm.names import located; from elmokit import Elmo, ElmokitError\n"
+        "import sys; from elmokit.core.names import located; from elmokit import Elmo, ElmokitError\n"
         "try:\n"
         "    where = located(sys.argv[1]); print(Elmo.load(sys.argv[1]).fingerprint, *sorted(p.name for p in "
         "where.iterdir()))\n"

@@ -18,8 +18,8 @@ import pytest
 
 import published
 from elmokit import ConfigError, Elmo, MissingExtraError, ModelError, RunError, TextConfig, convert, load_bilm
-from elmokit.bilm.official import find_official, load_official
-from elmokit.text.tokenising import SPECIALS
+from elmokit.published.official import find_official, load_official
+from elmokit.text.tokenizing import SPECIALS
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
 TEXTS = [["the", "cat"], ["naïve"]]
@@ -618,7 +618,7 @@ def test_a_disk_that_is_full_leaves_nothing_half_written(
     assert "weights.hdf5" in caught.value.message
     assert not list((tmp_path / "out").iterdir())
     with monkeypatch.context() as patch:
-        patch.setattr("elmokit.bilm.official.write_text", full)  # once the weights are there
+        patch.setattr("elmokit.published.official.write_text", full)  # once the weights are there
         with pytest.raises(OSError, match="No space left"):
             convert(tmp_path / "ours", tmp_path / "out", to="official")
     assert not list((tmp_path / "out").iterdir())

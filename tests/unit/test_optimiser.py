@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.training.optimiser import Optimiser
+from elmokit.training.optimizer import Optimiser
 
 LEARNING_RATES = [1e-2, 2e-2, 5e-3, 5e-3, 1e-3, 3e-2, 1e-2, 1e-2]
 

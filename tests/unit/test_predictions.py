@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from elmokit.errors import DataError, RunError
+from elmokit.core.errors import DataError, RunError
 from elmokit.text import predictions
 from elmokit.text.predictions import PredictionWriter
 from elmokit.text.rows import Row, RowSource

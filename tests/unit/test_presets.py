@@ -7,8 +7,8 @@ import torch
 
 from elmokit.bilm.lstm import LstmLayer
 from elmokit.bilm.model import Bilm
-from elmokit.config import PRESETS, PretrainConfig, resolve
-from elmokit.errors import ConfigError
+from elmokit.bilm.settings import PRESETS, PretrainConfig, resolve
+from elmokit.core.errors import ConfigError
 
 
 def meta_model(config: PretrainConfig, n_words: int) -> Bilm:

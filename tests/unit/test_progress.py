@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.training.progress import MetricsLog, Reporter
+from elmokit.core.console import MetricsLog, Reporter
 
 
 def test_damaged_and_later_records_go_on_resuming(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from elmokit.errors import DataError
+from elmokit.core.errors import DataError
 from elmokit.text.files import FORMATS, decoded_lines, find_files, format_of
 from elmokit.text.readers import TextSource
 from elmokit.text.settings import ReadConfig

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from elmokit.bilm import reading
+from elmokit.bilm import packed_lstm as reading
 from elmokit.bilm.lstm import LstmLayer
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.products import packing_works
-from elmokit.config import BilmConfig
+from elmokit.bilm.settings import BilmConfig
 
 SHAPE: dict[str, Any] = {"input": "word", "dim": 4, "objective": "full"}
 INDEX = torch.tensor([[2, 4, 5, 3], [2, 6, 3, 0]])

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from elmokit.errors import RunError
+from elmokit.core.errors import RunError
 from elmokit.tasks import pictures
 from elmokit.tasks.metrics import confident_mistakes, measure, measure_multilabel
 from elmokit.tasks.report import plain_facts, write_report

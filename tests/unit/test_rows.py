@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from elmokit.errors import ConfigError, DataError
+from elmokit.core.errors import ConfigError, DataError
 from elmokit.text.rows import Row, RowSource, unique, usual_label
 from elmokit.text.settings import LabelConfig, ReadConfig
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.config import TrainingConfig
+from elmokit.bilm.settings import TrainingConfig
 from elmokit.training.schedule import learning_rate
 
 

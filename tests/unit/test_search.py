@@ -13,18 +13,19 @@ import torch
 
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
-from elmokit.config import BilmConfig, TextConfig
-from elmokit.embed.elmo import Elmo
-from elmokit.embed.embeddings import POOLINGS
-from elmokit.embed.fingerprint import model_fingerprint
-from elmokit.embed.search import nearest_rows, search
-from elmokit.embed.similar import content_words, similar_words
-from elmokit.embed.store import VectorStore
-from elmokit.embed.store_settings import StoreConfig
-from elmokit.embed.store_writing import embed_files
-from elmokit.errors import ConfigError, DataError, ModelError
-from elmokit.text.tokenising import SPECIALS, TextPipeline
+from elmokit.bilm.settings import BilmConfig
+from elmokit.core.errors import ConfigError, DataError, ModelError
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.embeddings import POOLINGS
+from elmokit.vectors.fingerprint import model_fingerprint
+from elmokit.vectors.neighbors import nearest_rows, search
+from elmokit.vectors.similar import content_words, similar_words
+from elmokit.vectors.store import VectorStore
+from elmokit.vectors.store_settings import StoreConfig
+from elmokit.vectors.store_writer import embed_files
 
 TEXTS = [
     "The bank raised its rates on Monday.",
@@ -174,7 +175,7 @@ def test_the_model_is_marked_once_for_writing_and_any_number_of_searches(
         calls.append(folder)
         return model_fingerprint(folder)
 
-    monkeypatch.setattr("elmokit.embed.elmo.model_fingerprint", watched)
+    monkeypatch.setattr("elmokit.vectors.elmo.model_fingerprint", watched)
     elmo = make_elmo()
     embed_files(elmo, corpus, tmp_path / "texts", StoreConfig(pool="mean"))
     embed_files(elmo, corpus, tmp_path / "words")
@@ -272,7 +273,7 @@ def test_frequent_words_and_punctuation_are_left_out_unless_there_is_nothing_els
 def test_a_folder_of_vectors_gives_the_same_answer(
     elmo: Elmo, corpus: Path, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("elmokit.embed.similar._ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("elmokit.vectors.similar._ROWS_AT_ONCE", 10)
     config = StoreConfig.from_dict({**settings, "id_column": "key"})
     embed_files(elmo, corpus, tmp_path / "store", config)
     store = VectorStore.open(tmp_path / "store")

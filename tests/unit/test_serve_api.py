@@ -16,12 +16,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from elmokit import __version__
-from elmokit.embed.elmo import Elmo
-from elmokit.embed.mix import ScalarMix
 from elmokit.serve.app import make_app
 from elmokit.serve.occurrences import Occurrences, plane
-from elmokit.serve.shelf import Served, Shelf, open_shelf
-from elmokit.tasks.classifier import TextClassifier
+from elmokit.serve.registry import Served, Shelf, open_shelf
+from elmokit.tasks.model import TextClassifier
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.mix import ScalarMix
 from odd_texts import TEXTS
 from serving import CLASSES, CORPUS, save_models
 

@@ -16,12 +16,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from elmokit.cli.serve import _bound
-from elmokit.embed.elmo import Elmo
-from elmokit.errors import ConfigError
-from elmokit.serve import guarding
+from elmokit.core.errors import ConfigError
+from elmokit.serve import middleware as guarding
 from elmokit.serve.app import PAGE, make_app
+from elmokit.serve.registry import Shelf, open_shelf
 from elmokit.serve.settings import ServeConfig
-from elmokit.serve.shelf import Shelf, open_shelf
+from elmokit.vectors.elmo import Elmo
 from serving import CORPUS, save_models, save_report
 
 LOOPBACK = "http://127.0.0.1"

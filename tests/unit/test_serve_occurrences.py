@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pytest
 from sklearn.decomposition import PCA
 
-from elmokit.embed.elmo import Elmo
-from elmokit.errors import ModelError
+from elmokit.core.errors import ModelError
 from elmokit.serve.occurrences import Occurrences, plane
-from elmokit.serve.shelf import open_shelf
+from elmokit.serve.registry import open_shelf
+from elmokit.vectors.elmo import Elmo
 from serving import CORPUS, save_models, save_report
 
 WEIGHTS = [[1 / 3] * 3, [0.0, 0.0, 1.0], [0.5, -0.2, 1.5]]

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elmokit.serve.app import make_app
+from elmokit.serve.registry import open_shelf
 from elmokit.serve.settings import ServeConfig
-from elmokit.serve.shelf import open_shelf
 from serving import CORPUS, save_models
 
 schemathesis = pytest.importorskip("schemathesis", reason="the package schemathesis is not installed")

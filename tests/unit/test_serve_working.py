@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.serve.working import BusyError, GoneError, Worker
+from elmokit.serve.batching import BusyError, GoneError, Worker
 
 
 class Gate:

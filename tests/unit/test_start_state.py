@@ -13,17 +13,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from elmokit.bilm import start_state as start_state_module
+from elmokit.bilm import state as start_state_module
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm, BilmState
-from elmokit.bilm.start_state import average_state, repeated
-from elmokit.config import BilmConfig, TextConfig
-from elmokit.embed.elmo import Elmo
-from elmokit.errors import ModelError
+from elmokit.bilm.settings import BilmConfig
+from elmokit.bilm.state import average_state, repeated
+from elmokit.core.atomic import load_tensors, save_tensors
+from elmokit.core.errors import ModelError
 from elmokit.text.corpus import Documents
-from elmokit.text.tokenising import BOS, EOS, SPECIALS, TextPipeline
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
-from elmokit.training.checkpoint import load_tensors, save_tensors
+from elmokit.vectors.elmo import Elmo
 
 WORDS = [*SPECIALS, "the", "of", "cat", "dogs", "naïve", "rare"]
 FILE = "start_state.safetensors"

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from gensim.models import KeyedVectors
 
-from elmokit.config import TextConfig
-from elmokit.errors import ConfigError, DataError, RunError
+from elmokit.core.errors import ConfigError, DataError, RunError
 from elmokit.static.exchange import export_vectors, from_gensim, import_vectors
 from elmokit.static.word_vectors import WordVectors
-from elmokit.text.tokenising import SPECIALS
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import SPECIALS
 
 NAMES = ["v.txt", "v.vec", "v.bin", "v.txt.gz", "v.vec.gz", "v.bin.gz"]
 

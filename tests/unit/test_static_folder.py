@@ -15,14 +15,15 @@ import torch
 from rich.console import Console
 from tokenizers import Tokenizer
 
-from elmokit.bilm.folder import kind_of, load_bilm
-from elmokit.config import TextConfig
-from elmokit.errors import ModelError, RunError
+from elmokit.bilm.folder import load_bilm
+from elmokit.core.atomic import load_tensors, save_tensors
+from elmokit.core.errors import ModelError, RunError
+from elmokit.core.model_folder import kind_of
 from elmokit.static import folder as folder_module
 from elmokit.static.card import describe, render
 from elmokit.static.folder import check_out, load_vectors, save_vectors, vectors_card
 from elmokit.static.word_vectors import WordVectors
-from elmokit.training.checkpoint import load_tensors, save_tensors
+from elmokit.text.settings import TextConfig
 
 MADE = {
     "method": "svd",

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elmokit.config import TextConfig
-from elmokit.errors import DataError
+from elmokit.core.errors import DataError
 from elmokit.static.intrinsic import (
     AnalogyResult,
     SimilarityResult,
@@ -20,6 +19,7 @@ from elmokit.static.intrinsic import (
     similarity_correlation,
 )
 from elmokit.static.word_vectors import WordVectors
+from elmokit.text.settings import TextConfig
 
 
 @pytest.fixture(scope="module")

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elmokit.config import TextConfig, VocabularyConfig
-from elmokit.errors import ConfigError, DataError
-from elmokit.static.learning import train_vectors
+from elmokit.core.console import Reporter
+from elmokit.core.errors import ConfigError, DataError
 from elmokit.static.settings import METHODS, Method, SvdConfig, Word2VecConfig
+from elmokit.static.train import train_vectors
 from elmokit.static.word2vec import Sentences
 from elmokit.text.corpus import CorpusSettings, prepare_corpus
 from elmokit.text.readers import TextSource
-from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenising import SPECIALS, UNK
-from elmokit.training.progress import Reporter
+from elmokit.text.settings import ReadConfig, TextConfig, VocabularyConfig
+from elmokit.text.tokenizing import SPECIALS, UNK
 
 CONFIGS: dict[Method, SvdConfig | Word2VecConfig] = {
     "svd": SvdConfig(dim=6),

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elmokit.config import TextConfig
-from elmokit.errors import ConfigError, DataError, ModelError
+from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.static.word_vectors import UNKNOWN_WORDS, WordVectors
-from elmokit.text.tokenising import BOS, EOS, PAD, SPECIALS, UNK
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK
 from elmokit.text.vocabulary import Vocabulary
 
 TEXT = TextConfig(lowercase=True)

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from elmokit.compare.ranking import Ranking, rank
-from elmokit.compare.statistics import (
+from elmokit.comparison.ranking import Ranking, rank
+from elmokit.comparison.statistics import (
     Spread,
     accuracy_interval,
     compare_pair,
@@ -19,8 +19,8 @@ from elmokit.compare.statistics import (
     mean_sd,
     usual_spread,
 )
-from elmokit.compare.verdict import side_by_side
-from elmokit.errors import DataError
+from elmokit.comparison.verdict import side_by_side
+from elmokit.core.errors import DataError
 
 Bools = npt.NDArray[np.bool_]
 FAST = 1000

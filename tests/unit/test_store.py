@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elmokit.embed.store import VectorStore
-from elmokit.embed.store_files import header
-from elmokit.errors import DataError
+from elmokit.core.errors import DataError
+from elmokit.vectors.store import VectorStore
+from elmokit.vectors.store_files import header
 from odd_texts import TEXTS
 
 

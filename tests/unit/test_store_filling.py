@@ -13,19 +13,20 @@ import numpy as np
 import pytest
 
 from elmokit.bilm.folder import save_bilm
-from elmokit.embed import store_filling, store_writing
-from elmokit.embed.elmo import Elmo
-from elmokit.embed.store import VectorStore
-from elmokit.embed.store_card import size_text
-from elmokit.embed.store_files import OFFSETS
-from elmokit.embed.store_files import TEXTS as TEXTS_FILE
-from elmokit.embed.store_settings import StoreConfig
-from elmokit.embed.store_size import store_size
-from elmokit.embed.store_writing import EmbedResult, embed_files
-from elmokit.errors import DataError, RunError
+from elmokit.core.console import Reporter
+from elmokit.core.errors import DataError, RunError
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenising import SPECIALS
-from elmokit.training.progress import Reporter
+from elmokit.text.tokenizing import SPECIALS
+from elmokit.vectors import store_filling
+from elmokit.vectors import store_writer as store_writing
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.store import VectorStore
+from elmokit.vectors.store_card import size_text
+from elmokit.vectors.store_files import OFFSETS
+from elmokit.vectors.store_files import TEXTS as TEXTS_FILE
+from elmokit.vectors.store_settings import StoreConfig
+from elmokit.vectors.store_size import store_size
+from elmokit.vectors.store_writer import EmbedResult, embed_files
 from odd_texts import KNOWN, TEXTS, contents, make_model
 
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from elmokit.embed import store_filling
-from elmokit.embed.elmo import Elmo
-from elmokit.embed.embeddings import POOLINGS
-from elmokit.embed.fingerprint import model_fingerprint
-from elmokit.embed.store import VectorStore
-from elmokit.embed.store_settings import StoreConfig
-from elmokit.embed.store_writing import embed_files
-from elmokit.errors import ConfigError, DataError, ModelError, RunError
+from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.text.settings import ReadConfig
+from elmokit.vectors import store_filling
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.embeddings import POOLINGS
+from elmokit.vectors.fingerprint import model_fingerprint
+from elmokit.vectors.store import VectorStore
+from elmokit.vectors.store_settings import StoreConfig
+from elmokit.vectors.store_writer import embed_files
 from odd_texts import TEXTS, make_model
 
 

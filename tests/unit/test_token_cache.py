@@ -15,7 +15,7 @@ import torch
 
 import published
 from elmokit import Elmo, ModelError, RunError, TokenCache, load_bilm, write_token_cache
-from elmokit.embed.token_cache import CACHE_FOLDER
+from elmokit.vectors.token_cache import CACHE_FOLDER
 
 TEXTS = [["the", "old", "fox"], ["unseen", "words", "the", "<s>"], []]
 WORDS = ["the", "old", "fox", "the", "<unk>", "</s>", "naïve"]

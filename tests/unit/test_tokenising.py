@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from elmokit.config import PIPELINES, TextConfig
-from elmokit.errors import ModelError
-from elmokit.text.tokenising import BOS, EOS, PAD, SPECIALS, UNK, TextPipeline, encode, load_tokenizer
+from elmokit.core.errors import ModelError
+from elmokit.text.settings import PIPELINES, TextConfig
+from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, TextPipeline, encode, load_tokenizer
 
 PLAIN = TextPipeline(TextConfig())
 

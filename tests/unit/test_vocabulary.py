@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elmokit.config import TextConfig
-from elmokit.errors import ModelError
-from elmokit.text.tokenising import PAD, SPECIALS, UNK, TextPipeline
+from elmokit.core.errors import ModelError
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import PAD, SPECIALS, UNK, TextPipeline
 from elmokit.text.vocabulary import (
     N_CHARACTERS,
     Characters,

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -17,42 +17,17 @@ from torch import Tensor
 
 import elmokit
 from elmokit.bilm.model import Bilm, BilmState
-from elmokit.bilm.names import bundled_names, checksum, located
-from elmokit.config import BilmConfig, TextConfig
-from elmokit.errors import ConfigError, ModelError
+from elmokit.bilm.settings import BilmConfig
+from elmokit.core.atomic import load_tensors, save_tensors, staging, write_text
+from elmokit.core.errors import ConfigError, ModelError
+from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, FRESH, check_tensors, kind_of, read_record
+from elmokit.core.names import checksum, located
 from elmokit.text.dictionary import DictionaryCharacters
-from elmokit.text.tokenising import TextPipeline, load_tokenizer
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import TextPipeline, load_tokenizer
 from elmokit.text.vocabulary import Characters, Pieces, Vocabulary, WordFeatures, WordIds
-from elmokit.training.checkpoint import load_tensors, save_tensors, staging, write_text
 
-__all__ = [
-    "FORMAT",
-    "FORMAT_VERSION",
-    "BilmFolder",
-    "check_tensors",
-    "is_model_folder",
-    "kind_of",
-    "load_bilm",
-    "read_record",
-    "save_bilm",
-]
-
-FORMAT, FORMAT_VERSION = "elmokit", 1
 _START = "start_state.safetensors"
-Kind = Literal["bilm", "classifier", "word-vectors", "linear"]
-_KINDS: dict[str, str] = {
-    "bilm": "a language model",
-    "classifier": "a classifier",
-    "word-vectors": "word vectors",
-    "linear": "a linear model",
-}
-_VERBS: dict[Kind, str] = {
-    "bilm": "pretrain",
-    "classifier": "fit",
-    "word-vectors": "baseline",
-    "linear": "compare",
-}
-_FRESH = "The files are damaged or do not belong together; take a fresh copy of the folder."
 
 
 @dataclass(frozen=True)
@@ -93,21 +68,6 @@ def word_features(config: BilmConfig, vocabulary: Vocabulary, tokenizer: Tokeniz
     if config.input == "dictionary":
         return DictionaryCharacters(tokenizer, vocabulary, config.max_chars)
     return WordIds(vocabulary) if config.input == "word" else Pieces(tokenizer)
-
-
-def kind_of(folder: Path) -> str | None:
-    """What kind of finished elmokit model ``folder`` holds; None if it holds none."""
-    try:
-        record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    known = isinstance(record, dict) and record.get("format") == FORMAT
-    return str(record.get("kind")) if known else None
-
-
-def is_model_folder(folder: Path) -> bool:
-    """Whether ``folder`` holds a finished elmokit model of any kind."""
-    return kind_of(folder) is not None
 
 
 def weights_of(model: Bilm) -> dict[str, Tensor]:
@@ -154,14 +114,14 @@ def load_bilm(folder: str | Path) -> BilmFolder:
     is an error that says which file and why.
 
     Args:
-        folder: where it is, or its name (``elmokit.bilm.names.located``).
+        folder: where it is, or its name (``elmokit.core.names.located``).
     """
     folder = located(folder)
     if kind_of(folder) is None:
-        from elmokit.bilm.foreign import load_foreign  # here, because it needs this module
-
-        if (found := load_foreign(folder)) is not None:
-            return found
+        published = importlib.import_module("elmokit.published.foreign")  # to the right, by name
+        foreign: BilmFolder | None = published.load_foreign(folder)
+        if foreign is not None:
+            return foreign
     record = read_record(folder, "bilm")
     try:
         config = BilmConfig.from_dict(record["model"])
@@ -169,7 +129,7 @@ def load_bilm(folder: str | Path) -> BilmFolder:
         n_words, n_pieces = int(record["n_words"]), int(record["n_pieces"])
         training = dict(record["training"])
     except (KeyError, TypeError, ValueError, ConfigError) as error:
-        raise ModelError(f"{folder / 'config.json'} is damaged: {error}", remedy=_FRESH) from error
+        raise ModelError(f"{folder / 'config.json'} is damaged: {error}", remedy=FRESH) from error
     vocabulary = Vocabulary.load(folder / "vocab.txt")
     if len(vocabulary) != n_words:
         raise ModelError(
@@ -181,7 +141,7 @@ def load_bilm(folder: str | Path) -> BilmFolder:
         raise ModelError(
             f"{folder / 'tokenizer.json'} has {tokenizer.get_vocab_size()} pieces, "
             f"config.json says {n_pieces}.",
-            remedy=_FRESH,
+            remedy=FRESH,
         )
     tensors, _ = load_tensors(folder / "model.safetensors")
     with torch.device("meta"):
@@ -198,63 +158,6 @@ def load_bilm(folder: str | Path) -> BilmFolder:
         check_tensors(folder / _START, model.zero_state(1).tensors(), start)
         start_state = BilmState.from_tensors({name: tensor.float() for name, tensor in start.items()})
     return BilmFolder(model, text, vocabulary, tokenizer, training, start_state)
-
-
-def read_record(folder: Path, kind: Kind) -> dict[str, Any]:
-    """The ``config.json`` of a model folder of this kind, or an error that says what is there."""
-    file = folder / "config.json"
-    verb = _VERBS[kind]
-    if not file.exists():
-        unfinished = (folder / "run").is_dir()
-        others = ""
-        if kind == "bilm":
-            others = f", published ELMo files, or a bundled model ({', '.join(bundled_names())})"
-        raise ModelError(
-            f"{folder} is not an elmokit model: it has no config.json."
-            if folder.exists()
-            else f"There is no model folder {folder}.",
-            remedy=f"Its training was not finished; run the same {verb} command again."
-            if unfinished
-            else f"Give a folder that elmokit {verb} has made{others}.",
-        )
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{file} cannot be read: {error}.", remedy=_FRESH) from error
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ModelError(
-            f"{file} was not written by elmokit.",
-            remedy=f"Give a folder that elmokit {verb} has made.",
-        )
-    if record.get("format_version") != FORMAT_VERSION:
-        raise ModelError(
-            f"{file} has format version {record.get('format_version')!r}, "
-            f"this elmokit reads {FORMAT_VERSION}.",
-            remedy="Install a newer elmokit.",
-        )
-    if record.get("kind") != kind:
-        found = _KINDS.get(str(record.get("kind")), f"a {record.get('kind')!r}")
-        raise ModelError(
-            f"{folder} holds {found}, not {_KINDS[kind]}.",
-            remedy=f"Give a folder that elmokit {verb} has made.",
-        )
-    return record
-
-
-def check_tensors(file: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
-    """Refuse a file whose tensors are not just those expected, by name and shape."""
-    for name in expected:
-        if name not in found:
-            raise ModelError(f"{file} lacks the tensor {name}.", remedy=_FRESH)
-    for name, tensor in found.items():
-        if name not in expected:
-            raise ModelError(f"{file} has a tensor {name} that the model does not know.", remedy=_FRESH)
-        if tensor.shape != expected[name].shape:
-            raise ModelError(
-                f"{file}: {name} has shape {tuple(tensor.shape)}, "
-                f"config.json asks for {tuple(expected[name].shape)}.",
-                remedy=_FRESH,
-            )
 
 
 def model_card(name: str, saved: BilmFolder) -> str:

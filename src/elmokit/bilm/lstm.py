@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import BilmConfig
+from elmokit.bilm.settings import BilmConfig
 
 __all__ = ["LayerState", "LstmLayer", "LstmStack", "shared_dropout"]
 

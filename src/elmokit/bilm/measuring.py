@@ -8,14 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from elmokit.bilm.evaluation import perplexity
 from elmokit.bilm.folder import load_bilm
-from elmokit.config import VocabularyConfig
+from elmokit.bilm.perplexity import perplexity
+from elmokit.core.console import Reporter
 from elmokit.text.corpus import CorpusSettings, prepare_corpus
 from elmokit.text.readers import TextSource
-from elmokit.text.settings import ReadConfig
+from elmokit.text.settings import ReadConfig, VocabularyConfig
 from elmokit.training.machine import tuned_process
-from elmokit.training.progress import Reporter
 
 __all__ = ["text_perplexity"]
 

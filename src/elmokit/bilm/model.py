@@ -16,10 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.bilm.lstm import LayerState, LstmStack, shared_dropout
-from elmokit.bilm.objective import predictor
-from elmokit.bilm.reading import can_read, read
+from elmokit.bilm.packed_lstm import can_read, read
+from elmokit.bilm.settings import BilmConfig, TrainingConfig
+from elmokit.bilm.softmax import predictor
 from elmokit.bilm.token_encoder import token_encoder
-from elmokit.config import BilmConfig, DropoutConfig, TrainingConfig
+from elmokit.core.config import DropoutConfig
 
 __all__ = ["Bilm", "BilmOutput", "BilmState", "BothWays"]
 

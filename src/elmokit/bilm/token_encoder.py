@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.bilm.products import linear
-from elmokit.config import BilmConfig
+from elmokit.bilm.settings import BilmConfig
 from elmokit.text.vocabulary import N_CHARACTERS
 
 __all__ = ["CharacterEncoder", "DictionaryEncoder", "PieceEncoder", "WordEncoder", "drawn", "token_encoder"]

@@ -14,8 +14,7 @@ import typer
 from rich.markup import escape
 
 from elmokit.cli.options import with_settings
-from elmokit.config import PIPELINES, TextConfig
-from elmokit.errors import ConfigError, nearest
+from elmokit.core.errors import ConfigError, nearest
 from elmokit.static.settings import (
     METHODS,
     STATIC_TEXT,
@@ -26,11 +25,11 @@ from elmokit.static.settings import (
     VectorsConfig,
     Word2VecConfig,
 )
-from elmokit.text.settings import ReadConfig
+from elmokit.text.settings import PIPELINES, ReadConfig, TextConfig
 
 if TYPE_CHECKING:
+    from elmokit.core.console import Reporter
     from elmokit.static.word_vectors import WordVectors
-    from elmokit.training.progress import Reporter
 
 __all__ = ["command"]
 
@@ -112,12 +111,12 @@ def command(
     group, config_class = ("counting", SvdConfig) if method == "svd" else ("predicting", Word2VecConfig)
     config = config_class.from_dict({**settings["vectors"], **settings[group]})
 
+    from elmokit.core.console import Reporter
     from elmokit.static.exchange import export_format, export_vectors
     from elmokit.static.folder import check_out, save_vectors
     from elmokit.static.intrinsic import intrinsic_facts, read_pairs, read_questions
-    from elmokit.static.learning import train_vectors
+    from elmokit.static.train import train_vectors
     from elmokit.text.readers import TextSource
-    from elmokit.training.progress import Reporter
 
     for file in export or ():
         export_format(file)
@@ -186,7 +185,7 @@ def _text_config(pipeline: str | None, switches: dict[str, Any]) -> TextConfig:
 
 
 def _command_line() -> str:
-    from elmokit.text.tokenising import without_surrogates
+    from elmokit.text.tokenizing import without_surrogates
 
     # Where files lie is nobody's business but the user's: the card keeps their names.
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from elmokit.cli.options import model_folder
-from elmokit.errors import ConfigError, DataError
+from elmokit.core.errors import ConfigError, DataError
 
 __all__ = ["command"]
 
@@ -43,9 +43,9 @@ def command(
         )
 
     from elmokit.bilm.folder import load_bilm
-    from elmokit.bilm.official import THEIR_SPECIALS, read_vocabulary
-    from elmokit.embed.token_cache import CACHE_FOLDER, write_token_cache
-    from elmokit.training.progress import Reporter
+    from elmokit.core.console import Reporter
+    from elmokit.published.official import THEIR_SPECIALS, read_vocabulary
+    from elmokit.vectors.token_cache import CACHE_FOLDER, write_token_cache
 
     reporter = Reporter("silent" if as_json else "auto")
     saved = load_bilm(model)

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from elmokit.cli.options import model_folder, with_settings
-from elmokit.config import duration
-from elmokit.errors import ConfigError
+from elmokit.core.config import duration
+from elmokit.core.errors import ConfigError
 from elmokit.text.settings import LabelConfig, ReadConfig
 
 __all__ = ["command"]
@@ -113,11 +113,11 @@ def command(
     counts = _counts(curve)
     read, labels = ReadConfig.from_dict(settings["read"]), LabelConfig.from_dict(settings["labels"])
 
-    from elmokit.compare.comparing import compare_files
-    from elmokit.compare.recipes import make_plan, read_plan_toml
-    from elmokit.compare.terminal import ranking_table
-    from elmokit.compare.verdict import answer, chosen
-    from elmokit.training.progress import Reporter
+    from elmokit.comparison.compare import compare_files
+    from elmokit.comparison.recipes import make_plan, read_plan_toml
+    from elmokit.comparison.terminal import ranking_table
+    from elmokit.comparison.verdict import answer, chosen
+    from elmokit.core.console import Reporter
 
     plan = make_plan(
         recipe,

@@ -12,9 +12,8 @@ import typer
 from rich.markup import escape
 
 from elmokit.cli.options import model_folder, with_settings
-from elmokit.config import TextConfig
-from elmokit.errors import ConfigError
-from elmokit.text.settings import ReadConfig
+from elmokit.core.errors import ConfigError
+from elmokit.text.settings import ReadConfig, TextConfig
 
 __all__ = ["command"]
 
@@ -74,8 +73,8 @@ def command(
     text = TextConfig.from_dict({"unicode": "none", "unit": "sentence", **settings["text"]})
     read = ReadConfig.from_dict(settings["read"])
 
-    from elmokit.bilm.conversion import convert
-    from elmokit.training.progress import Reporter
+    from elmokit.core.console import Reporter
+    from elmokit.published.convert import convert
 
     reporter = Reporter("silent" if as_json else "auto")
     made = convert(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from elmokit.embed.elmo import Elmo
-    from elmokit.training.progress import Reporter
+    from elmokit.core.console import Reporter
+    from elmokit.vectors.elmo import Elmo
 
 __all__ = ["command"]
 
@@ -51,8 +51,8 @@ def command(
     """
     from rich.console import Console
 
-    from elmokit.embed.elmo import Elmo
-    from elmokit.training.progress import Reporter
+    from elmokit.core.console import Reporter
+    from elmokit.vectors.elmo import Elmo
 
     reporter, console = Reporter(), Console(highlight=False)
     if not console.is_terminal:  # a file or a pipe has room
@@ -102,7 +102,7 @@ def _matrix(rows: Sequence[Any], console: Console) -> None:
     import numpy as np
     from rich.table import Table
 
-    from elmokit.embed.search import unit_rows
+    from elmokit.vectors.neighbors import unit_rows
 
     units = unit_rows(np.stack(rows))
     alike = units @ units.T
@@ -127,12 +127,12 @@ def _comparison(
     model: Path, out: Path, seeds: int, console: Console, reporter: Reporter
 ) -> Mapping[str, Any]:
     """All methods on the bundled texts, and the report."""
-    from elmokit.compare.comparing import compare_files
-    from elmokit.compare.recipes import make_plan
-    from elmokit.compare.terminal import ranking_table
-    from elmokit.compare.verdict import answer
+    from elmokit.comparison.compare import compare_files
+    from elmokit.comparison.recipes import make_plan
+    from elmokit.comparison.terminal import ranking_table
+    from elmokit.comparison.verdict import answer
+    from elmokit.core.atomic import explaining
     from elmokit.text.settings import LabelConfig, ReadConfig
-    from elmokit.training.checkpoint import explaining
 
     train, test = _split(out)
     console.print(
@@ -173,9 +173,9 @@ def _comparison(
 
 def _split(out: Path) -> tuple[Path, Path]:
     """The bundled texts, 480 to learn from and 200 to measure on; always the same."""
+    from elmokit.core.atomic import explaining, write_text
+    from elmokit.core.errors import RunError
     from elmokit.corpora import mini_news_split
-    from elmokit.errors import RunError
-    from elmokit.training.checkpoint import explaining, write_text
 
     with explaining(out):
         out.mkdir(parents=True, exist_ok=True)

@@ -10,8 +10,8 @@ import typer
 from rich.markup import escape
 
 from elmokit.cli.options import model_folder, with_settings
-from elmokit.embed.store_settings import EXPORTS, StoreConfig
 from elmokit.text.settings import ReadConfig
+from elmokit.vectors.store_settings import EXPORTS, StoreConfig
 
 __all__ = ["command"]
 
@@ -45,8 +45,8 @@ def command(
     config = StoreConfig.from_dict(settings["store"])
     read = ReadConfig.from_dict(settings["read"])
 
-    from elmokit.embed.store_writing import embed_files
-    from elmokit.training.progress import Reporter
+    from elmokit.core.console import Reporter
+    from elmokit.vectors.store_writer import embed_files
 
     reporter = Reporter("json" if as_json else "auto")
     try:

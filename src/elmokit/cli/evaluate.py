@@ -40,8 +40,8 @@ def command(
     from rich.console import Console
     from rich.table import Table
 
-    from elmokit.tasks.fitting import evaluate_files
-    from elmokit.training.progress import Reporter
+    from elmokit.core.console import Reporter
+    from elmokit.tasks.fit import evaluate_files
 
     reporter = Reporter("silent" if as_json else "auto")
     figures = evaluate_files(

@@ -11,10 +11,10 @@ import typer
 from rich.markup import escape
 
 from elmokit.cli.options import model_folder, with_settings
-from elmokit.config import duration
-from elmokit.embed.settings import MixConfig
+from elmokit.core.config import duration
 from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
 from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.vectors.settings import MixConfig
 
 __all__ = ["command"]
 
@@ -71,8 +71,8 @@ def command(
     config = ClassifierConfig.from_dict(settings)
     every = duration(checkpoint_every)
 
-    from elmokit.tasks.fitting import fit_files
-    from elmokit.training.progress import Reporter
+    from elmokit.core.console import Reporter
+    from elmokit.tasks.fit import fit_files
 
     reporter = Reporter("json" if as_json else "auto")
     made = fit_files(

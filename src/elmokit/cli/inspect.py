@@ -28,7 +28,8 @@ def command(
     from rich.console import Console
 
     from elmokit.bilm import card as bilm_card
-    from elmokit.bilm.folder import kind_of, load_bilm
+    from elmokit.bilm.folder import load_bilm
+    from elmokit.core.model_folder import kind_of
 
     console = Console(highlight=False)
     kind = kind_of(model)

@@ -28,7 +28,7 @@ from elmokit.cli import (
     similar,
     verify,
 )
-from elmokit.errors import ElmokitError
+from elmokit.core.errors import ElmokitError
 
 __all__ = ["app", "main"]
 

@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
-from elmokit.config import Config, duration
+from elmokit.core.config import Config, duration
 
 __all__ = ["model_folder", "with_settings"]
 
 
 def model_folder(name: str) -> Path:
     """The folder of a model that is given on the command line: a bundled name, a folder, a hub name."""
-    from elmokit.bilm.names import located
+    from elmokit.core.names import located
 
     return located(name)
 

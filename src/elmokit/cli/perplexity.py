@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from elmokit.cli.options import model_folder, with_settings
-from elmokit.errors import ConfigError
+from elmokit.core.errors import ConfigError
 from elmokit.text.settings import ReadConfig
 
 __all__ = ["command"]
@@ -36,7 +36,7 @@ def command(
         raise ConfigError(f"--state {state} is not a choice.", remedy="Choose carried or zero.")
 
     from elmokit.bilm.measuring import text_perplexity
-    from elmokit.training.progress import Reporter
+    from elmokit.core.console import Reporter
 
     reporter = Reporter("silent" if as_json else "auto")
     read = ReadConfig.from_dict(settings["read"])

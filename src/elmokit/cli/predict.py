@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from elmokit.cli.options import model_folder, with_settings
-from elmokit.errors import ConfigError
+from elmokit.core.errors import ConfigError
 from elmokit.text.settings import ReadConfig
 
 __all__ = ["command"]
@@ -61,14 +61,14 @@ def command(
     if ending not in ("csv", "jsonl"):
         ending = "csv"
 
-    from elmokit.bilm.folder import kind_of
-    from elmokit.compare.linear import LinearModel
-    from elmokit.tasks.classifier import TextClassifier
-    from elmokit.tasks.fitting import cut_note
+    from elmokit.core.console import Reporter
+    from elmokit.core.model_folder import kind_of
+    from elmokit.tasks.fit import cut_note
     from elmokit.tasks.folder import load_classifier
+    from elmokit.tasks.linear import LinearModel
+    from elmokit.tasks.model import TextClassifier
     from elmokit.text.predictions import PredictionWriter
     from elmokit.text.rows import Row, RowSource
-    from elmokit.training.progress import Reporter
 
     classifier = LinearModel.load(model) if kind_of(model) == "linear" else load_classifier(model)
     if isinstance(classifier, TextClassifier):

@@ -10,20 +10,11 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from elmokit.bilm.settings import PRESETS, BilmConfig, TrainingConfig, read_toml, resolve
 from elmokit.cli.options import model_folder, with_settings
-from elmokit.config import (
-    PIPELINES,
-    PRESETS,
-    BilmConfig,
-    TextConfig,
-    TrainingConfig,
-    VocabularyConfig,
-    duration,
-    read_toml,
-    resolve,
-)
-from elmokit.errors import ConfigError, nearest
-from elmokit.text.settings import ReadConfig
+from elmokit.core.config import duration
+from elmokit.core.errors import ConfigError, nearest
+from elmokit.text.settings import PIPELINES, ReadConfig, TextConfig, VocabularyConfig
 
 __all__ = ["command"]
 
@@ -114,8 +105,8 @@ def command(
             remedy="Leave these flags out, or train a new model without --start-from.",
         )
 
-    from elmokit.bilm.pretraining import pretrain
-    from elmokit.training.progress import Reporter
+    from elmokit.bilm.pretrain import pretrain
+    from elmokit.core.console import Reporter
 
     reporter = Reporter("json" if as_json else "auto")
     # Where files lie is nobody's business but the user's: the card keeps their names.

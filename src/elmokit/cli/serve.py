@@ -14,12 +14,12 @@ import typer
 from rich.markup import escape
 
 from elmokit.cli.options import with_settings
-from elmokit.errors import ConfigError, MissingExtraError
+from elmokit.core.errors import ConfigError, MissingExtraError
 from elmokit.serve.settings import ServeConfig
 from elmokit.text.settings import ReadConfig
 
 if TYPE_CHECKING:
-    from elmokit.training.progress import Reporter
+    from elmokit.core.console import Reporter
 
 __all__ = ["command"]
 
@@ -67,11 +67,11 @@ def command(
     except ImportError as error:
         raise MissingExtraError(str(error.name), "serve", "A server") from error
 
+    from elmokit.core.console import Reporter
     from elmokit.corpora import mini_news
-    from elmokit.serve.shelf import open_shelf
+    from elmokit.serve.registry import open_shelf
     from elmokit.text.readers import TextSource
-    from elmokit.text.tokenising import without_surrogates
-    from elmokit.training.progress import Reporter
+    from elmokit.text.tokenizing import without_surrogates
 
     reporter = Reporter()
     with _bound(config) as listener:  # first of all: whoever cannot have the port shall not wait for models

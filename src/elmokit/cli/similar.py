@@ -17,14 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from elmokit.cli.options import model_folder, with_settings
-from elmokit.embed.store_settings import StoreConfig
-from elmokit.errors import ConfigError
+from elmokit.core.errors import ConfigError
 from elmokit.text.settings import ReadConfig
+from elmokit.vectors.store_settings import StoreConfig
 
 if TYPE_CHECKING:
-    from elmokit.embed.similar import Occurrence, SimilarWords
-    from elmokit.embed.store import VectorStore
     from elmokit.text.readers import TextSource
+    from elmokit.vectors.similar import Occurrence, SimilarWords
+    from elmokit.vectors.store import VectorStore
 
 __all__ = ["around", "command"]
 
@@ -88,7 +88,7 @@ def command(
     config = StoreConfig.from_dict({"layer": layer, "mix_weights": mix_weights, "state": state})
     read = ReadConfig.from_dict(settings["read"])
 
-    from elmokit.bilm.folder import kind_of
+    from elmokit.core.model_folder import kind_of
 
     if kind_of(model) == "word-vectors":
         _refuse_context(corpus, config)
@@ -100,9 +100,9 @@ def command(
             remedy="Say --in with a text file, a folder, or a folder that elmokit embed has made.",
         )
 
-    from elmokit.embed.elmo import Elmo
-    from elmokit.embed.similar import similar_words
-    from elmokit.training.progress import Reporter
+    from elmokit.core.console import Reporter
+    from elmokit.vectors.elmo import Elmo
+    from elmokit.vectors.similar import similar_words
 
     reporter = Reporter("silent" if as_json else "auto")
     elmo = Elmo.load(model)
@@ -189,9 +189,9 @@ def _static(model: Path, query: str, word: str | None, n_found: int, as_json: bo
 
 def _opened(corpus: list[str], read: ReadConfig) -> TextSource | VectorStore:
     """The texts to look through, or a folder of vectors."""
-    from elmokit.embed.store import VectorStore
-    from elmokit.embed.store_files import MANIFEST
     from elmokit.text.readers import TextSource
+    from elmokit.vectors.store import VectorStore
+    from elmokit.vectors.store_files import MANIFEST
 
     stores = [place for place in corpus if place != "-" and (Path(place) / MANIFEST).is_file()]
     if not stores:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from elmokit.cli.options import model_folder
-from elmokit.errors import ConfigError, nearest
+from elmokit.core.errors import ConfigError, nearest
 
 __all__ = ["command"]
 
@@ -66,7 +66,7 @@ def command(
     if state not in _STATES:
         raise ConfigError(f"--state {state} is not a choice.", remedy=nearest(state, _STATES))
 
-    from elmokit.embed.verification import verify
+    from elmokit.vectors.verify import verify
 
     found = verify(
         model,

@@ -20,14 +20,15 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 import elmokit
-from elmokit.embed.embeddings import Embeddings, Floats
-from elmokit.errors import ConfigError, ElmokitError
-from elmokit.serve import answers, schema
+from elmokit.core.errors import ConfigError, ElmokitError
+from elmokit.serve import schema
+from elmokit.serve import service as answers
 from elmokit.serve.asking import Api, cost_of
-from elmokit.serve.guarding import BodyLimit, HostCheck, RefusedError, Token
+from elmokit.serve.batching import BusyError, GoneError
+from elmokit.serve.middleware import BodyLimit, HostCheck, RefusedError, Token
+from elmokit.serve.registry import Report, Served, Shelf
 from elmokit.serve.settings import ServeConfig
-from elmokit.serve.shelf import Report, Served, Shelf
-from elmokit.serve.working import BusyError, GoneError
+from elmokit.vectors.embeddings import Embeddings, Floats
 
 __all__ = ["make_app"]
 

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from fastapi import Request
 
-from elmokit.embed.elmo import Elmo
-from elmokit.embed.embeddings import Floats
-from elmokit.errors import ConfigError, nearest
-from elmokit.serve import answers
-from elmokit.serve.guarding import RefusedError
+from elmokit.core.errors import ConfigError, nearest
+from elmokit.serve import service as answers
+from elmokit.serve.batching import Worker
+from elmokit.serve.middleware import RefusedError
+from elmokit.serve.registry import Report, Served, Shelf
 from elmokit.serve.settings import ServeConfig
-from elmokit.serve.shelf import Report, Served, Shelf
-from elmokit.serve.working import Worker
-from elmokit.tasks.classifier import TextClassifier
+from elmokit.tasks.model import TextClassifier
 from elmokit.text.texts import Text, n_characters
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.embeddings import Floats
 
 __all__ = ["Api", "cost_of"]
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.embed.elmo import Elmo
-from elmokit.embed.embeddings import Floats
-from elmokit.embed.search import unit_rows
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.embeddings import Floats
+from elmokit.vectors.neighbors import unit_rows
 
 __all__ = ["Found", "Occurrences", "plane"]
 

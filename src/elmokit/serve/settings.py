@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elmokit.config import Config, option
-from elmokit.errors import ConfigError
+from elmokit.core.config import Config, option
+from elmokit.core.errors import ConfigError
 
 __all__ = ["ServeConfig"]
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from elmokit.static.settings import METHODS
 from elmokit.static.word_vectors import WordVectors
-from elmokit.text.tokenising import SPECIALS
+from elmokit.text.tokenizing import SPECIALS
 
 __all__ = ["describe", "render", "sample_neighbours"]
 

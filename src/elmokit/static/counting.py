@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from elmokit.text.corpus import Documents
-from elmokit.text.tokenising import BOS, EOS
+from elmokit.text.tokenizing import BOS, EOS
 
 __all__ = ["Counts", "count_pairs"]
 

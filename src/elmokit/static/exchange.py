@@ -9,13 +9,13 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from elmokit.config import TextConfig
-from elmokit.embed.embeddings import Floats
-from elmokit.errors import ConfigError, DataError
+from elmokit.core.atomic import saving
+from elmokit.core.errors import ConfigError, DataError
 from elmokit.static.foreign_tables import ForeignTable, binary_table, text_table
 from elmokit.static.word_vectors import UNKNOWN_WORDS, WordVectors
-from elmokit.text.tokenising import BOS, EOS, PAD, SPECIALS, UNK, without_surrogates
-from elmokit.training.checkpoint import saving
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, without_surrogates
+from elmokit.vectors.embeddings import Floats
 
 __all__ = ["export_format", "export_vectors", "from_gensim", "import_vectors", "to_gensim"]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 
 import elmokit
-from elmokit.bilm.folder import FORMAT, FORMAT_VERSION, check_tensors, kind_of, read_record
-from elmokit.config import TextConfig
-from elmokit.errors import ConfigError, ModelError, RunError
+from elmokit.core.atomic import STAGED, explaining, load_tensors, save_tensors, staging, write_text
+from elmokit.core.errors import ConfigError, ModelError, RunError
+from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, check_tensors, kind_of, read_record
 from elmokit.static.word_vectors import WordVectors
-from elmokit.text.tokenising import load_tokenizer
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import load_tokenizer
 from elmokit.text.vocabulary import Vocabulary
-from elmokit.training.checkpoint import STAGED, explaining, load_tensors, save_tensors, staging, write_text
 
 __all__ = ["check_out", "load_vectors", "save_vectors", "vectors_card"]
 

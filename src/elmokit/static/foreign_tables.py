@@ -10,9 +10,9 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.embed.embeddings import Floats
-from elmokit.errors import DataError
+from elmokit.core.errors import DataError
 from elmokit.text.files import decoded_lines, open_bytes
+from elmokit.vectors.embeddings import Floats
 
 __all__ = ["ForeignTable", "binary_table", "text_table"]
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from elmokit.embed.embeddings import Floats
-from elmokit.embed.search import unit_rows
-from elmokit.errors import DataError
+from elmokit.core.errors import DataError
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.files import decoded_lines, open_bytes
-from elmokit.text.tokenising import SPECIALS, without_surrogates
+from elmokit.text.tokenizing import SPECIALS, without_surrogates
+from elmokit.vectors.embeddings import Floats
+from elmokit.vectors.neighbors import unit_rows
 
 __all__ = [
     "AnalogyResult",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from elmokit.config import Config, TextConfig, option
+from elmokit.core.config import Config, option
+from elmokit.text.settings import TextConfig
 
 __all__ = [
     "METHODS",

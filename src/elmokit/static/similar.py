@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elmokit.embed.similar import chosen_words
 from elmokit.static.word_vectors import WordVectors
+from elmokit.vectors.similar import chosen_words
 
 __all__ = ["NearWords", "near_words"]
 

@@ -8,11 +8,11 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import ArpackError, svds
 
-from elmokit.embed.embeddings import Floats
-from elmokit.errors import DataError, RunError
+from elmokit.core.errors import DataError, RunError
 from elmokit.static.counting import Counts
 from elmokit.static.settings import SvdConfig
-from elmokit.text.tokenising import SPECIALS
+from elmokit.text.tokenizing import SPECIALS
+from elmokit.vectors.embeddings import Floats
 
 __all__ = ["factorised", "weighted"]
 

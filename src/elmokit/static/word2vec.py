@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from elmokit.embed.embeddings import Floats
 from elmokit.static.settings import Word2VecConfig
 from elmokit.text.corpus import Corpus
+from elmokit.vectors.embeddings import Floats
 
 __all__ = ["Sentences", "n_epochs", "predicted"]
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.config import TextConfig
-from elmokit.embed.embeddings import Floats
-from elmokit.embed.search import nearest_rows, unit_rows
-from elmokit.errors import DataError, ModelError
+from elmokit.core.errors import DataError, ModelError
+from elmokit.text.settings import TextConfig
 from elmokit.text.texts import Text, words_of
-from elmokit.text.tokenising import SPECIALS, UNK, TextPipeline
+from elmokit.text.tokenizing import SPECIALS, UNK, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
+from elmokit.vectors.embeddings import Floats
+from elmokit.vectors.neighbors import nearest_rows, unit_rows
 
 __all__ = ["UNKNOWN_WORDS", "WordVectors"]
 

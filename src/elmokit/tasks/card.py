@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from elmokit.tasks.classifier import TextClassifier
+from elmokit.tasks.model import TextClassifier
 
 __all__ = ["describe", "render"]
 

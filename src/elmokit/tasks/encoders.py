@@ -15,18 +15,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.bilm.folder import kind_of, load_bilm, save_bilm
+from elmokit.bilm.folder import load_bilm, save_bilm
 from elmokit.bilm.lstm import shared_dropout
 from elmokit.bilm.model import Bilm, BilmOutput
-from elmokit.bilm.names import located
 from elmokit.bilm.token_encoder import WordEncoder
-from elmokit.config import DropoutConfig
-from elmokit.embed.elmo import Elmo
+from elmokit.core.config import DropoutConfig
+from elmokit.core.model_folder import kind_of
+from elmokit.core.names import located
 from elmokit.static.folder import load_vectors, save_vectors
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.texts import Text
-from elmokit.text.tokenising import PAD, SPECIALS, UNK
+from elmokit.text.tokenizing import PAD, SPECIALS, UNK
 from elmokit.text.vocabulary import WordFeatures, WordIds
+from elmokit.vectors.elmo import Elmo
 
 __all__ = [
     "Encoder",

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 import elmokit
-from elmokit.bilm.folder import FORMAT, FORMAT_VERSION, check_tensors, read_record
-from elmokit.bilm.names import located
-from elmokit.errors import ConfigError, ModelError
-from elmokit.tasks.classifier import Network, TextClassifier
+from elmokit.core.atomic import explaining, load_tensors, save_tensors, write_text
+from elmokit.core.errors import ConfigError, ModelError
+from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, check_tensors, read_record
+from elmokit.core.names import located
 from elmokit.tasks.encoders import load_encoder, save_encoder
+from elmokit.tasks.model import Network, TextClassifier
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.training.checkpoint import explaining, load_tensors, save_tensors, write_text
 
 __all__ = ["classifier_card", "load_classifier", "save_classifier"]
 

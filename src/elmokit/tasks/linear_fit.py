@@ -10,14 +10,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.errors import ConfigError
-from elmokit.tasks.classifier import PREDICT_WORDS, Network, Targets
+from elmokit.core.console import Reporter
+from elmokit.core.errors import ConfigError
 from elmokit.tasks.encoders import Encoder
-from elmokit.tasks.examples import Batch, Examples, KeptLayers, layers_of
+from elmokit.tasks.layer_cache import Batch, Examples, KeptLayers, layers_of
 from elmokit.tasks.linear_head import LinearHead, mean_over_words, minimised
+from elmokit.tasks.model import PREDICT_WORDS, Network, Targets
 from elmokit.tasks.row_weights import row_weights
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.training.progress import Reporter
 
 __all__ = ["fit_linear"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.errors import DataError
+from elmokit.core.errors import DataError
 
 __all__ = ["confident_mistakes", "measure", "measure_multilabel"]
 

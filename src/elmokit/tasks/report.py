@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from elmokit.core.atomic import explaining, write_text
 from elmokit.tasks.report_markdown import page_markdown
 from elmokit.tasks.report_page import classifier_page, known_splits
-from elmokit.training.checkpoint import explaining, write_text
 
 __all__ = ["page_html", "plain_facts", "write_report"]
 

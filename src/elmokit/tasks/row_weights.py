@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.errors import ConfigError, DataError
-from elmokit.tasks.classifier import Targets
+from elmokit.core.errors import ConfigError, DataError
+from elmokit.tasks.model import Targets
 
 __all__ = ["row_weights"]
 

@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elmokit.config import Config, DropoutConfig, RunConfig, option
-from elmokit.embed.settings import MixConfig
+from elmokit.core.config import Config, DropoutConfig, RunConfig, option
+from elmokit.vectors.settings import MixConfig
 
 __all__ = ["ClassifierConfig", "FitConfig", "HeadConfig"]
 

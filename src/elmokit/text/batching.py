@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.errors import ConfigError
+from elmokit.core.errors import ConfigError
 from elmokit.text.corpus import Documents
 
 __all__ = ["LaneWindow", "Lanes", "bucket_batches", "length_limit"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenizers import Regex, normalizers
 
-from elmokit.config import TextConfig
+from elmokit.text.settings import TextConfig
 
 __all__ = ["normalizer"]
 

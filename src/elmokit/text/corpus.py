@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.config import TextConfig, VocabularyConfig
-from elmokit.errors import DataError, RunError
+from elmokit.core.atomic import explaining, sync
+from elmokit.core.errors import DataError, RunError
 from elmokit.text.readers import TextSource
 from elmokit.text.sentences import sentences
-from elmokit.text.tokenising import BOS, EOS, SPECIALS, UNK, TextPipeline, encode
+from elmokit.text.settings import TextConfig, VocabularyConfig
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, encode
 from elmokit.text.vocabulary import Vocabulary
-from elmokit.training.checkpoint import explaining, sync
 
 __all__ = ["Corpus", "CorpusSettings", "Documents", "load_corpus", "prepare_corpus"]
 

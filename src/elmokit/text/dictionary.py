@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from tokenizers import Tokenizer
 
-from elmokit.text.tokenising import BOS, EOS, PAD, SPECIALS
+from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS
 from elmokit.text.vocabulary import Rows, Vocabulary
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import IO, Literal, cast
 
 import pyarrow as pa
 
-from elmokit.errors import DataError, nearest
+from elmokit.core.errors import DataError, nearest
 
 __all__ = ["FORMATS", "decoded_lines", "find_files", "format_of", "open_bytes"]
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
-from elmokit.errors import DataError, RunError
+from elmokit.core.atomic import sync
+from elmokit.core.errors import DataError, RunError
 from elmokit.text.rows import Row, unique
-from elmokit.text.tokenising import without_surrogates
-from elmokit.training.checkpoint import sync
+from elmokit.text.tokenizing import without_surrogates
 
 __all__ = ["PredictionWriter"]
 

@@ -16,10 +16,10 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elmokit.errors import DataError, nearest
+from elmokit.core.errors import DataError, nearest
 from elmokit.text.files import decoded_lines, find_files, format_of, open_bytes
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenising import without_surrogates
+from elmokit.text.tokenizing import without_surrogates
 
 __all__ = ["FileSource", "TextSource"]
 

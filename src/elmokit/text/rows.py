@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from elmokit.errors import DataError, nearest
+from elmokit.core.errors import DataError, nearest
 from elmokit.text.files import format_of, open_bytes
 from elmokit.text.readers import FileSource, no_field
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenising import without_surrogates
+from elmokit.text.tokenizing import without_surrogates
 
 __all__ = ["Row", "RowSource", "unique"]
 

@@ -1,13 +1,48 @@
-"""How files are read, as settings (apart from the readers, so that help needs no library)."""
+"""Settings of text: how files are read, how text becomes words, which words are kept."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from elmokit.config import Config, option
+from elmokit.core.config import Config, option
 
-__all__ = ["LabelConfig", "ReadConfig"]
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig(Config):
+    """How raw text becomes words. The defaults are the ``plain`` pipeline."""
+
+    unicode: Literal["NFC", "NFKC", "none"] = option(
+        "NFC", "Unicode form the text is brought to; NFKC also folds width and ligatures."
+    )
+    mend: bool = option(False, "Mend feed damage: HTML entities and tags, stray backslashes, ' #39;'.")
+    contractions: bool = option(False, "Expand English contractions: don't -> do not.")
+    urls: bool = option(False, "Replace web and mail addresses by <url>.")
+    lowercase: bool = option(False, "Lower-case everything.")
+    punctuation: Literal["keep", "remove"] = option(
+        "keep", "Keep punctuation marks as words of their own, or remove them."
+    )
+    tokens: Literal["words", "whitespace"] = option(
+        "words", "Find words by rule, or trust the spaces (text that is already tokenised)."
+    )
+    unit: Literal["text", "sentence"] = option(
+        "text", "What <s> and </s> enclose: a whole text (line, row) or each sentence in it."
+    )
+
+
+PIPELINES: dict[str, TextConfig] = {
+    "plain": TextConfig(),
+    "classic": TextConfig(mend=True, contractions=True, urls=True, lowercase=True, punctuation="remove"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyConfig(Config):
+    """Which words the model can predict, and the pieces that subword input is made of."""
+
+    max_words: int = option(100_000, "Keep at most this many words; the rest is <unk>.", at_least=1)
+    min_count: int = option(2, "Keep words seen at least this often; the rest is <unk>.", at_least=1)
+    n_pieces: int = option(8_000, "Pieces to learn for subword input.", at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True)

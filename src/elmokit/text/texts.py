@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elmokit.errors import ConfigError, DataError
-from elmokit.text.tokenising import TextPipeline
+from elmokit.core.errors import ConfigError, DataError
+from elmokit.text.tokenizing import TextPipeline
 
 __all__ = ["Text", "n_characters", "refuse_table", "words_of"]
 

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from elmokit.errors import MissingExtraError, ModelError
-from elmokit.text.tokenising import BOS, EOS, PAD, SPECIALS, UNK
+from elmokit.core.errors import MissingExtraError, ModelError
+from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK
 
 __all__ = [
     "N_CHARACTERS",

@@ -21,12 +21,12 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import RunConfig
-from elmokit.errors import MissingExtraError, RunError
-from elmokit.training.checkpoint import load_tensors, save_tensors
+from elmokit.core.atomic import load_tensors, save_tensors
+from elmokit.core.config import RunConfig
+from elmokit.core.console import Advance, MetricsLog, Reporter
+from elmokit.core.errors import MissingExtraError, RunError
 from elmokit.training.machine import tuned_process
-from elmokit.training.optimiser import Optimiser
-from elmokit.training.progress import Advance, MetricsLog, Reporter
+from elmokit.training.optimizer import Optimiser
 from elmokit.training.schedule import learning_rate
 
 __all__ = ["Carry", "StepResult", "Stopped", "Task", "TrainingResult", "train"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from elmokit.config import RunConfig
+from elmokit.core.config import RunConfig
 
 __all__ = ["learning_rate"]
 

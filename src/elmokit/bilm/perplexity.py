@@ -1,0 +1,171 @@
+"""Exact perplexity: always over the whole vocabulary, whatever the training loss was."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmokit.bilm.model import Bilm
+from elmokit.text.batching import Lanes, LaneWindow, bucket_batches
+from elmokit.text.corpus import Documents
+from elmokit.text.tokenizing import BOS, EOS, UNK
+from elmokit.text.vocabulary import Rows
+
+__all__ = ["Perplexity", "StreamBatch", "perplexity", "stream_batch"]
+
+_EVAL_LANES, _EVAL_STEPS = 32, 64
+_EVAL_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class StreamBatch:
+    """A window of lanes as tensors: distinct words once, and where they stand.
+
+    Attributes:
+        features: (n_distinct, width).
+        forward_index, backward_index: (time, lane), into ``features``.
+        forward_kept, backward_kept: positions (of time * lane) whose next word is worth
+            predicting: all but the ``<s>`` after ``</s>`` (``</s>`` before ``<s>``).
+        forward_targets, backward_targets: the words at the kept positions.
+    """
+
+    features: Tensor
+    forward_index: Tensor
+    backward_index: Tensor
+    forward_kept: Tensor
+    backward_kept: Tensor
+    forward_targets: Tensor
+    backward_targets: Tensor
+
+
+def stream_batch(window: LaneWindow, features: Rows, n_words: int) -> StreamBatch:
+    """Make the tensors of a window. Words past the first ``n_words`` are predicted as ``<unk>``."""
+    both = np.stack([window.forward_inputs, window.backward_inputs])
+    distinct, index = np.unique(both, return_inverse=True)
+    places = torch.from_numpy(index.reshape(both.shape))
+
+    def targets(words: npt.NDArray[np.int64], trivial: int) -> tuple[Tensor, Tensor]:
+        flat = words.ravel()
+        kept = np.flatnonzero(flat != trivial)
+        wanted = flat[kept]
+        return torch.from_numpy(kept), torch.from_numpy(np.where(wanted < n_words, wanted, UNK))
+
+    forward_kept, forward_targets = targets(window.forward_targets, BOS)
+    backward_kept, backward_targets = targets(window.backward_targets, EOS)
+    return StreamBatch(
+        torch.from_numpy(features[distinct].astype(np.int64)),
+        places[0],
+        places[1],
+        forward_kept,
+        backward_kept,
+        forward_targets,
+        backward_targets,
+    )
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """Exact perplexity of held-out text: forward, backward, and of all predictions together."""
+
+    forward: float
+    backward: float
+    perplexity: float
+    n_predictions: int
+
+    @classmethod
+    def from_losses(cls, forward: float, n_forward: int, backward: float, n_backward: int) -> Perplexity:
+        """From summed losses in nats and their counts."""
+
+        def exp(total: float, count: int) -> float:
+            return math.exp(min(700.0, total / count)) if count else math.nan
+
+        n_both = n_forward + n_backward
+        return cls(
+            exp(forward, n_forward), exp(backward, n_backward), exp(forward + backward, n_both), n_both
+        )
+
+
+@torch.no_grad()
+def perplexity(
+    model: Bilm,
+    documents: Documents,
+    features: Rows,
+    *,
+    state: Literal["carried", "zero"] = "carried",
+    progress: Callable[[int], None] = lambda amount: None,
+) -> Perplexity:
+    """Exact perplexity of ``documents``.
+
+    Args:
+        model: the language model.
+        documents: ids into ``features``.
+        features: a row for each word of the corpus.
+        state: ``carried`` reads on from text to text in up to 32 lanes, as in training; ``zero``
+            starts every text afresh, so that neither order nor company matters.
+        progress: told how many words were just read.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        run = _carried if state == "carried" else _zero
+        return Perplexity.from_losses(*run(model, documents, features, progress))
+    finally:
+        model.train(was_training)
+
+
+Losses = tuple[float, int, float, int]
+
+
+def _carried(model: Bilm, documents: Documents, features: Rows, progress: Callable[[int], None]) -> Losses:
+    lanes = Lanes(documents, min(_EVAL_LANES, max(1, documents.n_tokens // _EVAL_STEPS)), _EVAL_STEPS)
+    carried = model.zero_state(lanes.n_lanes)
+    forward = backward = 0.0
+    n_forward = n_backward = 0
+    for number in range(len(lanes)):
+        batch = stream_batch(lanes.window(number), features, model.n_words)
+        carried = carried.rows(batch.forward_index.shape[1])
+        ahead, behind, carried = model.stream(
+            batch.features, batch.forward_index, batch.backward_index, carried
+        )
+        forward += model.predictor.exact_loss(ahead.flatten(0, 1)[batch.forward_kept], batch.forward_targets)
+        backward += model.predictor.exact_loss(
+            behind.flatten(0, 1)[batch.backward_kept], batch.backward_targets
+        )
+        n_forward += len(batch.forward_targets)
+        n_backward += len(batch.backward_targets)
+        progress(batch.forward_index.numel())
+    return forward, n_forward, backward, n_backward
+
+
+def _zero(model: Bilm, documents: Documents, features: Rows, progress: Callable[[int], None]) -> Losses:
+    forward = backward = 0.0
+    n_forward = n_backward = 0
+    lengths = documents.lengths
+    for rows in bucket_batches(lengths, _EVAL_TOKENS):
+        sizes = torch.from_numpy(lengths[rows])
+        ids = np.zeros((len(rows), int(sizes.max())), dtype=np.int64)
+        for place, row in enumerate(rows):
+            ids[place, : lengths[row]] = documents.ids[documents.offsets[row] : documents.offsets[row + 1]]
+        distinct, index = np.unique(ids, return_inverse=True)
+        out = model(
+            torch.from_numpy(features[distinct].astype(np.int64)),
+            torch.from_numpy(index.reshape(ids.shape)),
+            sizes,
+        )
+        top = out.layer(-1)  # (batch, time, 2 dim)
+        words = torch.from_numpy(np.where(ids < model.n_words, ids, UNK))
+        dim = model.config.dim
+        inner = out.mask[:, 1:]  # there is a word here and one before it
+        forward += model.predictor.exact_loss(top[:, :-1, :dim][inner], words[:, 1:][inner])
+        backward += model.predictor.exact_loss(top[:, 1:, dim:][inner], words[:, :-1][inner])
+        n_forward += int(inner.sum())
+        n_backward += int(inner.sum())
+        progress(int(sizes.sum()))
+    return forward, n_forward, backward, n_backward

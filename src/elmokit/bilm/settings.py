@@ -1,0 +1,200 @@
+"""Settings of a language model and its training, and the presets built from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+from elmokit.core.config import Config, DropoutConfig, RunConfig, duration, option
+from elmokit.core.errors import ConfigError, nearest
+from elmokit.text.settings import PIPELINES, TextConfig, VocabularyConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class BilmConfig(Config):
+    """The shape of a bidirectional language model."""
+
+    input: Literal["char", "word", "subword", "morpheme", "dictionary"] = option(
+        "char",
+        "What a word enters as: its characters (CNN), a table row, or pooled pieces; dictionary (listed "
+        "characters and a table row) in converted models only.",
+    )
+    dim: int = option(256, "Width of a layer in each direction; vectors are twice this.", at_least=1)
+    hidden_dim: int = option(
+        256, "LSTM cells per layer and direction; projected to dim if they differ.", at_least=1
+    )
+    n_layers: int = option(2, "LSTM layers in each direction.", at_least=1, at_most=64)
+    residual: bool = option(True, "Add each LSTM layer's input to its output, from the second on.")
+    cell_clip: float | None = option(None, "Limit LSTM cells to +- this.", at_least=1e-6)
+    proj_clip: float | None = option(None, "Limit LSTM outputs to +- this.", at_least=1e-6)
+    max_chars: int = option(50, "Characters (bytes) of a word that are read.", at_least=3, at_most=1000)
+    char_dim: int = option(16, "Width of a character's vector.", at_least=1)
+    filters: tuple[tuple[int, int], ...] = option(
+        ((1, 32), (2, 64), (3, 128), (4, 128), (5, 160)),
+        "Character filters as width:count pairs.",
+    )
+    n_highway: int = option(1, "Highway layers over the character filters.", at_least=0, at_most=64)
+    char_activation: Literal["relu", "tanh"] = option("relu", "Activation after the filters' maximum.")
+    pooling: Literal["mean", "max", "sum"] = option("mean", "How a word's pieces become one.")
+    objective: Literal["sampled", "full", "adaptive", "none"] = option(
+        "sampled",
+        "How the next word is learnt: sampled, full or adaptive softmax; none in models that were converted "
+        "and predict no word.",
+    )
+    n_samples: int = option(4096, "Draws per step for the sampled softmax.", at_least=1)
+    tie: bool = option(False, "Use one table for input and output words (input word only).")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tie and self.input != "word":
+            raise ConfigError(
+                f"tie = True needs input = 'word', not {self.input!r}: only a word table can be shared.",
+                remedy="Leave tie out, or choose input = 'word'.",
+            )
+        if self.tie and self.objective == "adaptive":
+            raise ConfigError(
+                "tie = True does not go with objective = 'adaptive', whose tables have other widths.",
+                remedy="Choose objective = 'sampled' or 'full', or leave tie out.",
+            )
+        widest = max(width for width, _ in self.filters)
+        if self.input in ("char", "dictionary") and widest > self.max_chars:
+            raise ConfigError(
+                f"A character filter of width {widest} does not fit into max_chars = {self.max_chars}.",
+                remedy="Raise max_chars or use narrower filters.",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig(DropoutConfig, RunConfig):
+    """How a language model is trained."""
+
+    n_lanes: int = option(64, "Streams of text read side by side (the batch).", at_least=1)
+    window: int = option(35, "Words of each lane in a step; LSTM state is carried on.", at_least=1)
+    dropout_output: float = option(0.1, "Dropout before the softmax.", at_least=0, at_most=0.95)
+    held_out: float = option(
+        0.02, "Share of texts held out when no --valid is given.", at_least=0, at_most=0.5
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(Config):
+    """Everything that decides what ``pretrain`` does with a text."""
+
+    text: TextConfig = TextConfig()  # noqa: RUF009 (frozen)
+    vocabulary: VocabularyConfig = VocabularyConfig()  # noqa: RUF009 (frozen)
+    model: BilmConfig = BilmConfig()
+    training: TrainingConfig = TrainingConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model.objective == "none" or self.model.input == "dictionary":
+            name = "objective = 'none'" if self.model.objective == "none" else "input = 'dictionary'"
+            raise ConfigError(
+                f"{name} is for converted models, which predict no word and cannot be pretrained.",
+                remedy="Choose another. A converted model embeds texts, and classifiers fit over it.",
+            )
+
+
+_CLASSIC = PIPELINES["classic"].to_dict()
+
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "tiny": {
+        "vocabulary": {"max_words": 10_000},
+        "model": {
+            "dim": 64,
+            "hidden_dim": 64,
+            "filters": ((1, 16), (2, 32), (3, 48), (4, 64)),
+            "objective": "full",
+        },
+        "training": {"n_lanes": 16, "window": 20, "lr": 4e-3},
+    },
+    "small": {},
+    "medium": {
+        "model": {
+            "dim": 512,
+            "hidden_dim": 512,
+            "filters": ((1, 32), (2, 64), (3, 128), (4, 256), (5, 256), (6, 256)),
+        },
+        "training": {"lr": 1e-3},
+    },
+    "original": {
+        "vocabulary": {"max_words": 793_471, "min_count": 3},
+        "model": {
+            "dim": 512,
+            "hidden_dim": 4096,
+            "cell_clip": 3.0,
+            "proj_clip": 3.0,
+            "filters": ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)),
+            "n_highway": 2,
+            "n_samples": 8192,
+        },
+        "training": {"n_lanes": 128, "window": 20, "lr": 1e-3, "clip_norm": 10.0},
+    },
+    "classic": {
+        "text": _CLASSIC,
+        "vocabulary": {"max_words": 30_000},
+        "model": {
+            "input": "word",
+            "dim": 150,
+            "hidden_dim": 150,
+            "residual": False,
+            "n_samples": 2048,
+        },
+        "training": {
+            "lr": 4e-3,
+            "dropout_input": 0.0,
+            "dropout_layer": 0.0,
+            "dropout_output": 0.0,
+        },
+    },
+}
+"""What each preset changes from the defaults, by section."""
+
+
+def read_toml(path: Path) -> dict[str, dict[str, Any]]:
+    """Settings from a TOML file with the sections text, vocabulary, model and training."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"Cannot read settings from {path}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    sections = [field.name for field in dataclasses.fields(PretrainConfig)]
+    for name, section in values.items():
+        if name not in sections:
+            raise ConfigError(
+                f"{path} has a section {name!r} that means nothing here.",
+                remedy=nearest(name, sections),
+            )
+        if not isinstance(section, dict):
+            raise ConfigError(f"{name} in {path} must be a section: [{name}].")
+        fields = [field.name for field in dataclasses.fields(get_type_hints(PretrainConfig)[name])]
+        for key in section:
+            if key not in fields:
+                raise ConfigError(
+                    f"{path}: there is no setting {key!r} in [{name}].", remedy=nearest(key, fields)
+                )
+        if isinstance(section.get("max_time"), str):
+            section["max_time"] = duration(section["max_time"])
+    return values
+
+
+def resolve(preset: str = "small", *overrides: Mapping[str, Mapping[str, Any]]) -> PretrainConfig:
+    """The preset's settings with each of ``overrides`` (by section) laid over it, in order."""
+    if preset not in PRESETS:
+        raise ConfigError(f"There is no preset {preset!r}.", remedy=nearest(preset, PRESETS))
+    merged: dict[str, dict[str, Any]] = {field.name: {} for field in dataclasses.fields(PretrainConfig)}
+    for layer in (PRESETS[preset], *overrides):
+        for section, values in layer.items():
+            if section not in merged:
+                raise ConfigError(f"There is no section {section!r}.", remedy=nearest(section, merged))
+            merged[section].update(values)
+    return PretrainConfig.from_dict(merged)

@@ -1,0 +1,287 @@
+"""``compare_files``: which method suits some data, from files to a report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from elmokit.comparison.budget import within_budget
+from elmokit.comparison.costs import Sizes, estimate, operations_per_second
+from elmokit.comparison.data import Rows, n_words, read_rows, save_rows
+from elmokit.comparison.methods import Plan, source_id
+from elmokit.comparison.recipes import make_plan, with_text
+from elmokit.comparison.report import write_comparison
+from elmokit.comparison.result import comparison_facts
+from elmokit.comparison.runner import Grid, Outcome
+from elmokit.comparison.steps import made_from, units_of
+from elmokit.core.atomic import explaining, write_text
+from elmokit.core.console import Reporter
+from elmokit.core.errors import ConfigError, RunError
+from elmokit.core.model_folder import kind_of
+from elmokit.core.names import located
+from elmokit.core.run_folder import alone_in, check_unchanged
+from elmokit.static.folder import load_vectors
+from elmokit.static.intrinsic import (
+    Pair,
+    Questions,
+    analogy_accuracy,
+    read_pairs,
+    read_questions,
+    similarity_correlation,
+)
+from elmokit.tasks.fit import versions
+from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.text.tokenizing import without_surrogates
+from elmokit.vectors.elmo import Elmo
+
+__all__ = ["Comparison", "compare_files"]
+
+_WORK = "work"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison found.
+
+    Attributes:
+        folder: where its report is.
+        facts: all of it, as in report.json.
+        outcome: what failed, what was left out, and whether it was interrupted.
+    """
+
+    folder: Path
+    facts: dict[str, Any]
+    outcome: Outcome
+
+
+def compare_files(
+    train: str | Path | Sequence[str | Path],
+    test: str | Path | Sequence[str | Path],
+    out: str | Path,
+    plan: Plan | None = None,
+    *,
+    valid: str | Path | Sequence[str | Path] = (),
+    unlabelled: str | Path | Sequence[str | Path] = (),
+    encoder: str | Path | None = None,
+    budget: float | None = None,
+    workers: int = 0,
+    similarity: Sequence[str | Path] = (),
+    analogies: Sequence[str | Path] = (),
+    read: ReadConfig | None = None,
+    labels: LabelConfig | None = None,
+    title: str = "",
+    reporter: Reporter | None = None,
+    command: str = "",
+) -> Comparison:
+    """Compare methods on labelled rows and write a report.
+
+    Called again with the same arguments, it goes on where it was stopped; a part that is finished is
+    never done again, also if methods or seeds are added.
+
+    Args:
+        train: files of labelled rows to learn from.
+        test: files of labelled rows to measure on, once.
+        out: the folder for the report; its ``work`` folder holds the parts.
+        plan: methods, settings and seeds (``make_plan``); the quick recipe unless given.
+        valid: rows to choose the best weights by; else a tenth of the train rows is set aside.
+        unlabelled: further texts for pretraining.
+        encoder: a biLM folder to use instead of pretraining one.
+        budget: seconds that all of it may take; the plan is cut down to fit.
+        workers: parts at once, a core each; as many as there are cores unless given.
+        similarity: files of word pairs with scores, to check word vectors by.
+        analogies: files of word analogies, likewise.
+        read: how files are read.
+        labels: where labels stand.
+        title: of the report.
+        reporter: who is told; silent unless given.
+        command: the command line, for the report.
+    """
+    reporter, out = reporter or Reporter("silent"), Path(out)
+    train, test, valid, unlabelled = (
+        [files] if isinstance(files, str | Path) else list(files)
+        for files in (train, test, valid, unlabelled)
+    )
+    given = None if encoder is None else located(encoder)
+    mark = "" if given is None else Elmo.load(given).fingerprint
+    plan = plan or make_plan()
+    if given is not None:
+        plan = _with_given(plan, Elmo.load(given))
+    checks = (
+        {Path(file).stem: read_pairs(file) for file in similarity},
+        {Path(file).stem: read_questions(file) for file in analogies},
+    )
+    begun = time.monotonic()
+    rows = read_rows(
+        train,
+        test,
+        valid,
+        unlabelled,
+        read=read or ReadConfig(),
+        labels=labels or LabelConfig(),
+        reporter=reporter,
+    )
+    if plan.counts and max(plan.counts) >= len(rows.texts("train")):
+        few = [n for n in plan.counts if n < len(rows.texts("train"))]
+        rows.notes.append(f"The learning curve stops at all {len(rows.texts('train')):,} train rows.")
+        plan = dataclasses.replace(plan, counts=tuple(few))
+    work = _opened(out)
+    with alone_in(work):
+        marks = {f"{name}_rows": rows_mark for name, rows_mark in rows.marks().items()}
+        check_unchanged(work, {"text": marks, "encoder": {"weights": mark}})
+        for file in (work / "layers").glob(".*.new"):  # of a run that was killed
+            file.unlink(missing_ok=True)
+        save_rows(work / "rows", rows)
+        sizes, speed = _sizes(rows), operations_per_second()
+        n_workers = (
+            workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or 2
+        )
+        if budget is not None:
+            plan = _within(
+                work, plan, budget, lambda: within_budget(plan, sizes, speed, budget, n_workers, given)
+            )
+        _describe(plan, rows, given, reporter)
+        units = units_of(plan, given)
+        costs = {unit.id: estimate(unit, plan.method(unit.method), sizes, speed) for unit in units}
+        deadline = None if budget is None else begun + budget
+        made = {unit.id: made_from(unit, plan.method(unit.method), rows.marks(), mark) for unit in units}
+        grid = Grid(
+            work,
+            units,
+            plan,
+            made=made,
+            encoder=given,
+            mark=mark,
+            costs=costs,
+            deadline=deadline,
+            reporter=reporter,
+        )
+        if grid.n_done:
+            reporter.say(f"Going on: {grid.n_done} of {len(units)} parts are done already.")
+        outcome = grid.run(n_workers)
+        if outcome.interrupted:
+            return Comparison(out, {}, outcome)
+        facts = comparison_facts(work, plan, rows, outcome, given)
+        facts |= {
+            "title": title or "Which vectors for this text?",
+            "commands": [without_surrogates(command)] if command else [],
+            "versions": versions(),
+            "intrinsic": _intrinsic(work, plan, *checks),
+        }
+        facts["data"]["names"] = {
+            name: ", ".join(Path(file).name for file in files)
+            for name, files in (("train", train), ("valid", valid), ("test", test))
+            if files
+        }
+        write_comparison(out, facts)
+        shutil.rmtree(work / "layers", ignore_errors=True)
+    return Comparison(out, facts, outcome)
+
+
+def _opened(out: Path) -> Path:
+    """The work folder inside ``out``, made if ``out`` is new, empty or ours."""
+    work = out / _WORK
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
+    begun = (work / "settings.json").is_file() or (
+        work.is_dir() and {f.name for f in work.iterdir()} <= {".lock"}
+    )
+    if kind_of(out) is not None or (out.is_dir() and any(out.iterdir()) and not begun):
+        raise RunError(
+            f"{out} exists and is not a comparison's folder; nothing in it was touched.",
+            remedy="Choose another --out, or empty the folder yourself.",
+        )
+    with explaining(out):
+        work.mkdir(parents=True, exist_ok=True)
+        (work / ".probe").write_bytes(b"")
+        (work / ".probe").unlink()
+    return work
+
+
+def _sizes(rows: Rows) -> Sizes:
+    return Sizes(
+        n_train=n_words(rows.texts("train")),
+        n_more=n_words(rows.unlabelled),
+        n_other=n_words(rows.texts("valid")) + n_words(rows.texts("test")),
+        n_texts=len(rows.texts("train")),
+    )
+
+
+def _with_given(plan: Plan, elmo: Elmo) -> Plan:
+    """The plan for an encoder that is there: one language model for all, and its way of cleaning text."""
+    sources = {source_id(method): method.id for method in plan.methods if method.family == "elmo"}
+    if len(sources) > 1:
+        raise ConfigError(
+            f"{len(sources)} different language models are asked for ({', '.join(sources.values())}, …), "
+            "but one is given.",
+            remedy="Leave out --encoder, or choose --methods that share a language model.",
+        )
+    return dataclasses.replace(plan, methods=tuple(with_text(plan.methods, elmo.folder.text)))
+
+
+def _within(work: Path, plan: Plan, budget: float, cut: Callable[[], Plan]) -> Plan:
+    """The plan that fits the budget. It is kept: measured again, the machine's speed would be another."""
+    file = work / "budget.json"
+    asked: dict[str, Any] = json.loads(json.dumps({"budget": budget, "asked": plan.to_dict()}))
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        plan = cut()
+        write_text(file, json.dumps({**asked, "plan": plan.to_dict()}, indent=1) + "\n")
+        return plan
+    if {"budget": kept["budget"], "asked": kept["asked"]} != asked:
+        raise ConfigError(
+            f"{work.parent} was begun with another budget, or other methods, for which its plan was made.",
+            remedy="Repeat the first command to go on, or choose another --out.",
+        )
+    return Plan.from_dict(kept["plan"])
+
+
+def _describe(plan: Plan, rows: Rows, encoder: Path | None, reporter: Reporter) -> None:
+    counts = {name: len(rows.texts(name)) for name in ("train", "valid", "test")}
+    reporter.say(
+        f"Rows: {counts['train']:,} to learn from, {counts['valid']:,} for validation, "
+        f"{counts['test']:,} to measure on; {len(rows.classes)} classes."
+    )
+    for note in rows.notes:
+        reporter.say(f"[yellow]{escape(note)}[/]")
+    names = ", ".join(method.id for method in plan.methods)
+    n_seeds = len(plan.seeds)
+    reporter.say(f"Methods ({plan.recipe}, {n_seeds} seed{'s' if n_seeds > 1 else ''}): {escape(names)}.")
+    for sentence in plan.left_out:
+        reporter.say(f"[yellow]{escape(sentence)}[/]")
+    if encoder is not None:
+        reporter.say(f"Language model: {escape(str(encoder))}.")
+
+
+def _intrinsic(
+    work: Path, plan: Plan, pairs: Mapping[str, list[Pair]], questions: Mapping[str, Questions]
+) -> list[dict[str, Any]]:
+    """How well the word vectors agree with what people say of words."""
+    found: list[dict[str, Any]] = []
+    figures: dict[str, Any]
+    seen: set[str] = set()
+    for method in plan.methods if pairs or questions else ():
+        source = source_id(method)
+        folder = work / "units" / source / "model"
+        if method.family != "static" or source in seen or not folder.is_dir():
+            continue
+        seen.add(source)
+        vectors, names = load_vectors(folder), {"method": method.id, "name": method.name}
+        for task, known in pairs.items():
+            fit = similarity_correlation(vectors, known)
+            figures = {"measure": "Spearman", "value": fit.spearman, "total": fit.n_pairs}
+            found.append({**names, "task": task, **figures, "covered": fit.n_covered})
+        for task, asked in questions.items():
+            answers = analogy_accuracy(vectors, asked)
+            figures = {"measure": "accuracy", "value": answers.accuracy, "total": answers.n_questions}
+            found.append({**names, "task": task, **figures, "covered": answers.n_covered})
+    return found

@@ -1,0 +1,157 @@
+"""What a person, a log file or a program sees while work goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from elmokit.core.atomic import explaining, write_text
+
+__all__ = ["Advance", "MetricsLog", "Reporter"]
+
+Advance = Callable[..., None]
+"""Called with the amount done since the last call and fields to show."""
+
+
+class Reporter:
+    """Says what happens, in one of four ways.
+
+    ``live``: messages and moving bars on a terminal. ``plain``: messages only, for log files.
+    ``json``: one JSON object a line on standard output, for programs.
+    ``silent``: nothing, for use as a library.
+    """
+
+    def __init__(self, mode: Literal["auto", "live", "plain", "json", "silent"] = "auto") -> None:
+        self._console = Console(stderr=mode in ("json", "silent"), highlight=False)
+        self.mode = mode
+        if mode == "auto":
+            self.mode = "live" if self._console.is_terminal else "plain"
+
+    def say(self, message: str) -> None:
+        """Tell a person something. May hold rich markup."""
+        if self.mode in ("live", "plain"):
+            self._console.print(message, soft_wrap=True)
+
+    def event(self, event: str, **values: Any) -> None:
+        """Tell a program something."""
+        if self.mode == "json":
+            sys.stdout.write(json.dumps({"event": event, **values}) + "\n")
+            sys.stdout.flush()
+
+    @contextmanager
+    def counting(self, description: str, total: float | None = None, unit: str = "") -> Iterator[Advance]:
+        """A bar for work of a known or unknown amount: rate and time left."""
+        if self.mode != "live":
+            yield lambda amount, **fields: None
+            return
+        columns = [
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            _Rate(unit),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        ]
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            task = progress.add_task(description, total=total)
+            yield lambda amount, **fields: progress.advance(task, amount)
+
+    @contextmanager
+    def progress(self, *columns: ProgressColumn) -> Iterator[Progress]:
+        """Bars of one's own, gone when they are done."""
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            yield progress
+
+    @contextmanager
+    def training(self, total: int, done: int) -> Iterator[Advance]:
+        """The bar of a training run: step, speed, loss, held-out perplexity, time left."""
+        if self.mode != "live":
+            yield lambda amount, **fields: None
+            return
+        columns = [
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[rate]}"),
+            TextColumn("loss {task.fields[loss]}"),
+            TextColumn("{task.fields[held_out]}"),
+            TimeElapsedColumn(),
+            TextColumn("[dim]left[/]"),
+            TimeRemainingColumn(),
+        ]
+        with Progress(*columns, console=self._console, transient=True, expand=True) as progress:
+            task = progress.add_task("", total=total, completed=done, rate="", loss="-", held_out="")
+
+            def advance(amount: int, **fields: Any) -> None:
+                if "total" in fields:
+                    progress.update(task, total=fields.pop("total"))
+                progress.update(task, advance=amount, **fields)
+
+            yield advance
+
+
+class _Rate(ProgressColumn):
+    """Amount done in a second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+
+    def render(self, task: Task) -> Text:
+        """As in 1,200 texts/s; nothing before it can be told."""
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f} {self._unit}/s" if speed else "", style="progress.data.speed")
+
+
+class MetricsLog:
+    """``metrics.jsonl``: one JSON object a line; on resuming, lines past the checkpoint go."""
+
+    def __init__(self, path: Path, *, upto: int, tensorboard: Path | None = None) -> None:
+        self._path = path
+        if path.exists():
+            lines = path.read_bytes().decode("utf-8", "replace").splitlines(keepends=True)
+            write_text(path, "".join(line for line in lines if _step_of(line) <= upto))
+        self._writer: Any = None
+        if tensorboard is not None:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            self._writer = SummaryWriter(str(tensorboard), purge_step=upto + 1)
+
+    def add(self, kind: str, step: int, **values: Any) -> None:
+        """Append one record."""
+        with explaining(self._path), open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"event": kind, "step": step, **values}) + "\n")
+        if self._writer is not None:
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    self._writer.add_scalar(f"{kind}/{name}", value, step)
+            self._writer.flush()
+
+
+def _step_of(line: str) -> float:
+    """The step of a record; endless for one that was cut off or damaged, so that it goes."""
+    try:
+        return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
+    except (ValueError, KeyError, TypeError):
+        return math.inf

@@ -1,0 +1,1 @@
+"""Published ELMo models: reading, writing, converting."""

@@ -1,0 +1,1 @@
+"""Reports: documents, figures and how they are rendered."""

@@ -1,0 +1,389 @@
+"""``Elmo``: a trained biLM that turns texts into contextual vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmokit.bilm.folder import BilmFolder, load_bilm
+from elmokit.bilm.model import BilmOutput, BilmState, BothWays
+from elmokit.bilm.state import repeated
+from elmokit.core.errors import ConfigError, ModelError, nearest
+from elmokit.core.names import located
+from elmokit.text.batching import bucket_batches
+from elmokit.text.texts import Text, n_characters, words_of
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK
+from elmokit.text.vocabulary import WordFeatures
+from elmokit.training.machine import tuned_process
+from elmokit.vectors.embeddings import Embeddings, Floats
+from elmokit.vectors.fingerprint import model_fingerprint
+from elmokit.vectors.token_cache import CACHE_FOLDER, TokenCache
+from elmokit.vectors.word_cache import WordCache
+
+__all__ = ["Elmo", "State"]
+
+State = Literal["zero", "warm", "stateful"]
+_STATES = ("zero", "warm", "stateful")
+
+_BATCH_TOKENS = 8192
+_CHUNK_TEXTS = 512
+_WINDOW = 1024
+_CACHED_WORDS = 100_000
+_SIF = 1e-3
+
+
+class Elmo:
+    """Contextual word vectors from a trained biLM.
+
+    >>> elmo = Elmo.load("news")                                    # doctest: +SKIP
+    >>> out = elmo.embed(["He sat on the bank of the river ."])     # doctest: +SKIP
+    >>> out.tokens, out.layer(1), out.mixed(), out.sentence("mean") # doctest: +SKIP
+
+    Args:
+        folder: the model and all it takes to feed it.
+        cached_words: how many words' token-encoder vectors are kept from call to call.
+        token_cache: vectors of a vocabulary, from ``elmokit cache``.
+    """
+
+    frame = (BOS, EOS)
+    """Words that are put around every text."""
+
+    def __init__(
+        self,
+        folder: BilmFolder,
+        *,
+        cached_words: int = _CACHED_WORDS,
+        token_cache: TokenCache | None = None,
+    ) -> None:
+        self.folder = folder
+        self.model = folder.model.eval()
+        self._words = WordCache(folder, cached_words, token_cache)
+        self._rarity = _rarity(len(folder.vocabulary))
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        cached_words: int = _CACHED_WORDS,
+        token_cache: str | Path | None = None,
+    ) -> Elmo:
+        """Open a model: one that comes with elmokit, a folder that ``elmokit pretrain`` or ``elmokit
+        convert`` has made, published ELMo files as they are, or a model on a hub.
+
+        Args:
+            folder: a bundled name (``"news"``); or else a folder (of a published model, the folder or its
+                options file); or ``"hub:owner/name"``, ``"hub:owner/name@revision"``. A ``Path`` is always a
+                folder.
+            cached_words: how many words' token-encoder vectors are kept from call to call.
+            token_cache: a folder that ``elmokit cache`` has made; the one in the model folder is found
+                without being named.
+        """
+        home = located(folder)
+        saved = load_bilm(home)
+        beside = (home if home.is_dir() else home.parent) / CACHE_FOLDER
+        if token_cache is None and beside.is_dir():
+            token_cache = beside
+        stored = None if token_cache is None else TokenCache.open(token_cache, saved)
+        return cls(saved, cached_words=cached_words, token_cache=stored)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short mark of the model: equal marks, comparable vectors. Computed once, as the weights do
+        not change under an ``Elmo``."""
+        return model_fingerprint(self.folder)
+
+    @property
+    def features(self) -> WordFeatures:
+        """Words to the rows that the token encoder takes."""
+        return self.folder.features
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """Where the model came from."""
+        return self.folder.training
+
+    @property
+    def n_layers(self) -> int:
+        """Layers, token encoder included."""
+        return self.model.config.n_layers + 1
+
+    @property
+    def dim(self) -> int:
+        """Width of a layer: both directions side by side."""
+        return 2 * self.model.config.dim
+
+    @overload
+    def embed(
+        self,
+        texts: Sequence[Text],
+        *,
+        to: Literal["numpy"] = ...,
+        state: State | BilmState = ...,
+        batch_size: int | None = ...,
+        boundaries: bool = ...,
+        progress: Callable[[int], None] = ...,
+    ) -> Embeddings[Floats]: ...
+
+    @overload
+    def embed(
+        self,
+        texts: Sequence[Text],
+        *,
+        to: Literal["torch"],
+        state: State | BilmState = ...,
+        batch_size: int | None = ...,
+        boundaries: bool = ...,
+        progress: Callable[[int], None] = ...,
+    ) -> Embeddings[Tensor]: ...
+
+    def embed(
+        self,
+        texts: Sequence[Text],
+        *,
+        to: Literal["numpy", "torch"] = "numpy",
+        state: State | BilmState = "zero",
+        batch_size: int | None = None,
+        boundaries: bool = False,
+        progress: Callable[[int], None] = lambda amount: None,
+    ) -> Embeddings[Any]:
+        """Every layer of every word of ``texts``.
+
+        The result depends neither on the order of the texts nor on the batch size, except with
+        ``state="stateful"``, where both are part of the question.
+
+        Args:
+            texts: raw strings, or lists of words (cleaned word by word, never split or dropped).
+            to: "numpy" arrays or "torch" tensors.
+            state: where each text starts: "zero"; "warm", the average state after a text; or
+                "stateful", each batch going on from the state of the one before, as the first ELMo
+                did. A state from an earlier result goes on from there.
+            batch_size: texts at a time; chosen by length unless given (1 for "stateful").
+            boundaries: keep the vectors of ``<s>`` and ``</s>``, too. A text without a word, which
+                otherwise has no rows, has just these two, and they are what its sentence vector pools.
+            progress: told how many texts were just done.
+        """
+        if isinstance(texts, str):
+            raise ConfigError(
+                "embed takes a list of texts, not one string.", remedy="Put it in a list: [text]."
+            )
+        if to not in ("numpy", "torch"):
+            raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(str(to), ["numpy", "torch"]))
+        words = self.words(texts)
+        flat, offsets, carried = self._embed(words, state, batch_size, boundaries, progress)
+        notes = _notes_on_empty(words, boundaries)
+        if boundaries:
+            words = [[SPECIALS[BOS], *row, SPECIALS[EOS]] for row in words]
+        rarity = self._rarity_of(words, offsets) if boundaries else self.rarity(words)
+        result: Any = flat if to == "torch" else flat.numpy()
+        return Embeddings(words, result, offsets, rarity, notes, carried)
+
+    def words(self, texts: Sequence[Text]) -> list[list[str]]:
+        """The words of each text, as the model sees them."""
+        return words_of(self.folder.pipeline, texts)
+
+    def encode(
+        self, words: Sequence[Sequence[str]], state: BilmState | None = None, *, keep_state: bool = False
+    ) -> BothWays:
+        """Both stacks over a batch of texts given as words; ``<s>`` and ``</s>`` are added.
+
+        This is the bare computation behind ``embed``: one batch, padded to its longest text.
+
+        Args:
+            words: of each text.
+            state: where the texts start, a row for each; zero unless given.
+            keep_state: give the state after each text, too, which is slower.
+        """
+        vectors, places = self._words.look_up(words)
+        lengths = torch.tensor([len(row) + 2 for row in words])
+        index = np.zeros((len(words), int(lengths.max())), dtype=np.int64)
+        start = 0
+        for row, length in zip(index, lengths.tolist(), strict=True):
+            row[0], row[length - 1] = BOS, EOS
+            row[1 : length - 1] = places[start : start + length - 2]
+            start += length - 2
+        with torch.inference_mode():
+            return self.model.run(
+                vectors, torch.from_numpy(index), lengths, state, keep_state=keep_state, window=_WINDOW
+            )
+
+    def batch(self, words: Sequence[Sequence[str]]) -> BilmOutput:
+        """Every layer of a batch of texts given as words, ``<s>`` and ``</s>`` included."""
+        return self.encode(words).padded()
+
+    def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings[Floats]]:
+        """``embed`` for a stream of texts, some hundred at a time, so that memory stays flat."""
+        chunk: list[Text] = []
+        n_read = 0
+        rows = _rows_carried(options.get("state", "zero"), options.get("batch_size")) or 1
+        for text in texts:
+            chunk.append(text)
+            n_read += n_characters(text)
+            is_full = len(chunk) >= _CHUNK_TEXTS or n_read > 400 * _CHUNK_TEXTS
+            if is_full and len(chunk) % rows == 0:  # each row goes on with its own texts
+                found = self.embed(chunk, **options)
+                if found.state is not None:
+                    options["state"] = found.state
+                yield found
+                chunk, n_read = [], 0
+        if chunk:
+            yield self.embed(chunk, **options)
+
+    def rarity(self, words: list[list[str]]) -> Floats:
+        """How much each word of some texts counts in the "sif" pooling, (n_words,)."""
+        return self._rarity_of(words, np.zeros(0, dtype=np.int64))
+
+    def keep_words(self, words: Iterable[str]) -> None:
+        """Compute the token-encoder vectors of ``words`` now, and forget those of all others. No more
+        than ``cached_words`` are kept: the first ones. Without words, the cache is a plain one again.
+
+        With the same words kept and others forgotten before each call, ``embed`` gives the same
+        bits, whatever was embedded earlier: the last bit of a word's vector can depend on the
+        words it was computed along with.
+        """
+        self._words.keep(words)
+
+    def forget_words(self) -> None:
+        """Forget the token-encoder vectors of all words but those that ``keep_words`` was given."""
+        self._words.forget()
+
+    def _embed(
+        self,
+        words: list[list[str]],
+        state: State | BilmState,
+        batch_size: int | None,
+        boundaries: bool,
+        progress: Callable[[int], None],
+    ) -> tuple[Tensor, npt.NDArray[np.int64], BilmState | None]:
+        if batch_size is not None and batch_size < 1:
+            raise ConfigError(f"batch_size = {batch_size} is out of range: it must be at least 1.")
+        skip = 0 if boundaries else 1
+        counts = np.array([len(row) + 2 - 2 * skip for row in words], dtype=np.int64)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        flat = torch.empty(int(offsets[-1]), self.n_layers, self.dim)
+        carried = self._start(state)
+        size = _rows_carried(state, batch_size)
+        if size:
+            batches = [
+                np.arange(first, min(first + size, len(words))) for first in range(0, len(words), size)
+            ]
+            if carried is None:
+                carried = self.model.zero_state(size)
+        else:
+            batches = bucket_batches(counts + 2 * skip, _BATCH_TOKENS)
+            if batch_size is not None:
+                batches = [
+                    part[first : first + batch_size]
+                    for part in batches
+                    for first in range(0, len(part), batch_size)
+                ]
+        with tuned_process(), torch.inference_mode():
+            for rows in batches:
+                batch = [words[row] for row in rows]
+                if size:
+                    assert carried is not None
+                    out = self.encode(batch, _some_rows(carried, len(batch)), keep_state=True)
+                    assert out.state is not None
+                    carried = _put_back(carried, out.state)
+                else:
+                    start = None if carried is None else repeated(carried, len(batch))
+                    out = self.encode(batch, start)
+                values = out.ragged(skip)
+                first = 0
+                for row in rows:
+                    flat[offsets[row] : offsets[row + 1]] = values[first : first + counts[row]]
+                    first += int(counts[row])
+                progress(len(rows))
+        return flat, offsets, _plain(carried) if size and carried is not None else None
+
+    def _start(self, state: State | BilmState) -> BilmState | None:
+        if isinstance(state, BilmState):
+            own, given = self.model.zero_state(1).tensors(), state.tensors()
+            if {name: x.shape[1:] for name, x in own.items()} != {
+                name: x.shape[1:] for name, x in given.items()
+            }:
+                raise ConfigError(
+                    "The state given does not fit this model: another number of layers, or other widths.",
+                    remedy="Go on from a state that this model gave.",
+                )
+            return state
+        if state not in _STATES:
+            raise ConfigError(f"state = {state!r} is not a choice.", remedy=nearest(str(state), _STATES))
+        if state != "warm":
+            return None
+        if self.folder.start_state is None:
+            raise ModelError(
+                "This model folder holds no start state, so state='warm' cannot be had.",
+                remedy="Models that elmokit pretrain and elmokit convert make have one; or say state='zero'.",
+            )
+        return self.folder.start_state
+
+    def _rarity_of(self, words: list[list[str]], framed: npt.NDArray[np.int64]) -> Floats:
+        """``framed``: the offsets of texts between ``<s>`` and ``</s>``, if they are."""
+        id_of = self.folder.vocabulary.id_of
+        ids = np.array([id_of(word) for row in words for word in row], dtype=np.int64)
+        ids[ids < len(SPECIALS)] = UNK  # those that stand in a text itself
+        ids[framed[:-1]], ids[framed[1:] - 1] = BOS, EOS
+        return self._rarity[ids]
+
+
+def _notes_on_empty(words: list[list[str]], boundaries: bool) -> list[str]:
+    """A note on the texts without a word, if there are any."""
+    empty = [index for index, row in enumerate(words) if not row]
+    if not empty:
+        return []
+    shown = ", ".join(str(index) for index in empty[:5]) + (", …" if len(empty) > 5 else "")
+    which = f"Text {shown} holds" if len(empty) == 1 else f"Texts {shown} hold"
+    if boundaries:
+        return [f"{which} no word: there are only the rows of <s> and </s>, which sentence vectors pool."]
+    return [f"{which} no word: there are no vectors, and sentence vectors are zero."]
+
+
+def _rarity(n_words: int) -> Floats:
+    """How much each word of a vocabulary counts in "sif": a / (a + p), p by Zipf's law from its rank."""
+    ranks = np.maximum(np.arange(n_words) - len(SPECIALS), 0) + 1.0
+    share = 1.0 / ranks
+    if n_words > len(SPECIALS):
+        share /= share[len(SPECIALS) :].sum()
+    share[UNK] = share[-1]
+    return (_SIF / (_SIF + share)).astype(np.float32)
+
+
+def _rows_carried(state: State | BilmState, batch_size: int | None) -> int:
+    """Texts side by side whose state is carried on; 0 if none is."""
+    if isinstance(state, BilmState):
+        return batch_size or len(state.forward[0][0])
+    return batch_size or 1 if state == "stateful" else 0
+
+
+def _plain(state: BilmState) -> BilmState:
+    """A copy that training can use, which it cannot do with tensors of inference mode."""
+    return BilmState.from_tensors({name: tensor.detach().clone() for name, tensor in state.tensors().items()})
+
+
+def _some_rows(state: BilmState, n_rows: int) -> BilmState:
+    known = len(state.forward[0][0])
+    if n_rows > known:
+        raise ConfigError(
+            f"The state given has {known} rows, the batch has {n_rows}.",
+            remedy="Go on with the batch size that the state came from.",
+        )
+    return state.rows(n_rows)
+
+
+def _put_back(before: BilmState, after: BilmState) -> BilmState:
+    """``after`` in place of the first rows of ``before``."""
+    tensors = after.tensors()
+    return BilmState.from_tensors(
+        {
+            name: torch.cat([tensors[name], old[len(tensors[name]) :]])
+            for name, old in before.tensors().items()
+        }
+    )
