@@ -34,9 +34,9 @@ def read(model: Bilm) -> list[torch.Tensor]:
         return run(model)
 
 
-def assert_close(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
+def assert_close(found: list[torch.Tensor], wanted: list[torch.Tensor], atol: float = 1e-6) -> None:
     for ours, theirs in zip(found, wanted, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(ours.to(theirs.dtype), theirs, rtol=1e-5, atol=atol)
 
 
 @pytest.mark.parametrize("more", [{}, {"cell_clip": None}, {"hidden_dim": 4}, {"proj_clip": 0.1}])
@@ -96,7 +96,10 @@ def test_a_copy_packs_its_own_and_nothing_outlives_its_layer() -> None:
 
 
 def test_many_rows_of_few_words_and_few_rows_of_many() -> None:
+    # Compared with double precision: over 900 steps the rounding errors of single precision (6e-8 each)
+    # add up to about 2e-6 here and 4e-7 in the plain loop, depending on the CPU's matrix product.
     model = model_of(n_layers=3)
+    exact = copy.deepcopy(model).double()
     for n_rows, n_time in ((700, 2), (1, 900), (7, 100)):
         lengths = torch.randint(1, n_time + 1, (n_rows,), generator=torch.Generator().manual_seed(1))
         lengths[0] = n_time
@@ -104,10 +107,10 @@ def test_many_rows_of_few_words_and_few_rows_of_many() -> None:
         features = torch.arange(8)[:, None]
         with torch.inference_mode():
             found = model(features, index, lengths, keep_state=True)
-        wanted = model(features, index, lengths, keep_state=True)
-        assert_close(list(found.layers), list(wanted.layers))
+        wanted = exact(features, index, lengths, keep_state=True)
+        assert_close(list(found.layers), list(wanted.layers), atol=5e-6)
         for name, tensor in found.state.tensors().items():
-            torch.testing.assert_close(tensor, wanted.state.tensors()[name], rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(tensor.double(), wanted.state.tensors()[name], rtol=1e-5, atol=5e-6)
 
 
 def test_rows_without_a_word_keep_their_state() -> None:
