@@ -56,14 +56,14 @@ def fit(encoder: Encoder, *, valid: bool = True, n: int = 60, **settings: Any) -
 def test_a_static_batch_holds_the_words_vectors_and_zeros_past_the_end(static: StaticEncoder) -> None:
     words = [["the", "bank"], ["rain"], [], ["xyzzy", "<pad>"]]
     out = static.batch(words)
-    assert [tuple(layer.shape) for layer in out.layers] == [(4, 2, 9)]
+    assert [tuple(layer.shape) for layer in out.values] == [(4, 2, 9)]
     wanted = static.vectors.look_up(["the", "bank"])
-    np.testing.assert_array_equal(out.layers[0][0].numpy(), wanted)
-    np.testing.assert_array_equal(out.layers[0][1, 0].numpy(), static.vectors.vector("rain"))
-    assert not out.layers[0][1, 1].any()
-    assert not out.layers[0][2].any()
+    np.testing.assert_array_equal(out.values[0][0].numpy(), wanted)
+    np.testing.assert_array_equal(out.values[0][1, 0].numpy(), static.vectors.vector("rain"))
+    assert not out.values[0][1, 1].any()
+    assert not out.values[0][2].any()
     assert out.mask.tolist() == [[True, True], [True, False], [True, False], [True, True]]
-    np.testing.assert_array_equal(out.layers[0][3, 0].numpy(), static.vectors.vector("<unk>"))
+    np.testing.assert_array_equal(out.values[0][3, 0].numpy(), static.vectors.vector("<unk>"))
 
 
 def test_numbered_texts_give_what_a_batch_of_words_gives(static: StaticEncoder) -> None:
@@ -73,7 +73,7 @@ def test_numbered_texts_give_what_a_batch_of_words_gives(static: StaticEncoder) 
     assert numbered.n_empty == 1
     out = encoded(static.model, numbered, np.arange(4))
     wanted = static.batch(static.words(texts))
-    assert torch.equal(out.layers[0], wanted.layers[0])
+    assert torch.equal(out.layers[0], wanted.values[0])
     assert torch.equal(out.mask, wanted.mask)
 
 

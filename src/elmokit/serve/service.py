@@ -227,9 +227,9 @@ def _without_layers(classifier: TextClassifier, words: list[str]) -> tuple[list[
     best = int(whole.argmax())
     out = classifier.encoder.batch([words[: classifier.network.config.fit.max_words]])
     found = []
-    for depth in range(len(out.layers)):
+    for depth in range(len(out.values)):
         layers = tuple(
-            torch.zeros_like(layer) if at == depth else layer for at, layer in enumerate(out.layers)
+            torch.zeros_like(layer) if at == depth else layer for at, layer in enumerate(out.values)
         )
         scores = classifier.network(Batch(layers, out.mask))
         shares = torch.sigmoid(scores) if classifier.multilabel else torch.softmax(scores, dim=1)

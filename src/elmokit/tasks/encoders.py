@@ -28,6 +28,7 @@ from elmokit.text.texts import Text
 from elmokit.text.tokenizing import PAD, SPECIALS, UNK
 from elmokit.text.vocabulary import WordFeatures, WordIds
 from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.encoder import Layers
 
 __all__ = [
     "Encoder",
@@ -123,7 +124,7 @@ class StaticEncoder:
         """The words of each text, as the table knows them."""
         return self.vectors.words(texts)
 
-    def batch(self, words: Sequence[Sequence[str]]) -> BilmOutput:
+    def batch(self, words: Sequence[Sequence[str]]) -> Layers:
         """The one layer of a batch of texts given as words. A text without a word has one row of zeros."""
         lengths = np.array([max(1, len(row)) for row in words], dtype=np.int64)
         index = np.full((len(words), int(lengths.max())), PAD, dtype=np.int64)
@@ -132,7 +133,8 @@ class StaticEncoder:
             ids = [id_of(word) for word in row]
             index[place, : len(row)] = [UNK if id < len(SPECIALS) else id for id in ids]
         table = self.model.encoder.weight.detach()
-        return self.model.run(table, torch.from_numpy(index), torch.from_numpy(lengths))
+        out = self.model.run(table, torch.from_numpy(index), torch.from_numpy(lengths))
+        return Layers(out.layers, out.mask)
 
     def saved(self) -> WordVectors:
         """The vectors as they are now."""

@@ -160,7 +160,7 @@ class TextClassifier:
         with tuned_process():
             for rows in bucket_batches(lengths, PREDICT_WORDS):
                 out = self.encoder.batch([words[row] for row in rows])
-                scores = self.network(Batch(out.layers, out.mask))
+                scores = self.network(Batch(out.values, out.mask))
                 shares = torch.sigmoid(scores) if self.multilabel else torch.softmax(scores, dim=1)
                 result[torch.from_numpy(rows)] = shares
         return result.numpy()

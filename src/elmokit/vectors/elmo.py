@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -13,8 +15,9 @@ import torch
 from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder, load_bilm
-from elmokit.bilm.model import BilmOutput, BilmState, BothWays
+from elmokit.bilm.model import Bilm, BilmState, BothWays
 from elmokit.bilm.state import repeated
+from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import ConfigError, ModelError, nearest
 from elmokit.core.names import located
 from elmokit.text.batching import bucket_batches
@@ -23,6 +26,7 @@ from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK
 from elmokit.text.vocabulary import WordFeatures
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.embeddings import Embeddings, Floats
+from elmokit.vectors.encoder import IntArray, Layers, TokenIds, number_words
 from elmokit.vectors.fingerprint import model_fingerprint
 from elmokit.vectors.token_cache import CACHE_FOLDER, TokenCache
 from elmokit.vectors.word_cache import WordCache
@@ -54,6 +58,7 @@ class Elmo:
 
     frame = (BOS, EOS)
     """Words that are put around every text."""
+    directional = True
 
     def __init__(
         self,
@@ -99,6 +104,11 @@ class Elmo:
         """A short mark of the model: equal marks, comparable vectors. Computed once, as the weights do
         not change under an ``Elmo``."""
         return model_fingerprint(self.folder)
+
+    @property
+    def module(self) -> Bilm:
+        """What fine-tuning trains."""
+        return self.model
 
     @property
     def features(self) -> WordFeatures:
@@ -189,6 +199,57 @@ class Elmo:
         """The words of each text, as the model sees them."""
         return words_of(self.folder.pipeline, texts)
 
+    def to_ids(self, words: Iterable[Sequence[str]]) -> TokenIds:
+        """Texts given as words, as ids between ``<s>`` and ``</s>``."""
+        return number_words(words, self.folder.features, (BOS, EOS))
+
+    def layers(
+        self,
+        ids: TokenIds,
+        rows: IntArray,
+        *,
+        dropout: DropoutConfig | None = None,
+        rng: torch.Generator | None = None,
+    ) -> Layers:
+        """All layers of the texts ``rows`` as one batch; every distinct word is encoded once.
+
+        Args:
+            dropout: Rates; used only with an ``rng``.
+            rng: Generator for dropout; None disables it.
+        """
+        index = ids.padded(rows)
+        lengths = torch.from_numpy(ids.lengths[rows])
+        if (vectors := ids.vectors) is None:
+            distinct, places = np.unique(index, return_inverse=True)
+            index = places.reshape(index.shape)
+            vectors = self.model.encoder(torch.from_numpy(ids.features[distinct].astype(np.int64)))
+        out = self.model.run(vectors, torch.from_numpy(index), lengths, dropout=dropout, rng=rng).padded()
+        return Layers(out.layers, out.mask, n_edge=1)
+
+    def precompute(self, ids: TokenIds) -> TokenIds:
+        """The same texts with the token encoder's vectors of all their words, until weights change."""
+        return ids.with_vectors(self.model.encoder)
+
+    def sentences(self, texts: Sequence[Text]) -> Floats:
+        """One vector per text, (n_texts, dim): the mean over its words of an equal mix of the layers."""
+        parts = [out.sentence("mean") for out in self.chunks(iter(texts))]
+        return np.concatenate(parts) if parts else np.zeros((0, self.dim), dtype=np.float32)
+
+    def unfreezing_order(self) -> list[list[str]]:
+        """Names of the parameters that fine-tuning trains, top layer first."""
+        names = [name for name, _ in self.model.named_parameters()]
+        depths = reversed(range(self.model.config.n_layers))
+        stacks = [[name for name in names if f"_stack.layers.{depth}." in name] for depth in depths]
+        return [*stacks, [name for name in names if name.startswith("encoder.")]]
+
+    def copy(self) -> Elmo:
+        """A frozen copy to fine-tune, without figures that will no longer be true of it."""
+        model: Bilm = copy.deepcopy(self.model).requires_grad_(False)
+        outdated = ("held_out", "history")
+        training = {name: value for name, value in self.training.items() if name not in outdated}
+        training["fine_tuned"] = True
+        return Elmo(replace(self.folder, model=model, training=training, start_state=None))
+
     def encode(
         self, words: Sequence[Sequence[str]], state: BilmState | None = None, *, keep_state: bool = False
     ) -> BothWays:
@@ -214,9 +275,10 @@ class Elmo:
                 vectors, torch.from_numpy(index), lengths, state, keep_state=keep_state, window=_WINDOW
             )
 
-    def batch(self, words: Sequence[Sequence[str]]) -> BilmOutput:
-        """Every layer of a batch of texts given as words, ``<s>`` and ``</s>`` included."""
-        return self.encode(words).padded()
+    def batch(self, words: Sequence[Sequence[str]]) -> Layers:
+        """All layers of one batch of texts given as words, without gradients; for prediction."""
+        out = self.encode(words).padded()
+        return Layers(out.layers, out.mask, n_edge=1)
 
     def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings[Floats]]:
         """``embed`` for a stream of texts, some hundred at a time, so that memory stays flat."""

@@ -1,0 +1,199 @@
+"""``Encoder``: what turns texts into layers of vectors. Everything downstream knows only this."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from elmokit.core.config import DropoutConfig
+from elmokit.text.texts import Text
+from elmokit.text.tokenizing import PAD, SPECIALS, UNK
+from elmokit.text.vocabulary import Rows, WordFeatures
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenIds:
+    """Texts as ids: text i is ``values[offsets[i]:offsets[i + 1]]``, edges included.
+
+    Attributes:
+        values: Rows of ``features``, one per token.
+        features: One row per distinct word, as the token encoder takes it.
+        vectors: The token encoder's vectors of the distinct words, (n_distinct, dim); see
+            ``Encoder.precompute``.
+    """
+
+    values: npt.NDArray[np.int32]
+    offsets: IntArray
+    features: Rows
+    vectors: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> IntArray:
+        """Tokens of each text, edges included."""
+        return np.diff(self.offsets)
+
+    def padded(self, rows: IntArray) -> IntArray:
+        """The ids of some texts, (batch, time), zero past a text's end."""
+        lengths = self.lengths[rows]
+        ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int64)
+        for place, row in enumerate(rows):
+            ids[place, : lengths[place]] = self.values[self.offsets[row] : self.offsets[row + 1]]
+        return ids
+
+    def with_vectors(self, token_encoder: nn.Module) -> TokenIds:
+        """The same texts, every distinct word through ``token_encoder`` once, without gradients."""
+        with torch.no_grad():
+            parts = torch.from_numpy(self.features.astype(np.int64)).split(4096)
+            return replace(self, vectors=torch.cat([token_encoder(part) for part in parts]))
+
+    def content_hash(self, salt: str) -> str:
+        """Changes when any word of any text does, or ``salt``."""
+        digest = hashlib.blake2b(salt.encode(), digest_size=16)
+        for part in (self.values, self.offsets, self.features):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()
+
+
+def number_words(
+    texts: Iterable[Sequence[str]], features: WordFeatures, edges: tuple[int, ...] = ()
+) -> TokenIds:
+    """Number the words of texts in order of appearance, after the special words.
+
+    A special word inside a text counts as unknown. A text without any token becomes one ``<pad>``.
+
+    Args:
+        texts: Words of each text; read once, so a generator keeps memory low.
+        features: Turns distinct words into rows.
+        edges: Ids put before and after every text: ``(BOS, EOS)`` or nothing.
+    """
+    places: dict[str, int] = {word: place for place, word in enumerate(SPECIALS)}
+    special = dict.fromkeys(SPECIALS, UNK)
+    ids: list[int] = []
+    offsets = [0]
+    for words in texts:
+        ids += edges[:1]
+        for word in words:
+            place = special.get(word)
+            ids.append(places.setdefault(word, len(places)) if place is None else place)
+        ids += edges[1:]
+        if len(ids) == offsets[-1]:
+            ids.append(PAD)
+        offsets.append(len(ids))
+    return TokenIds(
+        np.array(ids, dtype=np.int32), np.array(offsets, dtype=np.int64), features.rows(list(places))
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """Layers of a batch of texts, layer 0 (the token encoder) first.
+
+    Attributes:
+        values: One tensor per layer, (batch, time, dim), zero where ``mask`` is False.
+        mask: (batch, time), True where there is a token.
+        n_edge: Rows of ``<s>`` and ``</s>`` at each end of a text: 0 or 1.
+    """
+
+    values: tuple[Tensor, ...]
+    mask: Tensor
+    n_edge: int = 0
+
+    def words(self) -> Layers:
+        """Without the edges: what taggers and span heads read."""
+        if not self.n_edge:
+            return self
+        mask = self.mask[:, 2:]  # a text's last token is </s>
+        values = tuple(layer[:, 1:-1] * mask.unsqueeze(2) for layer in self.values)
+        return Layers(values, mask)
+
+
+class SentenceEncoder(Protocol):
+    """One vector per text is all it has: a foreign model, or a file of vectors."""
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def sentences(self, texts: Sequence[Text]) -> FloatArray:
+        """One vector per text, (n_texts, dim)."""
+        ...
+
+
+class Encoder(SentenceEncoder, Protocol):
+    """Turns texts into layers of vectors."""
+
+    @property
+    def n_layers(self) -> int: ...
+
+    @property
+    def directional(self) -> bool:
+        """True if ``dim`` is [forward; backward], so that "last" pooling reads both ends."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal fingerprints, comparable vectors."""
+        ...
+
+    @property
+    def module(self) -> nn.Module:
+        """What fine-tuning trains."""
+        ...
+
+    def words(self, texts: Sequence[Text]) -> list[list[str]]:
+        """The words of each text, as the encoder sees them."""
+        ...
+
+    def to_ids(self, words: Iterable[Sequence[str]]) -> TokenIds:
+        """Texts given as words, as ids."""
+        ...
+
+    def layers(
+        self,
+        ids: TokenIds,
+        rows: IntArray,
+        *,
+        dropout: DropoutConfig | None = None,
+        rng: torch.Generator | None = None,
+    ) -> Layers:
+        """All layers of the texts ``rows`` as one batch.
+
+        Args:
+            dropout: Rates; used only with an ``rng``.
+            rng: Generator for dropout; None disables it.
+        """
+        ...
+
+    def precompute(self, ids: TokenIds) -> TokenIds:
+        """The same texts with what ``layers`` can compute once for all batches, without gradients.
+
+        Valid until the encoder's weights change.
+        """
+        ...
+
+    def batch(self, words: Sequence[Sequence[str]]) -> Layers:
+        """All layers of one batch of texts given as words, without gradients; for prediction."""
+        ...
+
+    def unfreezing_order(self) -> list[list[str]]:
+        """Names of ``module``'s parameters, top layer first."""
+        ...
+
+    def copy(self) -> Self:
+        """A copy for fine-tuning, without what will no longer be true of it."""
+        ...
