@@ -27,10 +27,21 @@ from program import Cli, in_its_own_process
 
 # The flags of the tiny model, and of one that is trained in a moment.
 TINY = (
-    *("--preset", "tiny", "--dim", "8", "--hidden-dim", "8", "--filters", "1:4,2:4", "--min-count", "1"),
-    *("--n-lanes", "4", "--window", "8"),
+    *(
+        "--preset",
+        "tiny",
+        "--dim",
+        "8",
+        "--set",
+        "hidden_dim=8",
+        "--set",
+        "filters=1:4,2:4",
+        "--set",
+        "min_count=1",
+    ),
+    *("--set", "n_lanes=4", "--set", "window=8"),
 )
-QUICK = (*TINY, "--max-steps", "1", "--held-out", "0")
+QUICK = (*TINY, "--set", "max_steps=1", "--set", "held_out=0")
 
 
 @pytest.fixture
@@ -75,7 +86,7 @@ def test_file_of_blank_lines_is_refused_by_name(tmp_path: Path, cli: Cli) -> Non
 def test_text_that_is_not_utf8_is_refused_by_line_and_byte(tmp_path: Path, cli: Cli) -> None:
     file = write(tmp_path / "latin.txt", "one line\nun café noir\n".encode("latin-1"))
     outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK)
-    outcome.check_refused(f"{file}, line 2, byte 15: 0xe9", "--encoding", "--errors replace")
+    outcome.check_refused(f"{file}, line 2, byte 15: 0xe9", "--encoding", "--set errors=replace")
     assert list(TextSource([file], ReadConfig(encoding="latin-1"))) == ["one line", "un café noir"]
     assert list(TextSource([file], ReadConfig(errors="replace"))) == ["one line", "un caf\ufffd noir"]
 
@@ -83,7 +94,7 @@ def test_text_that_is_not_utf8_is_refused_by_line_and_byte(tmp_path: Path, cli: 
 def test_encoding_and_errors_flags_make_such_text_work(tmp_path: Path, cli: Cli) -> None:
     file = write(tmp_path / "latin.txt", "un café noir et un café blanc\n".encode("latin-1"))
     assert cli("pretrain", file, "--out", tmp_path / "a", *QUICK, "--encoding", "latin-1").code == 0
-    assert cli("pretrain", file, "--out", tmp_path / "b", *QUICK, "--errors", "replace").code == 0
+    assert cli("pretrain", file, "--out", tmp_path / "b", *QUICK, "--set", "errors=replace").code == 0
     check_model(tmp_path / "a", "café")
     check_model(tmp_path / "b", "noir")
 
@@ -92,7 +103,7 @@ def test_encoding_and_errors_flags_make_such_text_work(tmp_path: Path, cli: Cli)
 def test_encoding_that_does_not_fit_the_file_is_refused(
     tmp_path: Path, cli: Cli, encoding: str, tiny_corpus: Path
 ) -> None:
-    outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *QUICK, "--encoding", encoding)
+    outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *QUICK, "--set", f"encoding={encoding}")
     outcome.check_refused(encoding)
 
 
@@ -111,7 +122,7 @@ def test_random_bytes_are_refused_by_name(tmp_path: Path, cli: Cli) -> None:
 
 def test_words_all_below_the_threshold_are_refused(tmp_path: Path, cli: Cli) -> None:
     file = write(tmp_path / "rare.txt", "all words here are rare\n")
-    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--min-count", "5")
+    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--set", "min_count=5")
     outcome.check_refused("0 of 5 distinct words", "at least 5 times", "--min-count")
 
 
@@ -186,12 +197,12 @@ def test_unknown_flag_ends_with_code_2(tmp_path: Path, tiny_corpus: Path) -> Non
     ("flags", "part"),
     [
         (["--dim", "0"], "dim"),
-        (["--held-out", "0.9"], "held_out"),
+        (["--set", "held_out=0.9"], "held_out"),
         (["--input", "chars"], "Did you mean 'char'?"),
-        (["--filters", "1-4"], "1:32,2:32"),
+        (["--set", "filters=1-4"], "1:32,2:32"),
         (["--max-time", "soon"], "45m"),
         (["--pipeline", "clasic"], "Did you mean 'classic'?"),
-        (["--tie"], "tie"),
+        (["--set", "tie=true"], "tie"),
     ],
 )
 def test_wrong_value_is_refused_before_anything_is_made(
@@ -231,7 +242,7 @@ def test_null_bytes_in_text_are_removed(tmp_path: Path, quick: PretrainConfig, t
 
 def test_corpus_shorter_than_one_batch_is_trained_on_with_fewer_lanes(tmp_path: Path, cli: Cli) -> None:
     file = write(tmp_path / "short.txt", "the cat sat\nthe dog ran\n")
-    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--n-lanes", "64")
+    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--set", "n_lanes=64")
     assert outcome.code == 0
     assert "1 lanes instead of 64" in outcome.out
     check_model(tmp_path / "m", "cat", "dog")
@@ -366,7 +377,7 @@ def test_finished_model_without_its_run_is_refused_and_untouched(
     before = snapshot(model)
     with pytest.raises(RunError, match="already holds a finished model") as caught:
         pretrain([tiny_corpus], model, quick)
-    assert "--start-from" in caught.value.remedy
+    assert "--from" in caught.value.remedy
     assert snapshot(model) == before
 
 
@@ -504,7 +515,7 @@ def test_resumed_run_with_other_settings_is_refused_and_says_which(
     model: Path, cli: Cli, tiny_corpus: Path
 ) -> None:
     before = snapshot(model)
-    outcome = cli("pretrain", tiny_corpus, "--out", model, *TINY, "--epochs", "1", "--max-steps", "3")
+    outcome = cli("pretrain", tiny_corpus, "--out", model, *TINY, "--epochs", "1", "--set", "max_steps=3")
     outcome.check_refused(model, "max_steps was None, is 3", "--out")
     assert "text itself" not in outcome.err
     assert snapshot(model) == before
@@ -559,7 +570,7 @@ def test_damaged_run_is_refused_by_name(
 
 # -- starting from a model --------------------------------------------------------------------
 
-CONTINUED = ("--n-lanes", "4", "--window", "8", "--max-steps", "2", "--held-out", "0")
+CONTINUED = ("--set", "n_lanes=4", "--set", "window=8", "--set", "max_steps=2", "--set", "held_out=0")
 
 
 def test_start_from_goes_on_with_new_text_and_the_old_words(
@@ -567,7 +578,7 @@ def test_start_from_goes_on_with_new_text_and_the_old_words(
 ) -> None:
     before = snapshot(tiny_model)
     file = write(tmp_path / "new.txt", "The old fox met a zebra.\nA zebra ran home.\n" * 10)
-    outcome = cli("pretrain", file, "--out", tmp_path / "m", "--start-from", tiny_model, *CONTINUED)
+    outcome = cli("pretrain", file, "--out", tmp_path / "m", "--from", tiny_model, *CONTINUED)
     assert outcome.code == 0, outcome.err
     old, new = load_bilm(tiny_model), load_bilm(tmp_path / "m")
     assert new.vocabulary.words == old.vocabulary.words
@@ -584,9 +595,9 @@ def test_start_from_goes_on_with_new_text_and_the_old_words(
 def test_start_from_refuses_flags_that_change_the_shape(
     tmp_path: Path, cli: Cli, tiny_model: Path, tiny_corpus: Path
 ) -> None:
-    words = ("--out", tmp_path / "m", "--start-from", tiny_model, "--dim", "16", "--lowercase")
+    words = ("--out", tmp_path / "m", "--from", tiny_model, "--dim", "16", "--set", "lowercase=true")
     outcome = cli("pretrain", tiny_corpus, *words, *CONTINUED)
-    outcome.check_refused("--start-from", "dim", "lowercase")
+    outcome.check_refused("--from", "dim", "lowercase")
     assert not (tmp_path / "m").exists()
 
 
@@ -596,11 +607,11 @@ def test_start_from_refuses_other_ways_to_change_the_shape(
 ) -> None:
     file = write(tmp_path / "my.toml", "[model]\ndim = 16\n")
     extra: list[str | Path] = ["--pipeline", "classic"] if how == "pipeline" else ["--config", file]
-    words = ["--start-from", tiny_model, *CONTINUED, *extra]
-    cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *words).check_refused("--start-from")
+    words = ["--from", tiny_model, *CONTINUED, *extra]
+    cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *words).check_refused("--from")
 
 
 def test_start_from_a_folder_that_is_no_model_is_refused(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
-    words = ["--out", tmp_path / "m", "--start-from", tiny_corpus.parent, *CONTINUED]
+    words = ["--out", tmp_path / "m", "--from", tiny_corpus.parent, *CONTINUED]
     cli("pretrain", tiny_corpus, *words).check_refused(tiny_corpus.parent)
     assert not (tmp_path / "m").exists()

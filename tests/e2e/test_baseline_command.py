@@ -33,21 +33,25 @@ def test_svd_of_the_bundled_corpus_with_checks_and_exports(cli: Cli, tmp_path: P
         file.write(": made up\nbank rates team match\nx y z w\n")
     out = tmp_path / "vectors"
     words = ("baseline", "svd", mini_news(), "--text-columns", "text", "--out", out, "--dim", 20)
-    lists = ("--similarity", tmp_path / "pairs.csv", "--analogies", tmp_path / "questions.txt.gz")
-    exports = ("--export", tmp_path / "v.txt", "--export", tmp_path / "v.bin.gz")
-    done = cli(*words, *lists, *exports)
+    done = cli(*words)
     assert done.code == 0, done.err
     found = load_vectors(out)
     assert f"{found.n_words:,} words, vectors 20 wide" in done.out
-    assert "pairs.csv: Spearman " in done.out
-    assert "with 4 of 5 in the vocabulary" in done.out
-    assert "questions.txt.gz: accuracy " in done.out
+    checks = ("evaluate", out, tmp_path / "pairs.csv", tmp_path / "questions.txt.gz")
+    cli(*checks).check_fine(
+        "pairs.csv: Spearman ", "with 4 of 5 in the vocabulary", "questions.txt.gz: accuracy "
+    )
+    results = json.loads(cli(*checks, "--json").out)["intrinsic"]
+    assert [result["covered"] for result in results] == [4, 1]
+    cli("evaluate", out, tmp_path / "none.csv").check_refused("none.csv")
+    for name in ("v.txt", "v.bin.gz"):
+        assert cli("convert", out, tmp_path / name).code == 0
+    cli("convert", out, tmp_path / "v.csv").check_refused("v.csv")
     assert f"elmokit similar {out} " in done.out
     assert found.text == TextConfig(lowercase=True)
     assert found.training["method"] == "svd"
     assert found.training["command"].startswith("elmokit baseline svd mini_news.csv --text-columns")
     assert str(tmp_path) not in found.training["command"]
-    assert [fact["covered"] for fact in found.training["intrinsic"]] == [4, 1]
     for name in ("v.txt", "v.bin.gz"):
         assert np.array_equal(import_vectors(tmp_path / name).vectors, found.vectors)
     again = cli(*words, "--json")
@@ -60,7 +64,7 @@ def test_svd_of_the_bundled_corpus_with_checks_and_exports(cli: Cli, tmp_path: P
 def test_word2vec_learns_from_standard_input_and_with_its_own_settings(
     cli: Cli, method: str, tiny_corpus: Path, tmp_path: Path
 ) -> None:
-    settings = ("--dim", 6, "--epochs", 2, "--workers", 1, "--negatives", 3, "--pipeline", "classic")
+    settings = ("--dim", 6, "--epochs", 2, "--workers", 1, "--set", "negatives=3", "--pipeline", "classic")
     done = cli(
         "baseline", method, "-", "--out", tmp_path / "v", *settings,
         stdin=tiny_corpus.read_text(encoding="utf-8"),
@@ -75,13 +79,13 @@ def test_word2vec_learns_from_standard_input_and_with_its_own_settings(
 def test_a_foreign_table_becomes_a_folder(cli: Cli, vectors: Path, tmp_path: Path) -> None:
     table = load_vectors(vectors)
     export_vectors(tmp_path / "glove.txt", table, header=False)
-    done = cli("baseline", "import", tmp_path / "glove.txt", "--out", tmp_path / "v")
+    done = cli("convert", tmp_path / "glove.txt", tmp_path / "v")
     assert done.code == 0, done.err
     found = load_vectors(tmp_path / "v")
     assert found.fingerprint == table.fingerprint
     assert (found.training["method"], found.training["file"]) == ("import", "glove.txt")
-    first = ("--max-words", 5, "--tokens", "whitespace")
-    done = cli("baseline", "import", tmp_path / "glove.txt", "--out", tmp_path / "w", *first)
+    first = ("--max-words", 5, "--set", "tokens=whitespace")
+    done = cli("convert", tmp_path / "glove.txt", tmp_path / "w", *first)
     assert done.code == 0, done.err
     found = load_vectors(tmp_path / "w")
     assert (found.n_words, found.text) == (4, TextConfig(lowercase=True, tokens="whitespace"))
@@ -117,26 +121,21 @@ def test_bad_input_is_refused_with_a_remedy(
     (tmp_path / "v.kv").write_bytes(b"\x80\x04")
     for words, said in (
         (("svdd", tiny_corpus, *out), "Did you mean 'svd'?"),
-        (("glove", tiny_corpus, *out), "Choose from: svd, sgns, cbow, import"),
+        (("glove", tiny_corpus, *out), "Choose from: svd, sgns, cbow."),
         (("svd", tmp_path / "nowhere.txt", *out), "nowhere.txt"),
         (("svd", tmp_path / "empty.txt", *out), "no word"),
         (("svd", tiny_corpus, *out, "--epochs", 3), "svd does not use --epochs"),
-        (("cbow", tiny_corpus, *out, "--power", 1), "cbow does not use --power"),
+        (("cbow", tiny_corpus, *out, "--set", "power=1"), "cbow does not use --power"),
         (("svd", tiny_corpus, *out, "--counts", "pmi"), "Did you mean 'ppmi'?"),
         (("svd", tiny_corpus, *out, "--pipeline", "clasic"), "Did you mean 'classic'?"),
-        (("svd", tiny_corpus, *out, "--export", tmp_path / "v.csv"), "v.csv"),
-        (("svd", tiny_corpus, *out, "--similarity", tmp_path / "bad.txt"), "bad.txt, line 2"),
-        (("svd", tiny_corpus, *out, "--analogies", tmp_path / "bad.txt"), "bad.txt, line 1"),
         (("svd", tiny_corpus, "--out", tiny_model), "not a folder of word vectors"),
         (("svd", tiny_corpus, "--out", tiny_corpus), "is a file"),
-        (("import", tmp_path / "bad.txt", *out), "bad.txt, line 2"),
-        (("import", tmp_path / "v.kv", *out), "pickles"),
-        (("import", tmp_path / "bad.txt", tiny_corpus, *out), "one table"),
-        (("import", tmp_path / "bad.txt", *out, "--dim", 5), "import does not use --dim"),
-        (("import", tmp_path / "bad.txt", *out, "--blocks", "lines"), "import does not use --blocks"),
     ):
         cli("baseline", *words).check_refused(said)
         assert not (tmp_path / "out").exists(), words
+    for table, said in (("bad.txt", "bad.txt, line 2"), ("v.kv", "pickle")):
+        cli("convert", tmp_path / table, tmp_path / "out").check_refused(said)
+        assert not (tmp_path / "out").exists(), table
 
 
 def test_similar_refuses_what_only_context_can_answer(

@@ -313,14 +313,6 @@ def test_a_curve_is_a_list_of_numbers(cli: Cli, compare: Compare, curve: str) ->
     cli(*compare("svd", "report", "--curve", curve)).check_refused("--curve")
 
 
-def test_a_list_of_words_that_is_not_there_is_refused_before_anything_is_trained(
-    cli: Cli, compare: Compare, tmp_path: Path
-) -> None:
-    missing = tmp_path / "pairs.csv"
-    cli(*compare("svd", "report", "--similarity", missing)).check_refused("pairs.csv")
-    assert not (tmp_path / "report").exists()
-
-
 def test_a_folder_with_a_work_of_its_own_is_left_alone(cli: Cli, compare: Compare, tmp_path: Path) -> None:
     (tmp_path / "report" / "work").mkdir(parents=True)
     (tmp_path / "report" / "work" / "thesis.txt").write_text("dear", encoding="utf-8")

@@ -99,14 +99,14 @@ def test_there_and_back_and_verified(run: Run) -> None:
 
 
 def test_programs_are_told_in_json(run: Run) -> None:
-    done = run("convert", "theirs", "ours", "--json", "--no-warm")
+    done = run("convert", "theirs", "ours", "--json", "--calibrate", "none")
     found = json.loads(done.out)
     assert found["folder"] == "ours"
     assert found["n_parameters"] == sum(p.numel() for p in load_bilm("ours").model.parameters())
     found = json.loads(run("verify", "ours", "theirs", "--json").out)
     assert found["passed"] is True
     assert [row["layer"] for row in found["differences"]] == [0, 1, 2, 0, 1, 2]
-    found = json.loads(run("cache", "ours", "theirs/vocab.txt", "--json").out)
+    found = json.loads(run("convert", "ours", "--token-cache", "theirs/vocab.txt", "--json").out)
     assert found["n_words"] == 4
 
 
@@ -132,20 +132,39 @@ def test_a_model_of_our_own_is_exported_and_verifies_against_itself(run: Run, ti
 
 
 def test_a_projected_model_of_our_own_is_exported_and_verifies_against_itself(run: Run) -> None:
-    shape = ["--dim", 8, "--hidden-dim", 12, "--cell-clip", 3, "--proj-clip", 3, "--filters", "1:8,2:8"]
-    done = run("pretrain", "text.txt", "-o", "own", "--preset", "tiny", "--max-steps", 2, *shape)
+    shape = [
+        "--dim",
+        8,
+        "--set",
+        "hidden_dim=12",
+        "--set",
+        "cell_clip=3",
+        "--set",
+        "proj_clip=3",
+        "--set",
+        "filters=1:8,2:8",
+    ]
+    done = run("pretrain", "text.txt", "-o", "own", "--preset", "tiny", "--set", "max_steps=2", *shape)
     assert done.code == 0, done.err
     done = run("convert", "own", "exported", "--to", "official")
     assert done.code == 0, done.err
     assert "AllenNLP" not in done.out
     assert run("verify", "exported", "own").code == 0
-    assert run("convert", "exported", "again", "--no-warm").code == 0
+    assert run("convert", "exported", "again", "--calibrate", "none").code == 0
     assert run("verify", "again", "own", "--state", "zero").code == 0
 
 
 def test_the_start_state_and_the_words_are_as_flags_say(run: Run) -> None:
     done = run(
-        "convert", "theirs", "ours", "--calibrate", "text.txt", "--tokens", "whitespace", "--lowercase"
+        "convert",
+        "theirs",
+        "ours",
+        "--calibrate",
+        "text.txt",
+        "--set",
+        "tokens=whitespace",
+        "--set",
+        "lowercase=true",
     )
     assert done.code == 0, done.err
     assert "24 sentences of text.txt" in done.out
@@ -156,15 +175,15 @@ def test_the_start_state_and_the_words_are_as_flags_say(run: Run) -> None:
 
 def test_a_cache_is_found_and_used_by_other_commands(run: Run) -> None:
     assert run("embed", "theirs", "text.txt", "-o", "before").code == 0
-    done = run("cache", "theirs", "theirs/vocab.txt")
+    done = run("convert", "theirs", "--token-cache", "theirs/vocab.txt")
     assert done.code == 0, done.err
-    assert "It is used whenever the model is opened" in done.out
+    assert "They are used whenever the model is opened" in done.out
     assert run("embed", "theirs", "text.txt", "-o", "after").code == 0
     before, after = (VectorStore.open(name).vectors for name in ("before", "after"))
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
-    done = run("cache", "theirs/options.json", "theirs/vocab.txt")
-    done.check_refused("not a folder", "--out")
-    assert run("cache", "theirs/options.json", "theirs/vocab.txt", "-o", "elsewhere").code == 0
+    done = run("convert", "theirs/options.json", "--token-cache", "theirs/vocab.txt")
+    done.check_refused("is a file", "OUT")
+    assert run("convert", "theirs/options.json", "elsewhere", "--token-cache", "theirs/vocab.txt").code == 0
 
 
 def test_other_commands_take_published_files(run: Run, tmp_path: Path) -> None:
@@ -177,9 +196,9 @@ def test_other_commands_take_published_files(run: Run, tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("label,text\n" + rows, "utf-8")
     done = run("fit", "theirs", "train.csv", "-o", "topics", "--epochs", 1, "--head", "pool")
     assert done.code == 0, done.err
-    run("perplexity", "theirs", "text.txt").check_refused("no word predictor")
-    run("pretrain", "text.txt", "-o", "more", "--start-from", "theirs").check_refused("cannot be pretrained")
-    run("pretrain", "text.txt", "-o", "more", "--objective", "none").check_refused("cannot be pretrained")
+    run("evaluate", "theirs", "text.txt").check_refused("no word predictor")
+    run("pretrain", "text.txt", "-o", "more", "--from", "theirs").check_refused("cannot be pretrained")
+    run("pretrain", "text.txt", "-o", "more", "--set", "objective=none").check_refused("cannot be pretrained")
 
 
 # -- bad input ------------------------------------------------------------------------------------
@@ -198,7 +217,7 @@ def test_files_that_are_missing_cut_or_foreign(run: Run) -> None:
     run("verify", "theirs", "theirs").check_refused("no weights")
     weights.write_bytes(whole)
     options.unlink()
-    run("cache", "theirs", "theirs/vocab.txt").check_refused("weights.hdf5", "no options")
+    run("convert", "theirs", "--token-cache", "theirs/vocab.txt").check_refused("weights.hdf5", "no options")
     options.write_bytes(said.replace(b'"dim": 7', b'"dim": 9'))
     run("convert", "theirs", "ours").check_refused("W_0", "(8, 28)", "(8, 36)", "lstm.dim = 9")
     assert not Path("ours").exists()
@@ -229,17 +248,20 @@ def test_flags_that_make_no_sense(run: Run, tiny_model: Path) -> None:
     run("convert", "theirs", "theirs").check_refused("not empty")
     run("convert", "theirs", "ours", "--to", "offical").check_refused("offical", "official")
     run("convert", tiny_model, "ours").check_refused("an elmokit folder already", "--to official")
-    run("convert", tiny_model, "out", "--to", "official", "--lowercase").check_refused("published model")
+    run("convert", tiny_model, "out", "--to", "official", "--set", "lowercase=true").check_refused(
+        "published model"
+    )
     run("convert", "theirs", "text.txt/ours").check_refused("Cannot write text.txt/ours")
-    run("convert", "theirs", "ours", "--no-warm", "--calibrate", "text.txt").check_refused("exclude")
     run("convert", "theirs", "ours", "--calibrate", "nowhere.txt").check_refused("nowhere.txt")
     run("convert", "theirs", "ours", "--vocab", "nowhere.txt").check_refused("nowhere.txt")
-    run("convert", "theirs", "ours", "--unicode", "NFX").check_refused("NFX")
+    run("convert", "theirs", "ours", "--set", "unicode=NFX").check_refused("NFX")
     run("verify", "theirs", "theirs", "--state", "hot").check_refused("hot")
     run("verify", "theirs", "nowhere").check_refused("nowhere")
-    run("cache", "theirs", "nowhere.txt").check_refused("nowhere.txt")
-    run("cache", "nowhere", "theirs/vocab.txt").check_refused("no model folder nowhere", "published ELMo")
+    run("convert", "theirs", "--token-cache", "nowhere.txt").check_refused("nowhere.txt")
+    run("convert", "nowhere", "--token-cache", "theirs/vocab.txt").check_refused(
+        "no model folder nowhere", "published ELMo"
+    )
     Path("none.txt").write_text("<S>\n\n", "utf-8")
-    run("cache", "theirs", "none.txt").check_refused("none.txt holds no word")
-    run("cache", "theirs", "theirs/vocab.txt", "-o", "theirs").check_refused("not a token cache")
+    run("convert", "theirs", "--token-cache", "none.txt").check_refused("none.txt has no words")
+    run("convert", "theirs", "theirs", "--token-cache", "theirs/vocab.txt").check_refused("not a token cache")
     assert not Path("ours").exists()

@@ -11,7 +11,18 @@ import pytest
 from elmokit import load_bilm
 from program import Cli, small_disk
 
-_SHAPE = ["--preset", "tiny", "--dim", "8", "--hidden-dim", "8", "--filters", "1:4,2:4", "--min-count", "1"]
+_SHAPE = [
+    "--preset",
+    "tiny",
+    "--dim",
+    "8",
+    "--set",
+    "hidden_dim=8",
+    "--set",
+    "filters=1:4,2:4",
+    "--set",
+    "min_count=1",
+]
 
 
 def _digest(file: Path) -> str:

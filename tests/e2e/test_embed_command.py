@@ -216,9 +216,9 @@ def test_bad_input_is_refused_with_a_remedy_and_leaves_nothing(
 
 def test_help_says_defaults_of_zero_and_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    rows = cli("pretrain", "--help").out.splitlines()
-    for flag, default in (("--clip-norm", 1.0), ("--evals-per-epoch", 1), ("--seed", 0)):
-        (row,) = [row for row in rows if f" {flag} " in row]
+    rows = cli("pretrain", "--help-all").out.splitlines()
+    for name, default in (("clip_norm", 1.0), ("evals_per_epoch", 1), ("seed", 0)):
+        (row,) = [row for row in rows if f" {name} " in row]
         assert f"(default {default})" in row
     assert not [row for row in rows if "default True" in row or "default False" in row]
 

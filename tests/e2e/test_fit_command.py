@@ -124,7 +124,7 @@ def test_columns_are_chosen_by_name_or_number(cli: Cli, encoder: Path, tmp_path:
 def test_several_labels_a_row_go_through_all_commands(cli: Cli, encoder: Path, tmp_path: Path) -> None:
     found = several(150, separator=";")
     train, test = table(tmp_path / "train.csv", found[:120]), table(tmp_path / "test.csv", found[120:])
-    more = ("--label-separator", ";", "--mix", "function", "--epochs", "8", "--batch-words", "64")
+    more = ("--label-separator", ";", "--mix", "function", "--epochs", "8", "--set", "batch_words=64")
     out = tmp_path / "made"
     cli("fit", encoder, train, "--out", out, "--test", test, *EASY, *more).check_fine("test: accuracy")
     figures = json.loads(cli("evaluate", out, test, "--json").out)
@@ -219,8 +219,8 @@ def test_evaluate_shows_figures_lists_unseen_labels_and_writes_a_report(
     cli: Cli, made: Path, tmp_path: Path
 ) -> None:
     test = table(tmp_path / "test.csv", [*rows(30, 1), ("the bread", "[food]"), ("no label", "")])
-    cli("evaluate", made, test).check_refused(f"{test}, line 33", "no label", "--drop-unlabelled")
-    found = cli("evaluate", made, test, "--drop-unlabelled", "--out", tmp_path / "report")
+    cli("evaluate", made, test).check_refused(f"{test}, line 33", "no label", "--set", "drop_unlabelled=true")
+    found = cli("evaluate", made, test, "--set", "drop_unlabelled=true", "--out", tmp_path / "report")
     found.check_fine(
         *("Accuracy", "(31 rows", "1 rows without a label were left out", "weather"),
         *("never seen in training, counted as wrong: [food] (1)", tmp_path / "report" / "report.html"),
@@ -230,7 +230,7 @@ def test_evaluate_shows_figures_lists_unseen_labels_and_writes_a_report(
         "report.md",
         "report.json",
     }
-    figures = json.loads(cli("evaluate", made, test, "--drop-unlabelled", "--json").out)
+    figures = json.loads(cli("evaluate", made, test, "--set", "drop_unlabelled=true", "--json").out)
     assert figures["unseen"] == {"[food]": 1}
     assert 29 / 31 <= figures["accuracy"] <= 30 / 31
     assert [entry["name"] for entry in figures["per_class"]] == list(TOPICS)
@@ -364,9 +364,9 @@ def test_missing_labels_are_refused_by_line(refused: Refused, tmp_path: Path) ->
     some = [{"text": text, "label": topic} for text, topic in rows(30)]
     for number, blank in enumerate(("", "  ", None, float("nan"), "nan")):
         file = objects(tmp_path / f"{number}.jsonl", [*some[:9], {"text": "hm", "label": blank}, *some[9:]])
-        refused(file, f"{file}, line 10: the row has no label", "--drop-unlabelled")
+        refused(file, f"{file}, line 10: the row has no label", "--set", "drop_unlabelled=true")
     absent = objects(tmp_path / "absent.jsonl", [*some[:9], {"text": "hm"}, *some[9:]])
-    refused(absent, "line 10", "no field 'label'", "--drop-unlabelled")
+    refused(absent, "line 10", "no field 'label'", "--set", "drop_unlabelled=true")
     parquet = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["one", "two", "three"], "label": ["x", None, "y"]}), parquet)
     refused(parquet, f"{parquet}, row 2: the row has no label")
@@ -375,7 +375,7 @@ def test_missing_labels_are_refused_by_line(refused: Refused, tmp_path: Path) ->
 @pytest.mark.usefixtures("no_report")
 def test_rows_without_a_label_are_dropped_if_asked(cli: Cli, encoder: Path, tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", [*rows(30), ("hm", ""), ("hm hm", "nan")])
-    found = cli("fit", encoder, file, "-o", tmp_path / "out", "--drop-unlabelled", *QUICK)
+    found = cli("fit", encoder, file, "-o", tmp_path / "out", "--set", "drop_unlabelled=true", *QUICK)
     found.check_fine("2 rows without a label were left out", "3 classes")
 
 
@@ -400,7 +400,7 @@ def test_wrong_mix_weights_are_refused_before_anything_is_begun(
 @pytest.mark.parametrize(
     ("flags", "parts"),
     [
-        (["--valid-share", "0.9"], ["valid_share = 0.9", "at most 0.5"]),
+        (["--set", "valid_share=0.9"], ["valid_share = 0.9", "at most 0.5"]),
         (["--mix", "mean"], ["mix = 'mean'"]),
         (["--head", "lstm"], ["head = 'lstm'", "'bilstm'"]),
         (["--checkpoint-every", "soon"], ["'soon' is not a length of time"]),

@@ -19,19 +19,19 @@ WORDS = (
 COMMON = [
     "--preset=tiny",
     "--dim=8",
-    "--filters=1:4,2:4",
-    "--n-lanes=4",
-    "--window=8",
-    "--objective=sampled",
-    "--n-samples=16",
-    "--held-out=0.05",
-    "--evals-per-epoch=2",
-    "--dropout-weight=0.1",
-    "--ema=0.9",
+    "--set=filters=1:4,2:4",
+    "--set=n_lanes=4",
+    "--set=window=8",
+    "--set=objective=sampled",
+    "--set=n_samples=16",
+    "--set=held_out=0.05",
+    "--set=evals_per_epoch=2",
+    "--set=dropout_weight=0.1",
+    "--set=ema=0.9",
     "--checkpoint-every=0.2s",
 ]
-FUSED = [*COMMON, "--hidden-dim=8", "--epochs=4"]
-PROJECTED = [*COMMON, "--hidden-dim=10", "--cell-clip=3", "--epochs=2"]
+FUSED = [*COMMON, "--set=hidden_dim=8", "--epochs=4"]
+PROJECTED = [*COMMON, "--set=hidden_dim=10", "--set=cell_clip=3", "--epochs=2"]
 
 
 @pytest.fixture(scope="module")

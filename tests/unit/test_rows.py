@@ -253,7 +253,7 @@ def test_columns_of_an_empty_table_are_none_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cell", ["", "  ", "nan", "NaN", "<NA>"])
 def test_blank_label_is_an_error_unless_dropped_or_optional(tmp_path: Path, cell: str) -> None:
     file = write(tmp_path / "a.csv", f"text,label\none,x\ntwo,{cell}\nthree,y\n")
-    check_refused(file, "line 3: the row has no label", "--drop-unlabelled")
+    check_refused(file, "line 3: the row has no label", "--set", "drop_unlabelled=true")
     assert read(file, drop_unlabelled=True) == [("one", "x"), ("three", "y")]
     assert read(file, labels="optional") == [("one", "x"), ("two", None), ("three", "y")]
 
@@ -308,7 +308,7 @@ def test_json_labels_of_other_types_become_text(tmp_path: Path, cell: str, label
 @pytest.mark.parametrize("rest", [', "label": null', ', "label": NaN', ', "label": " "', ""])
 def test_missing_json_label_is_an_error_unless_dropped_or_optional(tmp_path: Path, rest: str) -> None:
     file = write(tmp_path / "a.jsonl", f'{{"text": "one", "label": "x"}}\n\n{{"text": "two"{rest}}}\n')
-    check_refused(file, "line 3", "--drop-unlabelled")
+    check_refused(file, "line 3", "--set", "drop_unlabelled=true")
     assert read(file, drop_unlabelled=True) == [("one", "x")]
     assert read(file, labels="optional") == [("one", "x"), ("two", None)]
 
@@ -400,7 +400,7 @@ def test_parquet_labels_of_all_types_become_text(tmp_path: Path, column: Any, la
 )
 def test_missing_parquet_label_is_an_error_unless_dropped_or_optional(tmp_path: Path, column: Any) -> None:
     file = parquet(tmp_path / "a.parquet", text=["one", "two"], label=column)
-    check_refused(file, "row 2: the row has no label", "--drop-unlabelled")
+    check_refused(file, "row 2: the row has no label", "--set", "drop_unlabelled=true")
     assert [row.text for row in source(file, drop_unlabelled=True)] == ["one"]
     assert [row.label is None for row in source(file, labels="optional")] == [False, True]
 

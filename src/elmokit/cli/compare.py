@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from elmokit.cli.options import model_folder, with_settings
+from elmokit.cli.options import LABELS, READ, Settings, command_line, resolve_model, with_settings
 from elmokit.core.config import duration
 from elmokit.core.errors import ConfigError
 from elmokit.text.settings import LabelConfig, ReadConfig
 
-__all__ = ["command"]
 
-
-@with_settings({"read": ReadConfig, "labels": LabelConfig}, {"read": "Reading files", "labels": "Labels"})
+@with_settings(READ, LABELS, config=False)
 def command(
     files: Annotated[
         list[str],
@@ -51,12 +48,12 @@ def command(
     encoder: Annotated[
         Path | None,
         typer.Option(
-            parser=model_folder,
+            parser=resolve_model,
             help="A model (news, or a biLM folder) to use instead of pretraining one.",
             show_default=False,
         ),
     ] = None,
-    unlabelled: Annotated[
+    unlabeled: Annotated[
         list[str] | None,
         typer.Option(help="More text for pretraining, without labels; may repeat.", show_default=False),
     ] = None,
@@ -74,25 +71,15 @@ def command(
     ] = "",
     draws: Annotated[int, typer.Option(help="Draws of labels for each number.", min=1)] = 5,
     curve_methods: Annotated[
-        str, typer.Option(help="Methods in the learning curve, with commas.", show_default=False)
+        str, typer.Option(help="Methods in the learning curve, with commas.", hidden=True)
     ] = "",
-    similarity: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Word pairs with scores, to check word vectors by; may repeat.", show_default=False
-        ),
-    ] = None,
-    analogies: Annotated[
-        list[Path] | None,
-        typer.Option(help="Word analogies, to check word vectors by; may repeat.", show_default=False),
-    ] = None,
     workers: Annotated[
         int, typer.Option(help="Parts at once, one core each (0: as many as there are cores).", min=0)
     ] = 0,
-    title: Annotated[str, typer.Option(help="Title of the report.", show_default=False)] = "",
+    title: Annotated[str, typer.Option(help="Title of the report.", hidden=True)] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
     *,
-    settings: dict[str, dict[str, Any]],
+    settings: Settings,
 ) -> None:
     """Find out which vectors suit your text: ELMo, skip-gram, CBOW, SVD or a linear model.
 
@@ -135,17 +122,15 @@ def command(
         out,
         plan,
         valid=files[1:-1],
-        unlabelled=unlabelled or (),
+        unlabelled=unlabeled or (),
         encoder=encoder,
         budget=seconds,
         workers=workers,
-        similarity=similarity or (),
-        analogies=analogies or (),
         read=read,
         labels=labels,
         title=title,
         reporter=reporter,
-        command=shlex.join(["elmokit", *sys.argv[1:]]),
+        command=command_line(),
     )
     if found.outcome.interrupted:
         reporter.say(f"Saved in {escape(str(out))}. Run the same command again to go on.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import model_folder
+from elmokit.cli.options import resolve_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from elmokit.core.console import Reporter
     from elmokit.vectors.elmo import Elmo
-
-__all__ = ["command"]
 
 _WORD = "bank"
 _SENTENCES = (
@@ -39,7 +37,7 @@ def command(
     ),
     model: Annotated[
         Path | None,
-        typer.Option(parser=model_folder, help="Another model than the bundled one.", show_default=False),
+        typer.Option(parser=resolve_model, help="Another model than the bundled one.", show_default=False),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of each method with chance in it.", min=1)] = 3,
 ) -> None:
@@ -57,7 +55,7 @@ def command(
     reporter, console = Reporter(), Console(highlight=False)
     if not console.is_terminal:  # a file or a pipe has room
         console = Console(highlight=False, width=max(100, console.width))
-    folder = model or model_folder("news")
+    folder = model or resolve_model("news")
     elmo = Elmo.load(folder)
     _senses(elmo, folder.name, console, reporter)
     facts = _comparison(folder, out, seeds, console, reporter)

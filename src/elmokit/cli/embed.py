@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import model_folder, with_settings
+from elmokit.cli.options import READ, Section, Settings, resolve_model, with_settings
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.store_settings import EXPORTS, StoreConfig
 
-__all__ = ["command"]
+_SHOWN = ("layer", "mix_weights", "all_layers", "pool", "dtype", "format", "state", "id_column")
 
 
-@with_settings({"store": StoreConfig, "read": ReadConfig}, {"store": "What is kept", "read": "Reading files"})
+@with_settings(Section("store", StoreConfig, "What to keep", _SHOWN), READ)
 def command(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", parser=model_folder, help="A bundled model, a folder, or published ELMo files."
+            metavar="MODEL", parser=resolve_model, help="A bundled model, a folder, or published ELMo files."
         ),
     ],
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Files, folders, patterns, or -.")],
@@ -34,7 +34,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
     *,
-    settings: dict[str, dict[str, Any]],
+    settings: Settings,
 ) -> None:
     """Turn texts into contextual vectors and keep them on disk.
 

@@ -1,67 +1,131 @@
-"""``elmokit evaluate``: how good a classifier is on labelled rows."""
+"""``elmokit evaluate``: how good a model is, by its kind."""
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import model_folder, with_settings
+from elmokit.cli.options import LABELS, READ, Json, Model, Settings, command_line, print_json, with_settings
+from elmokit.core.errors import ConfigError, nearest
 from elmokit.text.settings import LabelConfig, ReadConfig
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from elmokit.core.console import Reporter
+
+_STATES = ("carried", "zero")
 
 
-@with_settings({"read": ReadConfig, "labels": LabelConfig}, {"read": "Reading files", "labels": "Labels"})
+@with_settings(READ, LABELS)
 def command(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", parser=model_folder, help="A classifier folder (elmokit fit).")
+    model: Model,
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Labeled rows, plain text, or word pairs: see above."),
     ],
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Labelled rows.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder for a report (JSON, Markdown, HTML).", show_default=False),
+        typer.Option("--out", "-o", help="Folder for a report on labeled rows.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    state: Annotated[
+        str, typer.Option(help="Language models: carry the state from text to text, or start from zero.")
+    ] = "carried",
+    as_json: Json = False,
     *,
-    settings: dict[str, dict[str, Any]],
+    settings: Settings,
 ) -> None:
-    """Accuracy, precision, recall and F1 on labelled rows, over all and class by class.
+    """Measure a model. What is measured depends on its kind.
 
-    With --out, a report adds the confusion matrix, calibration and the most confident mistakes. Labels
-    that the classifier has never seen count as wrong and are listed. Columns that were named to fit need
-    not be named again.
+    [green]A fitted model[/]: accuracy, precision, recall and F1 on labeled rows; with --out, a report with
+    the confusion matrix, calibration and the most confident mistakes. Columns named to fit need not be
+    named again.
+
+    [green]A language model[/]: exact perplexity of a text, in each direction and both. Words outside the
+    vocabulary are predicted as <unk>; their share is shown, because perplexities under different
+    vocabularies are not comparable.
+
+    [green]Word vectors[/]: correlation with human similarity scores (word,word,score), or accuracy on
+    analogy questions (a b c d).
     """
+    from elmokit.core.console import Reporter
+    from elmokit.core.model_folder import kind_of
+
+    if state not in _STATES:
+        raise ConfigError(f"--state {state} is not a choice.", remedy=nearest(state, _STATES))
+    read = ReadConfig.from_dict(settings["read"])
+    reporter = Reporter("silent" if as_json else "auto")
+    kind = kind_of(model)
+    if kind == "word-vectors":
+        _evaluate_vectors(model, files, as_json, reporter)
+    elif kind in (None, "bilm"):
+        _evaluate_language_model(model, files, read, state, as_json, reporter)
+    else:
+        _evaluate_rows(model, files, read, LabelConfig.from_dict(settings["labels"]), out, as_json, reporter)
+
+
+def _evaluate_language_model(
+    model: Path, files: list[str], read: ReadConfig, state: str, as_json: bool, reporter: Reporter
+) -> None:
+    from elmokit.bilm.measuring import text_perplexity
+
+    result = text_perplexity(model, files, read=read, state=cast(Any, state), reporter=reporter)
+    if as_json:
+        print_json(result)
+        return
+    reporter.say(
+        f"Perplexity [bold]{result['perplexity']:,.2f}[/] "
+        f"(forward {result['forward']:,.2f}, backward {result['backward']:,.2f})\n"
+        f"[dim]{result['n_words']:,} words in {result['n_documents']:,} texts, "
+        f"{result['unknown_share']:.2%} unknown; exact, state {state}[/]"
+    )
+
+
+def _evaluate_vectors(model: Path, files: list[str], as_json: bool, reporter: Reporter) -> None:
+    from elmokit.static.folder import load_vectors
+    from elmokit.static.intrinsic import intrinsic_facts, is_analogy_file
+
+    analogies = [file for file in files if is_analogy_file(file)]
+    pairs = [file for file in files if file not in analogies]
+    results = intrinsic_facts(load_vectors(model), pairs, analogies)
+    if as_json:
+        print_json({"intrinsic": results})
+        return
+    for result in results:
+        value = "not defined" if result["value"] is None else f"[bold]{result['value']:.3f}[/]"
+        reporter.say(
+            f"{escape(result['task'])}: {result['measure']} {value}, "
+            f"with {result['covered']:,} of {result['total']:,} in the vocabulary."
+        )
+
+
+def _evaluate_rows(
+    model: Path,
+    files: list[str],
+    read: ReadConfig,
+    labels: LabelConfig,
+    out: Path | None,
+    as_json: bool,
+    reporter: Reporter,
+) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from elmokit.core.console import Reporter
     from elmokit.tasks.fit import evaluate_files
 
-    reporter = Reporter("silent" if as_json else "auto")
     figures = evaluate_files(
-        model,
-        files,
-        read=ReadConfig.from_dict(settings["read"]),
-        labels=LabelConfig.from_dict(settings["labels"]),
-        out=out,
-        reporter=reporter,
-        command=shlex.join(["elmokit", *sys.argv[1:]]),
+        model, files, read=read, labels=labels, out=out, reporter=reporter, command=command_line()
     )
     if as_json:
-        typer.echo(json.dumps(figures, ensure_ascii=False))
+        print_json(figures)
         return
     console = Console(highlight=False)
     macro = figures["macro"]
     console.print(
         f"Accuracy [bold]{figures['accuracy']:.4f}[/]  macro precision {macro['precision']:.4f}, "
         f"recall {macro['recall']:.4f}, F1 {macro['f1']:.4f}  [dim]({figures['n']:,} rows, "
-        f"{figures['documents_per_second']:,.0f} a second)[/]",
+        f"{figures['documents_per_second']:,.0f} per second)[/]",
         soft_wrap=True,
     )
     for note in figures["notes"]:

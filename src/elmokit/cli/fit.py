@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import model_folder, with_settings
+from elmokit.cli.options import LABELS, READ, Section, Settings, command_line, resolve_model, with_settings
 from elmokit.core.config import duration
 from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.vectors.settings import MixConfig
 
-__all__ = ["command"]
-
-_GROUPS = {"read": ReadConfig, "labels": LabelConfig, "mix": MixConfig, "head": HeadConfig, "fit": FitConfig}
-_PANELS = {
-    "read": "Reading files",
-    "labels": "Labels",
-    "mix": "Mixing the layers",
-    "head": "Head",
-    "fit": "Training",
-}
+_SECTIONS = (
+    READ,
+    LABELS,
+    Section("mix", MixConfig, "Mixing the layers", ("mix",)),
+    Section("head", HeadConfig, "Head", ("head",)),
+    Section("fit", FitConfig, "Training", ("finetune", "epochs", "max_words", "class_weights", "seed")),
+)
 
 
-@with_settings(_GROUPS, _PANELS)
+@with_settings(*_SECTIONS)
 def command(
     encoder: Annotated[
         Path,
         typer.Argument(
             metavar="ENCODER",
-            parser=model_folder,
+            parser=resolve_model,
             help="A bundled model, a biLM folder (elmokit pretrain), or published ELMo files.",
         ),
     ],
@@ -55,7 +50,7 @@ def command(
     checkpoint_every: Annotated[str, typer.Option(help="Time between checkpoints.")] = "60s",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
     *,
-    settings: dict[str, dict[str, Any]],
+    settings: Settings,
 ) -> None:
     """Make a text classifier from labelled rows, on top of a biLM.
 
@@ -86,7 +81,7 @@ def command(
         labels=labels,
         checkpoint_every=every,
         reporter=reporter,
-        command=shlex.join(["elmokit", *sys.argv[1:]]),
+        command=command_line(),
     )
     if made.result.stopped == "interrupted":
         reporter.say(f"Saved in {escape(str(out))}. Run the same command again to go on.")

@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import model_folder
-
-__all__ = ["command"]
+from elmokit.cli.options import resolve_model
 
 
 def command(
@@ -18,7 +16,7 @@ def command(
         Path,
         typer.Argument(
             metavar="MODEL",
-            parser=model_folder,
+            parser=resolve_model,
             help="A bundled model, a biLM, classifier or word-vector folder, or published ELMo files.",
         ),
     ],

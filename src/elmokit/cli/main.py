@@ -2,38 +2,64 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from typer.core import TyperCommand, TyperGroup
 
 import elmokit
-from elmokit.cli import (
-    baseline,
-    cache,
-    compare,
-    convert,
-    demo,
-    embed,
-    evaluate,
-    fit,
-    inspect,
-    perplexity,
-    predict,
-    pretrain,
-    serve,
-    similar,
-    verify,
-)
-from elmokit.core.errors import ElmokitError
+from elmokit.core.errors import ConfigError, ElmokitError
 
-__all__ = ["app", "main"]
+VERBS = {
+    "demo": "See in two minutes why vectors in context are worth having.",
+    "embed": "Turn texts into contextual vectors and keep them on disk.",
+    "similar": "Find the words of a corpus that are used most like the words of a sentence.",
+    "fit": "Train a model on labeled rows, on top of any encoder.",
+    "predict": "Label rows with a fitted model.",
+    "evaluate": "Measure a model: accuracy, perplexity or word similarity.",
+    "compare": "Find out which method suits your text.",
+    "pretrain": "Train a bidirectional language model (ELMo) on your own text.",
+    "baseline": "Train static word vectors: SVD, skip-gram or CBOW.",
+    "inspect": "Show what a model is.",
+    "convert": "Convert between published models, word-vector files and elmokit folders.",
+    "verify": "Check that a model gives the vectors that it should.",
+    "serve": "Explore models in the browser, or use them over HTTP.",
+}
+"""Verbs in the order of the help, each with its summary; its module is loaded when it is used."""
+
+
+class _Verb(TyperCommand):
+    """A verb whose module is not loaded yet."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        command = importlib.import_module(f"elmokit.cli.{self.name}").command
+        app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+        app.command(self.name, no_args_is_help=self.name not in ("demo", "serve"))(command)
+        try:
+            return typer.main.get_command(app).make_context(info_name, args, parent, **extra)
+        except Exception as error:
+            flag = str(getattr(error, "option_name", ""))
+            name = flag.lstrip("-").replace("-", "_")
+            if name not in getattr(command, "setting_names", ()):
+                raise
+            raise ConfigError(
+                f"{flag} is a setting without a flag of its own.",
+                remedy=f"Write --set {name}=VALUE; elmokit {self.name} --help-all lists all settings.",
+            ) from error
+
+
+class _Verbs(TyperGroup):
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+        self.commands = {name: _Verb(name, callback=None, help=summary) for name, summary in VERBS.items()}
+
 
 app = typer.Typer(
     name="elmokit",
+    cls=_Verbs,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -44,7 +70,7 @@ app = typer.Typer(
 )
 
 
-def _version(value: bool) -> None:
+def _show_version(value: bool) -> None:
     if value:
         typer.echo(f"elmokit {elmokit.__version__}")
         raise typer.Exit()
@@ -53,27 +79,10 @@ def _version(value: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     pass
-
-
-app.command("pretrain", no_args_is_help=True)(pretrain.command)
-app.command("perplexity", no_args_is_help=True)(perplexity.command)
-app.command("fit", no_args_is_help=True)(fit.command)
-app.command("predict", no_args_is_help=True)(predict.command)
-app.command("evaluate", no_args_is_help=True)(evaluate.command)
-app.command("compare", no_args_is_help=True)(compare.command)
-app.command("embed", no_args_is_help=True)(embed.command)
-app.command("baseline", no_args_is_help=True)(baseline.command)
-app.command("similar", no_args_is_help=True)(similar.command)
-app.command("inspect", no_args_is_help=True)(inspect.command)
-app.command("convert", no_args_is_help=True)(convert.command)
-app.command("verify", no_args_is_help=True)(verify.command)
-app.command("cache", no_args_is_help=True)(cache.command)
-app.command("serve")(serve.command)
-app.command("demo")(demo.command)
 
 
 def main() -> None:
@@ -81,13 +90,16 @@ def main() -> None:
     try:
         app()
     except ElmokitError as error:
+        from rich.console import Console
+        from rich.markup import escape
+
         console = Console(stderr=True, highlight=False)
         console.print(f"[bold red]error:[/] {escape(error.message)}", soft_wrap=True)
         if error.remedy:
             console.print(f"  [bold]try:[/] {escape(error.remedy)}", soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        Console(stderr=True).print("Interrupted. What was saved stays; run the same command to go on.")
+        typer.echo("Interrupted. Finished work is saved; run the same command to resume.", err=True)
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

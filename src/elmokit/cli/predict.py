@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal, cast
 
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import model_folder, with_settings
+from elmokit.cli.options import READ, Settings, resolve_model, with_settings
 from elmokit.core.errors import ConfigError
 from elmokit.text.settings import ReadConfig
 
-__all__ = ["command"]
 
-
-@with_settings({"read": ReadConfig}, {"read": "Reading files"})
+@with_settings(READ)
 def command(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", parser=model_folder, help="A classifier folder (elmokit fit, compare)."
+            metavar="MODEL", parser=resolve_model, help="A classifier folder (elmokit fit, compare)."
         ),
     ],
     files: Annotated[
@@ -38,7 +36,7 @@ def command(
         typer.Option(help="csv or jsonl; else as the ending of --out or of FILE says.", show_default=False),
     ] = None,
     *,
-    settings: dict[str, dict[str, Any]],
+    settings: Settings,
 ) -> None:
     """Label new rows: every input column, then the prediction and each class's probability.
 

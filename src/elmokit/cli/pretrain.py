@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from elmokit.bilm.settings import PRESETS, BilmConfig, TrainingConfig, read_toml, resolve
-from elmokit.cli.options import model_folder, with_settings
+from elmokit.bilm.settings import PRESETS, BilmConfig, TrainingConfig, resolve
+from elmokit.cli.options import READ, Section, Settings, command_line, resolve_model, with_settings
 from elmokit.core.config import duration
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.text.settings import PIPELINES, ReadConfig, TextConfig, VocabularyConfig
 
-__all__ = ["command"]
-
-_GROUPS = {
-    "read": ReadConfig,
-    "text": TextConfig,
-    "vocabulary": VocabularyConfig,
-    "model": BilmConfig,
-    "training": TrainingConfig,
-}
-_PANELS = {
-    "read": "Reading files",
-    "text": "Cleaning and words",
-    "vocabulary": "Vocabulary",
-    "model": "Model",
-    "training": "Training",
-}
+_SECTIONS = (
+    READ,
+    Section("text", TextConfig, "Cleaning and words", ()),
+    Section("vocabulary", VocabularyConfig, "Vocabulary", ()),
+    Section("model", BilmConfig, "Model", ("input", "dim")),
+    Section("training", TrainingConfig, "Training", ("epochs", "max_time", "seed")),
+)
 
 
-@with_settings(_GROUPS, _PANELS)
+@with_settings(*_SECTIONS)
 def command(
     texts: Annotated[
         list[str],
@@ -46,10 +36,6 @@ def command(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the model.", show_default=False)],
     preset: Annotated[str, typer.Option(help=f"Starting settings \\[{'|'.join(PRESETS)}].")] = "small",
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", help="TOML file with settings; flags win over it.", show_default=False),
-    ] = None,
     pipeline: Annotated[
         str | None,
         typer.Option(
@@ -63,7 +49,9 @@ def command(
     ] = None,
     start_from: Annotated[
         Path | None,
-        typer.Option(parser=model_folder, help="Train this model further on the text.", show_default=False),
+        typer.Option(
+            "--from", parser=resolve_model, help="Train this model further on the text.", show_default=False
+        ),
     ] = None,
     corpus: Annotated[
         Path | None,
@@ -73,7 +61,7 @@ def command(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
     *,
-    settings: dict[str, dict[str, Any]],
+    settings: Settings,
 ) -> None:
     """Train a bidirectional language model (ELMo) on your own text.
 
@@ -88,8 +76,6 @@ def command(
     """
     read = ReadConfig.from_dict(settings.pop("read"))
     layers: list[dict[str, dict[str, Any]]] = []
-    if config is not None:
-        layers.append(read_toml(config))
     if pipeline is not None:
         if pipeline not in PIPELINES:
             raise ConfigError(f"There is no pipeline {pipeline!r}.", remedy=nearest(pipeline, PIPELINES))
@@ -101,17 +87,14 @@ def command(
     shape = sorted({name for layer in given for part in fixed for name in layer.get(part, {})})
     if start_from is not None and shape:
         raise ConfigError(
-            f"--start-from keeps the model's shape, words and cleaning, so {', '.join(shape)} cannot be set.",
-            remedy="Leave these flags out, or train a new model without --start-from.",
+            f"--from keeps the model's shape, words and cleaning, so {', '.join(shape)} cannot be set.",
+            remedy="Leave these flags out, or train a new model without --from.",
         )
 
     from elmokit.bilm.pretrain import pretrain
     from elmokit.core.console import Reporter
 
     reporter = Reporter("json" if as_json else "auto")
-    # Where files lie is nobody's business but the user's: the card keeps their names.
-    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
-    line = shlex.join(["elmokit", *words])
     result = pretrain(
         texts,
         out,
@@ -123,7 +106,7 @@ def command(
         checkpoint_every=every,
         tensorboard=tensorboard,
         reporter=reporter,
-        command=line,
+        command=command_line(),
     )
     reporter.event(
         "end",

@@ -8,12 +8,12 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import with_settings
+from elmokit.cli.options import READ, Section, Settings, with_settings
 from elmokit.core.errors import ConfigError, MissingExtraError
 from elmokit.serve.settings import ServeConfig
 from elmokit.text.settings import ReadConfig
@@ -21,14 +21,10 @@ from elmokit.text.settings import ReadConfig
 if TYPE_CHECKING:
     from elmokit.core.console import Reporter
 
-__all__ = ["command"]
-
 _TOKEN = "ELMOKIT_TOKEN"
 
 
-@with_settings(
-    {"serve": ServeConfig, "read": ReadConfig}, {"serve": "The server", "read": "Reading --corpus"}
-)
+@with_settings(Section("serve", ServeConfig, "Server", ("host", "port", "token", "cors")), READ)
 def command(
     models: Annotated[
         list[str] | None,
@@ -48,7 +44,7 @@ def command(
         ),
     ] = None,
     *,
-    settings: dict[str, dict[str, Any]],
+    settings: Settings,
 ) -> None:
     """Serve models on this machine: a page to explore them, and an API for programs.
 

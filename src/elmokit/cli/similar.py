@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from elmokit.cli.options import model_folder, with_settings
+from elmokit.cli.options import READ, Settings, resolve_model, with_settings
 from elmokit.core.errors import ConfigError
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.store_settings import StoreConfig
@@ -26,21 +26,19 @@ if TYPE_CHECKING:
     from elmokit.vectors.similar import Occurrence, SimilarWords
     from elmokit.vectors.store import VectorStore
 
-__all__ = ["around", "command"]
-
 _CLOSING = {*".,;:!?%)]}…”’»。、！？", "...", "n't", "n’t"}
 _OPENING = set("([{$£€#“‘«")
 _OPENED = "\0"
 _CLITIC = re.compile(r"['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
 
 
-@with_settings({"read": ReadConfig}, {"read": "Reading files"})
+@with_settings(READ)
 def command(
     model: Annotated[
         Path,
         typer.Argument(
             metavar="MODEL",
-            parser=model_folder,
+            parser=resolve_model,
             help="A bundled model, a folder, published ELMo files, or word vectors.",
         ),
     ],
@@ -77,7 +75,7 @@ def command(
     state: Annotated[str, typer.Option(help="What each text starts from \\[zero|warm].")] = "zero",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     *,
-    settings: dict[str, dict[str, Any]],
+    settings: Settings,
 ) -> None:
     """Find the words of a corpus that are used most like the words of a sentence.
 

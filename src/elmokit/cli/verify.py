@@ -10,10 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from elmokit.cli.options import model_folder
+from elmokit.cli.options import resolve_model
 from elmokit.core.errors import ConfigError, nearest
-
-__all__ = ["command"]
 
 _STATES = ("zero", "warm", "stateful")
 
@@ -21,13 +19,15 @@ _STATES = ("zero", "warm", "stateful")
 def command(
     model: Annotated[
         Path,
-        typer.Argument(metavar="MODEL", parser=model_folder, help="A model folder, or published ELMo files."),
+        typer.Argument(
+            metavar="MODEL", parser=resolve_model, help="A model folder, or published ELMo files."
+        ),
     ],
     expected: Annotated[
         Path,
         typer.Argument(
             metavar="EXPECTED",
-            parser=model_folder,
+            parser=resolve_model,
             help="An HDF5 file of vectors, a folder with *sentences*.json and *embeddings*.hdf5, or another "
             "model.",
         ),

@@ -38,7 +38,7 @@ def open_run(out: Path, begun: set[str], is_model: bool) -> Path:
     if is_model and not run.is_dir():
         raise RunError(
             f"{out} already holds a finished model without its training run.",
-            remedy="Choose another --out; to train it further, say --start-from with this folder.",
+            remedy="Choose another --out; to train it further, say --from with this folder.",
         )
     try:
         run.mkdir(parents=True, exist_ok=True)

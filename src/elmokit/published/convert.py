@@ -198,9 +198,10 @@ def calibrated(
             break
     if len(offsets) == 1:
         raise ConfigError(
-            "The text to measure the start state on holds no word.", remedy="Give other text, or --no-warm."
+            "The text to measure the start state on holds no word.",
+            remedy="Give other text, or --calibrate none.",
         )
-    reporter.say(f"[dim]Measuring the start state on {len(ids):,} words (--no-warm leaves it out).[/]")
+    reporter.say(f"[dim]Measuring the start state on {len(ids):,} words (--calibrate none leaves it out).[/]")
     documents = Documents(np.array(ids, dtype=np.uint32), np.array(offsets, dtype=np.int64))
     features = saved.features.rows(list(listed))
     with (

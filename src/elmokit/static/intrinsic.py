@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,3 +214,11 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(decoded_lines(stream, str(file)), start=1):
             if stripped := line.strip():
                 yield number, stripped
+
+
+def is_analogy_file(file: str | Path) -> bool:
+    """True if the first line of a list is a section (``: capitals``) or has four words and no score."""
+    for _, line in _lines(Path(file)):
+        words = re.split(r"[,;\t ]+", line)
+        return line.startswith(":") or (len(words) == 4 and _number(words[2]) is None)
+    return False

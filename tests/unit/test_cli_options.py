@@ -1,0 +1,61 @@
+"""Settings on the command line: flags, --set, --config, --help-all, and what is refused."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from elmokit.cli.main import VERBS
+from program import Cli
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_shows_at_most_twenty_options(cli: Cli, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = re.findall(r"^│ \*? *--[a-z-]+", cli(verb, "--help").out, re.MULTILINE)
+    assert 1 <= len(shown) <= 20, shown
+    assert importlib.import_module(f"elmokit.cli.{verb}").__doc__
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--lr", "1"), ("--lr is a setting without a flag", "--set lr=VALUE")),
+        (("--set", "lrr=1"), ("no setting 'lrr'", "Did you mean 'lr'?")),
+        (("--set", "model.lr=1"), ("no setting 'model.lr'", "training.lr")),
+        (("--set", "lr"), ("--set lr has no value", "--set lr=VALUE")),
+        (("--set", "lr=fast"), ("lr = 'fast' must be of type float",)),
+        (("--set", "residual=perhaps"), ("residual = 'perhaps' must be of type bool",)),
+        (("--set", "filters=1-2"), ("filters",)),
+        (("--set", "objective=ful"), ("Did you mean 'full'?",)),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(
+    cli: Cli, words: tuple[str, ...], parts: tuple[str, ...], tmp_path: Path, tiny_corpus: Path
+) -> None:
+    outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *words)
+    assert outcome.code == 2
+    for part in parts:
+        assert part in outcome.err
+    assert not (tmp_path / "m").exists()
+
+
+def test_flags_win_over_set_and_set_over_the_file(cli: Cli, tmp_path: Path, tiny_corpus: Path) -> None:
+    (tmp_path / "settings.toml").write_text(
+        "[model]\ndim = 4\nhidden_dim = 4\nfilters = [[1, 4]]\n[training]\nmax_steps = 1\nwindow = 3\n"
+        "[vocabulary]\nmin_count = 1\n"
+    )
+    settings = ("--config", tmp_path / "settings.toml", "--set", "model.dim=6", "--set", "window=5")
+    more = ("--set", "hidden_dim=6", "--set", "max_time=none", "--dim", "8")
+    done = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", "--preset", "tiny", *settings, *more)
+    assert done.code == 0, done.err
+    shown = cli("inspect", tmp_path / "m").out
+    assert "8 wide each way, 6 cells" in shown
+
+
+def test_help_all_lists_every_setting(cli: Cli) -> None:
+    listed = cli("fit", "--help-all")
+    listed.check_fine("label_smoothing", "mix_activation", "drop_unlabelled", "--set NAME=VALUE")
