@@ -224,7 +224,9 @@ def _parse_setting(item: str, sections: tuple[Section, ...]) -> tuple[str, str, 
     homes = [key for key in known if key[1] == name and where in ("", key[0])]
     if not homes:
         names = [".".join(key) for key in known if key[1] == name] or [key[1] for key in known]
-        raise ConfigError(f"There is no setting {path!r}.", remedy=nearest(path if not where else name, names))
+        raise ConfigError(
+            f"There is no setting {path!r}.", remedy=nearest(path if not where else name, names)
+        )
     if not equals:
         raise ConfigError(f"--set {item} has no value.", remedy=f"Write --set {item}=VALUE.")
     section, _ = homes[0]
