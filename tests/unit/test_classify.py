@@ -208,7 +208,9 @@ def test_learning_rates_fall_from_layer_to_layer() -> None:
     assert scales["encoder.forward_stack.layers.1.input_weight"] == pytest.approx(0.5)
     assert scales["encoder.backward_stack.layers.0.bias"] == pytest.approx(0.25)
     assert scales["encoder.encoder.weight"] == pytest.approx(0.125)
-    theirs = {f"encoder.{n}" for n, _ in task.model.named_parameters() if not n.startswith("predictor.")}
+    theirs = {
+        f"encoder.{n}" for n, _ in task.encoder.module.named_parameters() if not n.startswith("predictor.")
+    }
     assert set(scales) == theirs
     assert set(task.parameters()) == theirs | {name for name, _ in task.network.named_parameters()}
 
@@ -262,9 +264,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     passes: list[int] = []
     plain = examples.layers_of
 
-    def layers_of(bilm: Bilm, numbered: Examples, batch_words: int) -> Any:
+    def layers_of(elmo: Elmo, numbered: Examples, batch_words: int) -> Any:
         passes.append(len(numbered))
-        return plain(bilm, numbered, batch_words)
+        return plain(elmo, numbered, batch_words)
 
     monkeypatch.setattr(examples, "layers_of", layers_of)
     monkeypatch.setattr(classify, "layers_of", layers_of)
@@ -531,8 +533,8 @@ def test_a_text_may_be_a_list_of_words() -> None:
 
 def test_marks_of_the_program_inside_a_text_are_unknown_words() -> None:
     numbered = number_texts(make_elmo(), [["<s>", "rain", "</s>", "<unk>", "xyzzy"]], 10)
-    assert numbered.lengths.tolist() == [7]
-    assert len(set(numbered.ids[[1, 3, 4]].tolist())) == 1
+    assert numbered.ids.lengths.tolist() == [7]
+    assert len(set(numbered.ids.values[[1, 3, 4]].tolist())) == 1
 
 
 @pytest.mark.parametrize(

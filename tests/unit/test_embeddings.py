@@ -310,6 +310,7 @@ class Counted:
         folder = folder_of(kind)
         self.calls: list[int] = []
         self.elmo = Elmo(folder, cached_words=cached_words)
+        self.elmo.keep_words([])  # the special words are encoded before the count begins
         self._hook = folder.model.encoder.register_forward_hook(
             lambda module, given, result: self.calls.append(len(given[0]))
         )

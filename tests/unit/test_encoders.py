@@ -15,7 +15,7 @@ from elmokit.static.word_vectors import WordVectors
 from elmokit.tasks.encoders import Encoder, StaticEncoder, load_encoder
 from elmokit.tasks.encoders import save_encoder as write_encoder
 from elmokit.tasks.folder import load_classifier, save_classifier
-from elmokit.tasks.layer_cache import encoded, number_texts
+from elmokit.tasks.layer_cache import number_texts
 from elmokit.tasks.linear_head import minimised
 from elmokit.tasks.model import Targets
 from elmokit.tasks.settings import ClassifierConfig
@@ -69,11 +69,11 @@ def test_a_static_batch_holds_the_words_vectors_and_zeros_past_the_end(static: S
 def test_numbered_texts_give_what_a_batch_of_words_gives(static: StaticEncoder) -> None:
     texts = ["we saw the storm", "", "profit xyzzy", "a"]
     numbered = number_texts(static, texts, 400)
-    assert numbered.lengths.tolist() == [4, 1, 2, 1]
+    assert numbered.ids.lengths.tolist() == [4, 1, 2, 1]
     assert numbered.n_empty == 1
-    out = encoded(static.model, numbered, np.arange(4))
+    out = static.layers(numbered.ids, np.arange(4))
     wanted = static.batch(static.words(texts))
-    assert torch.equal(out.layers[0], wanted.values[0])
+    assert torch.equal(out.values[0], wanted.values[0])
     assert torch.equal(out.mask, wanted.mask)
 
 

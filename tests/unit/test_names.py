@@ -46,7 +46,7 @@ def test_a_bundled_name_comes_before_a_folder_and_a_path_is_always_a_folder(
     assert bundled_names() == ["pocket"]
     assert located("pocket") == shelf / "pocket"
     assert located("./pocket") == Path("pocket") == located(Path("pocket"))
-    assert Elmo.load("pocket").fingerprint == load_encoder("pocket").fingerprint  # type: ignore[union-attr]
+    assert Elmo.load("pocket").fingerprint == load_encoder("pocket").fingerprint
     assert Elmo.load("pocket").fingerprint != Elmo.load("./pocket").fingerprint
 
 

@@ -4,9 +4,8 @@ with one layer. The same heads, loop and reports serve both."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from elmokit.bilm.folder import load_bilm, save_bilm
 from elmokit.bilm.lstm import shared_dropout
-from elmokit.bilm.model import Bilm, BilmOutput
+from elmokit.bilm.model import BilmOutput
 from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.core.config import DropoutConfig
 from elmokit.core.model_folder import kind_of
@@ -26,21 +25,17 @@ from elmokit.static.folder import load_vectors, save_vectors
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.texts import Text
 from elmokit.text.tokenizing import PAD, SPECIALS, UNK
-from elmokit.text.vocabulary import WordFeatures, WordIds
+from elmokit.text.vocabulary import WordIds
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.encoder import Layers
+from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, number_words
 
 __all__ = [
     "Encoder",
-    "EncoderModel",
     "StaticEncoder",
     "TableModel",
-    "copied",
     "encoder_facts",
     "load_encoder",
-    "run_model",
     "save_encoder",
-    "thawing_groups",
 ]
 
 
@@ -53,18 +48,6 @@ class TableModel(nn.Module):
         with torch.no_grad():
             self.encoder.weight.copy_(vectors)
 
-    def forward(
-        self,
-        features: Tensor,
-        index: Tensor,
-        lengths: Tensor,
-        *,
-        dropout: DropoutConfig | None = None,
-        rng: torch.Generator | None = None,
-    ) -> BilmOutput:
-        """As ``Bilm``: (n_distinct, 1), (batch, time), (batch,) -> one layer, (batch, time, dim)."""
-        return self.run(self.encoder(features), index, lengths, dropout=dropout, rng=rng)
-
     def run(
         self,
         vectors: Tensor,
@@ -74,16 +57,13 @@ class TableModel(nn.Module):
         dropout: DropoutConfig | None = None,
         rng: torch.Generator | None = None,
     ) -> BilmOutput:
-        """Like ``forward``, for words whose ``vectors`` (n_distinct, dim) are known already."""
+        """As ``Bilm.run``: (n_distinct, dim), (batch, time), (batch,) -> one layer, (batch, time, dim)."""
         mask = torch.arange(index.shape[1]) < lengths.unsqueeze(1)  # (batch, time)
         x = F.embedding(index, vectors) * mask.unsqueeze(2)
         if rng is not None and dropout is not None:
             x = shared_dropout(x, dropout.dropout_word, rng, over=2)
             x = shared_dropout(x, dropout.dropout_input, rng, over=1)
         return BilmOutput((x,), mask, None)
-
-
-EncoderModel = Bilm | TableModel
 
 
 class StaticEncoder:
@@ -98,7 +78,7 @@ class StaticEncoder:
     """
 
     n_layers = 1
-    frame: tuple[int, ...] = ()
+    directional = False
 
     def __init__(self, vectors: WordVectors, model: TableModel | None = None) -> None:
         self.vectors = _levelled(vectors)
@@ -115,14 +95,57 @@ class StaticEncoder:
         """Where the vectors came from."""
         return self.vectors.training
 
-    @cached_property
-    def features(self) -> WordFeatures:
-        """Words to rows of the table."""
-        return WordIds(self.vectors.vocabulary)
+    @property
+    def module(self) -> TableModel:
+        """What fine-tuning trains."""
+        return self.model
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal fingerprints, comparable vectors."""
+        return self.saved().fingerprint
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the table knows them."""
         return self.vectors.words(texts)
+
+    def to_ids(self, words: Iterable[Sequence[str]]) -> TokenIds:
+        """Texts given as words, as ids."""
+        return number_words(words, WordIds(self.vectors.vocabulary))
+
+    def layers(
+        self,
+        ids: TokenIds,
+        rows: IntArray,
+        *,
+        dropout: DropoutConfig | None = None,
+        rng: torch.Generator | None = None,
+    ) -> Layers:
+        """The one layer of the texts ``rows`` as one batch."""
+        out = self.model.run(*ids.batch(rows, self.model.encoder), dropout=dropout, rng=rng)
+        return Layers(out.layers, out.mask)
+
+    def precompute(self, ids: TokenIds) -> TokenIds:
+        """The same texts with the vectors of all their words, until weights change."""
+        return ids.with_vectors(self.model.encoder)
+
+    def sentences(self, texts: Sequence[Text]) -> FloatArray:
+        """One vector per text: the mean over its words; zeros for a text without any."""
+        table = self.saved()
+        means = [
+            table.look_up(words).mean(axis=0) if words else np.zeros(self.dim) for words in self.words(texts)
+        ]
+        return np.array(means, dtype=np.float32).reshape(-1, self.dim)
+
+    def unfreezing_order(self) -> list[list[str]]:
+        """Names of the parameters that fine-tuning trains: the table."""
+        return [[name for name, _ in self.model.named_parameters()]]
+
+    def copy(self) -> StaticEncoder:
+        """A copy for fine-tuning."""
+        model = copy.deepcopy(self.model).requires_grad_(False)
+        changed = {**self.training, "fine_tuned": True}
+        return StaticEncoder(replace(self.vectors, training=changed), model)
 
     def batch(self, words: Sequence[Sequence[str]]) -> Layers:
         """The one layer of a batch of texts given as words. A text without a word has one row of zeros."""
@@ -171,36 +194,6 @@ def save_encoder(folder: Path, encoder: Encoder) -> None:
         save_vectors(folder, encoder.saved())
     else:
         save_bilm(folder, encoder.folder)
-
-
-def copied(encoder: Encoder) -> Encoder:
-    """An encoder to be fine-tuned: a copy, without what will no longer be true of it."""
-    model = copy.deepcopy(encoder.model).requires_grad_(False)
-    if isinstance(encoder, StaticEncoder):
-        assert isinstance(model, TableModel)
-        changed = {**encoder.vectors.training, "fine_tuned": True}
-        return StaticEncoder(replace(encoder.vectors, training=changed), model)
-    assert isinstance(model, Bilm)
-    folder = encoder.folder
-    kept = {name: value for name, value in folder.training.items() if name not in ("held_out", "history")}
-    return Elmo(replace(folder, model=model, training={**kept, "fine_tuned": True}, start_state=None))
-
-
-def run_model(model: EncoderModel, vectors: Tensor, index: Tensor, lengths: Tensor) -> BilmOutput:
-    """All layers of a batch, from the token encoder's vectors of its distinct words."""
-    if isinstance(model, TableModel):
-        return model.run(vectors, index, lengths)
-    return model.run(vectors, index, lengths).padded()
-
-
-def thawing_groups(model: EncoderModel) -> list[list[str]]:
-    """Names of an encoder's parameters, in the order in which they thaw: top layer first."""
-    names = [name for name, _ in model.named_parameters() if not name.startswith("predictor.")]
-    n_layers = model.config.n_layers if isinstance(model, Bilm) else 0
-    groups = [
-        [name for name in names if f"_stack.layers.{depth}." in name] for depth in reversed(range(n_layers))
-    ]
-    return [*groups, [name for name in names if name.startswith("encoder.")]]
 
 
 def encoder_facts(encoder: Encoder, name: str) -> dict[str, Any]:

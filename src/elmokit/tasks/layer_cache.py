@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -15,67 +14,38 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.bilm.model import BilmOutput
 from elmokit.core.atomic import explaining, reserve, sync
-from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import RunError
-from elmokit.tasks.encoders import Encoder, EncoderModel, run_model
+from elmokit.tasks.encoders import Encoder
 from elmokit.text.batching import bucket_batches
 from elmokit.text.texts import Text
-from elmokit.text.tokenizing import PAD, SPECIALS, UNK
-from elmokit.text.vocabulary import Rows
+from elmokit.vectors.encoder import TokenIds
 from elmokit.vectors.mix import Mix
 
-__all__ = ["Batch", "Examples", "KeptLayers", "encoded", "keep_layers", "layers_of", "number_texts"]
+__all__ = ["Batch", "Examples", "KeptLayers", "keep_layers", "layers_of", "number_texts"]
 
 _ROOM = 0.7  # of the free disk may be used for kept layers
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Texts as numbers: text i is ``ids[offsets[i]:offsets[i + 1]]``, with ``<s>`` and ``</s>`` around it
-    where the encoder wants them.
+    """Texts as ids.
 
     Attributes:
-        ids: places in ``features``.
-        offsets: where each text begins; one more at the end.
-        features: a row for each distinct word.
         n_cut: texts that were longer than allowed.
         n_empty: texts without a word.
     """
 
-    ids: npt.NDArray[np.int32]
-    offsets: npt.NDArray[np.int64]
-    features: Rows
+    ids: TokenIds
     n_cut: int
     n_empty: int
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> npt.NDArray[np.int64]:
-        """Words of each text, with what is put around it."""
-        return np.diff(self.offsets)
-
-    def content_hash(self, salt: str) -> str:
-        """Changes when any word of any text does, or ``salt``."""
-        digest = hashlib.blake2b(salt.encode(), digest_size=16)
-        for part in (self.ids, self.offsets, self.features):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        return digest.hexdigest()
+        return len(self.ids)
 
     def batches(self, n_words: int, rng: np.random.Generator | None = None) -> list[npt.NDArray[np.int64]]:
         """Texts of like length together, about ``n_words`` words in a batch."""
-        return bucket_batches(self.lengths, n_words, rng=rng)
-
-    def padded(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Tensor]:
-        """The ids of some texts, (batch, time), and their lengths, (batch,)."""
-        lengths = self.lengths[rows]
-        ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int64)
-        for place, row in enumerate(rows):
-            ids[place, : lengths[place]] = self.ids[self.offsets[row] : self.offsets[row + 1]]
-        return ids, torch.from_numpy(lengths)
+        return bucket_batches(self.ids.lengths, n_words, rng=rng)
 
 
 def number_texts(
@@ -84,29 +54,20 @@ def number_texts(
     max_words: int,
     progress: Callable[[int], None] = lambda amount: None,
 ) -> Examples:
-    """Turn texts into numbers, cut to ``max_words``."""
-    places: dict[str, int] = {word: place for place, word in enumerate(SPECIALS)}
-    control = dict.fromkeys(SPECIALS, UNK)
-    ids: list[int] = []
-    offsets = [0]
+    """Turn texts into ids, cut to ``max_words``."""
     n_cut = n_empty = 0
-    for text in texts:
-        (words,) = encoder.words([text])
-        n_cut += len(words) > max_words
-        n_empty += not words
-        ids += encoder.frame[:1]
-        for word in words[:max_words]:
-            place = control.get(word)
-            ids.append(places.setdefault(word, len(places)) if place is None else place)
-        ids += encoder.frame[1:]
-        if len(ids) == offsets[-1]:  # neither a word nor a frame
-            ids.append(PAD)
-        offsets.append(len(ids))
-        progress(1)
-    features = encoder.features.rows(list(places))
-    return Examples(
-        np.array(ids, dtype=np.int32), np.array(offsets, dtype=np.int64), features, n_cut, n_empty
-    )
+
+    def cut() -> Iterator[list[str]]:
+        nonlocal n_cut, n_empty
+        for text in texts:
+            (words,) = encoder.words([text])
+            n_cut += len(words) > max_words
+            n_empty += not words
+            yield words[:max_words]
+            progress(1)
+
+    ids = encoder.to_ids(cut())
+    return Examples(ids, n_cut, n_empty)
 
 
 @dataclass(frozen=True)
@@ -115,26 +76,6 @@ class Batch:
 
     layers: tuple[Tensor, ...]
     mask: Tensor
-
-
-def encoded(
-    model: EncoderModel,
-    examples: Examples,
-    rows: npt.NDArray[np.int64],
-    dropout: DropoutConfig | None = None,
-    rng: torch.Generator | None = None,
-) -> BilmOutput:
-    """All layers of some texts, each distinct word through the token encoder once."""
-    ids, lengths = examples.padded(rows)
-    distinct, index = np.unique(ids, return_inverse=True)
-    out: BilmOutput = model(
-        torch.from_numpy(examples.features[distinct].astype(np.int64)),
-        torch.from_numpy(index.reshape(ids.shape)),
-        lengths,
-        dropout=dropout,
-        rng=rng,
-    )
-    return out
 
 
 class KeptLayers:
@@ -158,7 +99,7 @@ class KeptLayers:
 
     def batch(self, rows: npt.NDArray[np.int64]) -> Batch:
         """The layers of some texts, in full precision."""
-        lengths, offsets = self._examples.lengths[rows], self._examples.offsets
+        lengths, offsets = self._examples.ids.lengths[rows], self._examples.ids.offsets
         n_time = int(lengths.max())
         _, n_layers, dim = self._shape
         values = torch.zeros(n_layers, len(rows), n_time, dim)
@@ -210,7 +151,7 @@ def keep_layers(
         progress: told how many texts were just done.
         must_fit: a full disk is an error; otherwise None is returned.
     """
-    shape = (int(examples.offsets[-1]), 1 if mix else encoder.n_layers, encoder.dim)
+    shape = (int(examples.ids.offsets[-1]), 1 if mix else encoder.n_layers, encoder.dim)
     values: npt.NDArray[np.float16] | None = None
     if not len(examples):
         return KeptLayers(file, examples, np.zeros(shape, dtype=np.float16), mix is not None)
@@ -234,11 +175,11 @@ def keep_layers(
     with explaining(file):
         values = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.float16, shape=shape)
         reserve(unfinished)  # a disk that is full later could not be told from a crash
-    for rows, out in layers_of(encoder.model, examples, batch_words):
+    for rows, out in layers_of(encoder, examples, batch_words):
         layers = (mix(out.layers),) if mix else out.layers
         stacked = torch.stack(layers, dim=2).clamp_(-65504, 65504).to(torch.float16)
         for place, row in enumerate(rows):
-            first, last = examples.offsets[row], examples.offsets[row + 1]
+            first, last = examples.ids.offsets[row : row + 2]
             values[first:last] = stacked[place, : last - first].numpy()
         progress(len(rows))
     with explaining(file):
@@ -250,11 +191,10 @@ def keep_layers(
 
 @torch.no_grad()
 def layers_of(
-    model: EncoderModel, examples: Examples, batch_words: int
-) -> Iterator[tuple[npt.NDArray[np.int64], BilmOutput]]:
+    encoder: Encoder, examples: Examples, batch_words: int
+) -> Iterator[tuple[npt.NDArray[np.int64], Batch]]:
     """All layers of all texts, batch by batch; each distinct word through the token encoder once."""
-    parts = torch.from_numpy(examples.features.astype(np.int64)).split(4096)
-    vectors = torch.cat([model.encoder(part) for part in parts])
+    ids = encoder.precompute(examples.ids)
     for rows in examples.batches(batch_words):
-        ids, lengths = examples.padded(rows)
-        yield rows, run_model(model, vectors, torch.from_numpy(ids), lengths)
+        layers = encoder.layers(ids, rows)
+        yield rows, Batch(layers.values, layers.mask)

@@ -114,8 +114,7 @@ def _batches(
         for rows in examples.batches(PREDICT_WORDS):
             yield rows, kept.batch(rows)
         return
-    for rows, out in layers_of(encoder.model, examples, PREDICT_WORDS):
-        yield rows, Batch(out.layers, out.mask)
+    yield from layers_of(encoder, examples, PREDICT_WORDS)
 
 
 @torch.no_grad()

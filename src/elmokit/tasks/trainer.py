@@ -19,12 +19,11 @@ from elmokit.core.atomic import explaining, load_tensors
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.run_folder import fingerprint
-from elmokit.tasks.encoders import Encoder, StaticEncoder, copied, thawing_groups
+from elmokit.tasks.encoders import Encoder, StaticEncoder
 from elmokit.tasks.layer_cache import (
     Batch,
     Examples,
     KeptLayers,
-    encoded,
     keep_layers,
     layers_of,
     number_texts,
@@ -36,7 +35,6 @@ from elmokit.tasks.settings import ClassifierConfig, FitConfig
 from elmokit.text.texts import Text
 from elmokit.training.loop import Carry, StepResult, Stopped, train
 from elmokit.training.machine import tuned_process
-from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.mix import Mix
 
 __all__ = ["Classification", "FitResult", "fit_classifier", "keep_all_layers"]
@@ -56,7 +54,7 @@ class Classification:
         valid: tuple[Examples, Targets],
         kept: tuple[KeptLayers, KeptLayers] | None,
     ) -> None:
-        self.model, self.network = encoder.model, network
+        self.encoder, self.network = encoder, network
         self.config: FitConfig = network.config.fit
         self.examples, self.targets = train
         self.valid_examples, self.valid_targets = valid
@@ -65,13 +63,13 @@ class Classification:
         self._batches = self.examples.batches(self.config.batch_words)
         self._epoch = 0
         self._weights = row_weights(self.targets, self.config.class_weights)
-        self._groups = thawing_groups(self.model) if self.config.finetune else []
+        self._groups = encoder.unfreezing_order() if self.config.finetune else []
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
         """Those of mix and head that learn, and the encoder's when it is fine-tuned."""
         own = dict(self.network.named_parameters())
         found = {name: parameter for name, parameter in own.items() if parameter.requires_grad}
-        theirs = dict(self.model.named_parameters())
+        theirs = dict(self.encoder.module.named_parameters())
         return found | {f"encoder.{name}": theirs[name] for group in self._groups for name in group}
 
     def lr_scales(self) -> Mapping[str, float]:
@@ -110,7 +108,7 @@ class Classification:
             return
         done = self._epoch + index / len(self._batches)
         n_thawed = len(self._groups) if self.config.thaw == 0 else int(done / self.config.thaw)
-        parameters = dict(self.model.named_parameters())
+        parameters = dict(self.encoder.module.named_parameters())
         for place, group in enumerate(self._groups):
             for name in group:
                 parameters[name].requires_grad_(place < n_thawed)
@@ -120,8 +118,10 @@ class Classification:
             batch = self.kept[0].batch(rows)
         else:
             with torch.set_grad_enabled(bool(self._groups)):
-                out = encoded(self.model, self.examples, rows, self.config, rng if self._groups else None)
-            batch = Batch(out.layers, out.mask)
+                layers = self.encoder.layers(
+                    self.examples.ids, rows, dropout=self.config, rng=rng if self._groups else None
+                )
+            batch = Batch(layers.values, layers.mask)
         if self.config.dropout_word and rng is not None and not self.config.finetune:
             keep = 1.0 - self.config.dropout_word
             mask = torch.empty(*batch.mask.shape, 1).bernoulli_(keep, generator=rng).div_(keep)
@@ -168,8 +168,7 @@ class Classification:
             for rows in self.valid_examples.batches(PREDICT_WORDS):
                 yield rows, self.kept[1].batch(rows)
             return
-        for rows, out in layers_of(self.model, self.valid_examples, PREDICT_WORDS):
-            yield rows, Batch(out.layers, out.mask)
+        yield from layers_of(self.encoder, self.valid_examples, PREDICT_WORDS)
 
 
 def _losses(scores: Tensor, wanted: Tensor, smoothing: float) -> Tensor:
@@ -293,7 +292,7 @@ def _fit(
             remedy="Lower thaw (0 thaws all layers at once), or raise epochs.",
         )
     if fit.finetune:
-        encoder = copied(encoder)
+        encoder = encoder.copy()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fit.seed)
         network = Network(config, encoder.n_layers, encoder.dim, len(classes))
@@ -312,10 +311,8 @@ def _fit(
         for name, parameter in parameters.items():
             parameter.copy_(result.weights[name])
     if fit.finetune:
-        for parameter in encoder.model.parameters():
+        for parameter in encoder.module.parameters():
             parameter.requires_grad_(True)
-        if isinstance(encoder, Elmo):
-            encoder = Elmo(encoder.folder)  # without word vectors of earlier weights
     if layers_folder is None and result.stopped != "interrupted":
         for part in kept or ():
             part.discard()
@@ -364,10 +361,10 @@ def _kept_in(
 
 
 def _shared_files(encoder: Encoder, examples: Sequence[Examples], folder: Path) -> list[Path]:
-    mark = fingerprint(encoder.model.parameters())
+    mark = fingerprint(encoder.module.parameters())
     with explaining(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    return [folder / f"layers-{part.content_hash(mark)}.npy" for part in examples]
+    return [folder / f"layers-{part.ids.content_hash(mark)}.npy" for part in examples]
 
 
 def keep_all_layers(

@@ -56,8 +56,6 @@ class Elmo:
         token_cache: vectors of a vocabulary, from ``elmokit cache``.
     """
 
-    frame = (BOS, EOS)
-    """Words that are put around every text."""
     directional = True
 
     def __init__(
@@ -217,13 +215,8 @@ class Elmo:
             dropout: Rates; used only with an ``rng``.
             rng: Generator for dropout; None disables it.
         """
-        index = ids.padded(rows)
-        lengths = torch.from_numpy(ids.lengths[rows])
-        if (vectors := ids.vectors) is None:
-            distinct, places = np.unique(index, return_inverse=True)
-            index = places.reshape(index.shape)
-            vectors = self.model.encoder(torch.from_numpy(ids.features[distinct].astype(np.int64)))
-        out = self.model.run(vectors, torch.from_numpy(index), lengths, dropout=dropout, rng=rng).padded()
+        vectors, index, lengths = ids.batch(rows, self.model.encoder)
+        out = self.model.run(vectors, index, lengths, dropout=dropout, rng=rng).padded()
         return Layers(out.layers, out.mask, n_edge=1)
 
     def precompute(self, ids: TokenIds) -> TokenIds:

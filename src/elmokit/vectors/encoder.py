@@ -53,6 +53,18 @@ class TokenIds:
             ids[place, : lengths[place]] = self.values[self.offsets[row] : self.offsets[row + 1]]
         return ids
 
+    def batch(self, rows: IntArray, token_encoder: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
+        """Vectors of words, (n_words, dim); which of them stands where, (batch, time); lengths, (batch,).
+
+        Without precomputed vectors, each distinct word of the batch goes through ``token_encoder`` once.
+        """
+        index, lengths = self.padded(rows), torch.from_numpy(self.lengths[rows])
+        if self.vectors is not None:
+            return self.vectors, torch.from_numpy(index), lengths
+        distinct, places = np.unique(index, return_inverse=True)
+        vectors = token_encoder(torch.from_numpy(self.features[distinct].astype(np.int64)))
+        return vectors, torch.from_numpy(places.reshape(index.shape)), lengths
+
     def with_vectors(self, token_encoder: nn.Module) -> TokenIds:
         """The same texts, every distinct word through ``token_encoder`` once, without gradients."""
         with torch.no_grad():

@@ -33,7 +33,6 @@ class WordCache:
         self._places: dict[str, int] = {}
         self._table = torch.empty(0, folder.model.config.dim)
         self._n_kept = self._n_letters = 0
-        self.keep(())
 
     def look_up(self, words: Sequence[Sequence[str]]) -> tuple[Tensor, list[int]]:
         """A table of vectors, and the place in it of each word of all texts, one after the other."""
@@ -41,6 +40,8 @@ class WordCache:
             ids = (self._id_of(word) for row in words for word in row)
             table = cast(WordEncoder, self._encoder).weight.detach()
             return table, [UNK if id < len(SPECIALS) else id for id in ids]
+        if not self._places:
+            self.keep(())
         places = self._places
         new = list(dict.fromkeys(word for row in words for word in row if word not in places))
         is_full = len(places) + len(new) > self._at_most + len(SPECIALS)
