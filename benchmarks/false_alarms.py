@@ -56,7 +56,7 @@ def main() -> None:
         counts = []
         for _ in range(arguments.worlds):
             ranking = rank(world(rng, spreads, step), n_resamples=2000)
-            counts.append(sum(pair.real for pair in ranking.pairs))
+            counts.append(sum(pair.significant for pair in ranking.pairs))
         found[name] = {
             "rankings with any": round(float(np.mean([count > 0 for count in counts])), 3),
             "pairs of 28": round(float(np.mean(counts)), 2),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from elmokit.comparison.ranking import rank
-from elmokit.comparison.statistics import accuracy_interval, compare_pair, holm, mcnemar
+from elmokit.comparison.statistics import compare_pair, holm, mcnemar, score_interval
 
 Bools = npt.NDArray[np.bool_]
 FEW = 300
@@ -34,7 +34,7 @@ def test_a_difference_lies_in_its_interval_and_p_is_a_probability(
     assert 0 < found.p <= 1
     assert -1 <= found.low <= found.difference <= found.high <= 1
     assert found.low < found.high, "no test is without doubt"
-    assert 0 < found.visible <= 1
+    assert 0 < found.detectable <= 1
     np.testing.assert_allclose(found.difference, pair[0].mean() - pair[1].mean(), atol=1e-12)
 
 
@@ -68,7 +68,7 @@ def test_the_order_of_rows_and_the_labels_right_and_wrong_do_not_matter(
 
 @given(two_methods())
 def test_an_interval_holds_the_accuracy_and_is_never_empty(pair: tuple[Bools, Bools]) -> None:
-    low, high = accuracy_interval(pair[0], n_resamples=FEW)
+    low, high = score_interval(pair[0], n_resamples=FEW)
     assert 0 <= low <= pair[0].mean() <= high <= 1
     assert low < high
 
@@ -103,10 +103,9 @@ def test_every_rank_lies_in_its_range_and_every_sentence_fits_its_verdict(
     means = [correct[name].mean() for name in found.order]
     assert means == sorted(means, reverse=True)
     for place, name in enumerate(found.order, start=1):
-        first, _, last = found.ranks[name].partition("–")
-        assert int(first) <= place <= int(last or first)
+        first, last = found.ranks[name]
+        assert first <= place <= last
     for pair in found.pairs:
-        assert pair.found.difference >= 0
-        assert pair.p_adjusted >= pair.found.p
-        unsure = pair.words.startswith("No real difference") or "that may be chance" in pair.words
-        assert unsure != pair.real
+        assert pair.difference >= 0
+        assert pair.p_adjusted >= pair.p
+        assert ("not significantly different" in pair.sentence) != pair.significant

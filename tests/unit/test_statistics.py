@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,19 +12,24 @@ from scipy import stats
 
 from elmokit.comparison.ranking import Ranking, rank
 from elmokit.comparison.statistics import (
-    Spread,
-    accuracy_interval,
+    PooledVariance,
     compare_pair,
     holm,
     mcnemar,
     mean_sd,
-    usual_spread,
+    pool_variance,
+    row_scores,
+    score_interval,
 )
 from elmokit.comparison.verdict import side_by_side
 from elmokit.core.errors import DataError
 
 Bools = npt.NDArray[np.bool_]
 FAST = 1000
+
+
+def pool(methods: Iterable[Bools]) -> PooledVariance | None:
+    return pool_variance(map(row_scores, methods))
 
 
 def answers(
@@ -67,14 +73,14 @@ def test_mean_and_spread_agree_with_hand_arithmetic() -> None:
 @pytest.mark.parametrize(("n_right", "n_rows"), [(93, 100), (60, 200), (7000, 7600), (495, 500)])
 def test_one_seeds_interval_is_near_the_exact_one(n_right: int, n_rows: int) -> None:
     correct = np.arange(n_rows) < n_right
-    low, high = accuracy_interval(correct)
+    low, high = score_interval(correct)
     exact = stats.binomtest(n_right, n_rows).proportion_ci(method="wilson")
     # A row and a half apart at most: near the ends, the rows added make ours the wider one.
     assert (low, high) == pytest.approx((exact.low, exact.high), abs=1.5 / n_rows + 0.001)
 
 
 def test_a_few_right_answers_are_no_proof_of_perfection() -> None:
-    low, high = accuracy_interval(np.ones((1, 10), dtype=bool))
+    low, high = score_interval(np.ones((1, 10), dtype=bool))
     assert 0.5 < low < 0.8
     assert high == 1
     nothing = compare_pair(*one_sided(0, 0))
@@ -84,10 +90,10 @@ def test_a_few_right_answers_are_no_proof_of_perfection() -> None:
 def test_seeds_that_vary_widen_the_interval_and_copies_do_not() -> None:
     rng = np.random.default_rng(0)
     alike = rng.random((1, 1000)) < 0.9
-    low, high = accuracy_interval(alike)
-    assert accuracy_interval(np.repeat(alike, 3, axis=0)) == pytest.approx((low, high), abs=0.002)
+    low, high = score_interval(alike)
+    assert score_interval(np.repeat(alike, 3, axis=0)) == pytest.approx((low, high), abs=0.002)
     apart = rng.random((3, 1000)) < np.array([[0.87], [0.9], [0.93]])
-    wide_low, wide_high = accuracy_interval(apart)
+    wide_low, wide_high = score_interval(apart)
     assert wide_high - wide_low > 1.5 * (high - low)
 
 
@@ -98,7 +104,7 @@ def test_the_interval_holds_the_true_accuracy_nineteen_times_in_twenty(seeds: fl
     held = 0
     for _ in range(300):
         correct = answers(rng, rng.normal(size=300), 3, seeds=seeds)
-        low, high = accuracy_interval(correct, n_resamples=FAST)
+        low, high = score_interval(correct, n_resamples=FAST)
         held += low <= true <= high
     assert 0.92 <= held / 300 <= 0.995
 
@@ -203,18 +209,33 @@ def test_a_real_difference_is_found() -> None:
 def test_the_smallest_visible_difference_is_where_a_test_begins_to_see() -> None:
     found = compare_pair(*one_sided(20, 20, 400))
     n_needed = next(n for n in range(20) if mcnemar(20 + n, 20 - n) < 0.05)
-    assert found.visible == pytest.approx(2 * n_needed / 400, abs=0.006)
-    assert compare_pair(*one_sided(0, 0, 50)).visible == 5 / 50, "five rows, all for one side"
-    assert compare_pair([True], [False]).visible == 1
+    assert found.detectable == pytest.approx(2 * n_needed / 400, abs=0.006)
+    assert compare_pair(*one_sided(0, 0, 50)).detectable == 5 / 50, "five rows, all for one side"
+    assert compare_pair([True], [False]).detectable == 1
 
 
 def test_answers_that_cannot_be_compared_are_refused() -> None:
-    for wrong in (np.ones((2, 3, 4)), [0.5, 1.0], np.ones((0, 5)), np.ones((2, 0)), []):
+    for wrong in (np.ones((2, 3, 4)), [0.5, np.nan], np.ones((0, 5)), np.ones((2, 0)), []):
         with pytest.raises(DataError) as caught:
             compare_pair(wrong, np.ones((1, 3), dtype=bool))
         assert caught.value.remedy
-    with pytest.raises(DataError, match="3 test rows, the other for 4"):
+    with pytest.raises(DataError, match="3 test rows, the other on 4"):
         compare_pair(np.ones((1, 3), dtype=bool), np.ones((1, 4), dtype=bool))
+
+
+def test_scores_other_than_right_or_wrong_are_compared_alike() -> None:
+    rng = np.random.default_rng(6)
+    rows = rng.normal(0.7, 0.2, size=(3, 400))
+    better, worse = rows + 0.05, rows - 0.05
+    found = compare_pair(better, worse)
+    assert found.difference == pytest.approx(0.1, abs=1e-3)
+    assert found.low < 0.1 < found.high
+    assert found.p < 0.001
+    assert compare_pair(rows, rows[:, ::-1]).p == 1, "the same rows in another order"
+    low, high = score_interval(rows)
+    assert (high - low) == pytest.approx(2 * 1.96 * 0.2 / np.sqrt(3 * 400), rel=0.3)
+    halves = np.arange(100) % 2
+    assert score_interval(halves) == pytest.approx(score_interval(halves * 0.999), abs=0.005)
 
 
 # -- many tests -------------------------------------------------------------------------------
@@ -238,31 +259,33 @@ def from_counts(n_rows: int, **n_right: int) -> dict[str, Bools]:
 
 def test_a_ranking_says_in_words_what_is_real() -> None:
     found = rank(from_counts(1000, b=890, a=930, c=887), {"a": "ELMo", "b": "SVM"})
-    assert found.order == ["a", "b", "c"]
-    assert found.ranks == {"a": "1", "b": "2–3", "c": "2–3"}
+    assert found.order == ("a", "b", "c")
+    assert found.ranks == {"a": (1, 1), "b": (2, 3), "c": (2, 3)}
+    assert found.tied_with_best == ("a",)
     first, second, third = found.pairs
-    assert (first.better, first.worse, first.real) == ("a", "b", True)
-    assert first.words.startswith(
-        "ELMo is better than SVM (93.0% against 89.0%, +4.0 points, 95% interval +2."
+    assert (first.better, first.worse, first.significant) == ("a", "b", True)
+    assert first.sentence.startswith(
+        "ELMo is significantly better than SVM (93.0% vs. 89.0%, +4.0 points, 95% interval +2."
     )
-    assert first.words.endswith(", p < 0.001).")
-    assert second.words.startswith(
-        "No real difference between 2nd (SVM) and 3rd (c): 89.0% against 88.7%, +0.3 points, 95% interval "
+    assert first.sentence.endswith(", p < 0.001).")
+    assert second.sentence.startswith(
+        "SVM and c are not significantly different (89.0% vs. 88.7%, +0.3 points, 95% interval "
     )
-    assert second.words.endswith(", p = 0.12.") or second.words.endswith(", p = 0.13.")
+    assert second.sentence.endswith((", p = 0.12).", ", p = 0.13)."))
     assert (third.better, third.worse) == ("a", "c"), "against the best"
-    assert found.summary[:2] == [first.words, second.words]
-    assert "Of 1 other pair the difference is real in 1." in found.summary
+    assert found.summary[:2] == (first.sentence, second.sentence)
+    assert "Of 1 other pair, 1 differs significantly." in found.summary
     assert any("corrected for 3 tests" in sentence for sentence in found.summary)
-    assert any("trained once" in sentence for sentence in found.summary)
-    json.dumps(found.to_dict(), allow_nan=False)
+    assert any("one seed" in sentence for sentence in found.summary)
 
 
 def test_what_would_count_alone_may_be_chance_among_many() -> None:
     methods = from_counts(400, a=400, b=399, c=398, d=397, e=391)
     (pair,) = [pair for pair in rank(methods).pairs if (pair.better, pair.worse) == ("d", "e")]
-    assert pair.found.p < 0.05 <= pair.p_adjusted
-    assert pair.words.startswith("4th (d) may be better than 5th (e), but that may be chance: ")
+    assert pair.p < 0.05 <= pair.p_adjusted
+    assert pair.sentence.startswith(
+        "d and e are not significantly different after correction for several tests ("
+    )
 
 
 def test_a_large_difference_that_few_seeds_leave_open_asks_for_more() -> None:
@@ -270,10 +293,10 @@ def test_a_large_difference_that_few_seeds_leave_open_asks_for_more() -> None:
     swinging = np.stack([rows < 199, rows < 150])
     (few,) = rank({"a": swinging, "b": rows < 160}).pairs
     (many,) = rank({"a": np.concatenate([swinging] * 3), "b": rows < 160}).pairs
-    assert few.found.difference > 0.05
-    assert not few.real
-    assert "more seeds would tell more" in few.words
-    assert "more seeds" not in many.words
+    assert few.difference > 0.05
+    assert not few.significant
+    assert "more seeds may show one" in few.sentence
+    assert "more seeds" not in many.sentence
 
 
 def test_every_pair_is_tested_and_p_corrected_for_all_of_them() -> None:
@@ -282,9 +305,9 @@ def test_every_pair_is_tested_and_p_corrected_for_all_of_them() -> None:
         *[("a", "b"), ("b", "c"), ("c", "d")],  # neighbours
         *[("a", "c"), ("a", "d"), ("b", "d")],
     ]
-    assert [pair.p_adjusted for pair in found.pairs] == holm([pair.found.p for pair in found.pairs])
+    assert [pair.p_adjusted for pair in found.pairs] == holm([pair.p for pair in found.pairs])
     assert found.pair("d", "b") is found.pair("b", "d") is found.pairs[-1]
-    with pytest.raises(DataError, match="no two methods of the ranking") as caught:
+    with pytest.raises(DataError, match="not two methods of the ranking") as caught:
         found.pair("b", "gone")
     assert "a, b, c, d" in caught.value.remedy
 
@@ -296,19 +319,19 @@ def seeds_of(rng: np.random.Generator, spread: float, right: float = 0.8, n_rows
 
 def test_what_is_usual_counts_the_more_the_more_alike_the_methods_are() -> None:
     rng = np.random.default_rng(0)
-    alike = usual_spread([seeds_of(rng, 0.03) for _ in range(40)])
+    alike = pool([seeds_of(rng, 0.03) for _ in range(40)])
     assert alike is not None
     assert alike.variance == pytest.approx(0.03**2 + 0.8 * 0.2 / 1000, rel=0.4)
     assert alike.degrees > 5
-    unlike = usual_spread([seeds_of(rng, spread) for spread in np.geomspace(0.001, 0.2, 40)])
+    unlike = pool([seeds_of(rng, spread) for spread in np.geomspace(0.001, 0.2, 40)])
     assert unlike is not None
     assert unlike.degrees < alike.degrees
     once = np.ones((1, 50), dtype=bool)
-    assert usual_spread([once, once, once, once[:, :50].repeat(3, axis=0)]) is None, "no seeds, no spread"
-    assert usual_spread([]) is None
+    assert pool([once, once, once, once[:, :50].repeat(3, axis=0)]) is None, "no seeds, no spread"
+    assert pool([]) is None
     one_row = np.array([[True], [False], [True]])
-    assert usual_spread([one_row] * 4) is None, "one row has no spread"
-    assert not any(pair.real for pair in rank(dict.fromkeys("abcd", one_row)).pairs)
+    assert pool([one_row] * 4) is None, "one row has no spread"
+    assert not any(pair.significant for pair in rank(dict.fromkeys("abcd", one_row)).pairs)
 
 
 def test_seeds_of_other_methods_make_three_seeds_tell_more() -> None:
@@ -318,28 +341,28 @@ def test_seeds_of_other_methods_make_three_seeds_tell_more() -> None:
         for place in range(8)
     }
     methods["bad"] = np.stack([rows < n for n in (240, 255, 270)])
-    usual = usual_spread(methods.values())
+    usual = pool(methods.values())
     assert usual is not None
     alone = compare_pair(methods["m0"], methods["bad"])
-    together = compare_pair(methods["m0"], methods["bad"], usual=usual)
+    together = compare_pair(methods["m0"], methods["bad"], pooled=usual)
     assert together.p < alone.p / 2
     assert together.difference == alone.difference
     assert alone.p > 0.05 / 36, "for 36 pairs its own seeds would not do"
-    assert all(rank(methods).pair(f"m{place}", "bad").real for place in range(8))
+    assert all(rank(methods).pair(f"m{place}", "bad").significant for place in range(8))
 
 
 def test_a_method_that_varies_far_more_is_judged_by_its_own_seeds() -> None:
     rows = np.arange(400)
     wild, calm = np.stack([rows < n for n in (399, 300, 350)]), np.stack([rows < n for n in (251, 250, 249)])
-    usual = Spread(variance=1e-6, degrees=20.0)
-    assert compare_pair(wild, calm, usual=usual).p == pytest.approx(compare_pair(wild, calm).p, abs=0.02)
+    usual = PooledVariance(variance=1e-6, degrees=20.0)
+    assert compare_pair(wild, calm, pooled=usual).p == pytest.approx(compare_pair(wild, calm).p, abs=0.02)
 
 
 def test_among_very_many_methods_a_clear_difference_is_still_real() -> None:
     rows = np.arange(300)
     methods = {f"m{place:02}": np.stack([rows < 200 + place, rows < 201 + place]) for place in range(15)}
     methods["best"] = np.stack([rows < 299, rows < 298])
-    assert rank(methods, n_resamples=100).pair("best", "m00").real
+    assert rank(methods, n_resamples=100).pair("best", "m00").significant
 
 
 def test_two_families_side_by_side() -> None:
@@ -354,54 +377,52 @@ def test_two_families_side_by_side() -> None:
     ]
     assert said("abc", "xy", a=950, b=900, c=800, x=901, y=850) == [
         "ELMo, one is better than every static method.",
-        "ELMo, two is better than SVD, and cannot be told from Skip-gram.",
-        "ELMo, three is behind every static method.",
+        "ELMo, two is better than SVD, and is not significantly different from Skip-gram.",
+        "ELMo, three is worse than every static method.",
     ]
     assert said("ab", "xy", a=900, b=870, x=901, y=899) == [
-        "ELMo, one cannot be told from any static method.",
-        "ELMo, two is behind every static method.",
+        "ELMo, one is not significantly different from any static method.",
+        "ELMo, two is worse than every static method.",
     ]
     assert said("a", "xyb", a=900, x=930, y=860, b=901) == [
-        "ELMo, one is better than SVD, cannot be told from ELMo, two, and is behind Skip-gram."
+        "ELMo, one is better than SVD, is not significantly different from ELMo, two, "
+        "and is worse than Skip-gram."
     ]
     assert said("ab", "y", a=950, b=948, y=850) == ["ELMo, one and ELMo, two are better than SVD."]
     assert said("ab", "", a=950, b=948) == []
     names |= {letter: letter.upper() for letter in "defghijk"}
     assert said("defghi", "xjk", x=800, **dict.fromkeys("defghijk", 900)) == [
-        "D, E, F, G, H and I are better than Skip-gram, and cannot be told from J and K."
+        "D, E, F, G, H and I are better than Skip-gram, and are not significantly different from J and K."
     ]
 
 
 def test_a_chain_of_small_steps_does_not_make_the_last_as_good_as_the_first() -> None:
     found = rank(from_counts(1000, a=900, b=896, c=892, d=888, e=884))
-    assert not any(pair.real for pair in found.pairs[:4]), "no neighbours differ"
-    assert found.pair("a", "e").real
-    assert found.ranks["a"].startswith("1–")
-    assert not found.ranks["e"].startswith("1–")
+    assert not any(pair.significant for pair in found.pairs[:4]), "no neighbours differ"
+    assert found.pair("a", "e").significant
+    assert found.ranks["a"][0] == 1 < found.ranks["a"][1]
+    assert found.ranks["e"][0] > 1
 
 
 def test_ties_are_ordered_by_name_and_share_their_ranks() -> None:
     found = rank(from_counts(50, z=40, m=40, a=40))
-    assert found.order == ["a", "m", "z"]
-    assert set(found.ranks.values()) == {"1–3"}
-    assert all(pair.found.p == 1 and not pair.real for pair in found.pairs)
-    assert "0.0 points" in found.pairs[0].words
+    assert found.order == ("a", "m", "z") == found.tied_with_best
+    assert set(found.ranks.values()) == {(1, 3)}
+    assert all(pair.p == 1 and not pair.significant for pair in found.pairs)
+    assert "0.0 points" in found.pairs[0].sentence
 
 
-def test_one_method_and_none_are_ranked_too() -> None:
+def test_one_method_alone_is_ranked_too() -> None:
     alone = rank({"a": [True, False]})
-    assert (alone.order, alone.ranks, alone.pairs, alone.visible) == (["a"], {"a": "1"}, [], None)
-    assert alone.summary == ["Only one method finished, so there is nothing to compare it with."]
-    nobody = rank({})
-    assert (nobody.order, nobody.pairs) == ([], [])
-    assert nobody.summary == ["No method finished, so there is nothing to rank."]
+    assert (alone.order, alone.ranks, alone.pairs, alone.detectable) == (("a",), {"a": (1, 1)}, (), None)
+    assert alone.summary == ("Only one method finished, so there is nothing to compare it with.",)
 
 
 def test_a_tiny_test_says_what_it_cannot_see() -> None:
     found = rank(from_counts(40, a=36, b=34))
-    assert found.visible == 5 / 40
+    assert found.detectable == 5 / 40
     assert any("40 test rows, differences below about 12.5 points" in line for line in found.summary)
-    assert any("no difference could be told" in line for line in rank(from_counts(3, a=3, b=0)).summary)
+    assert any("no difference can be significant" in line for line in rank(from_counts(3, a=3, b=0)).summary)
 
 
 def many(seed: int) -> dict[str, Bools]:
@@ -412,7 +433,7 @@ def many(seed: int) -> dict[str, Bools]:
 
 
 def outcome(found: Ranking) -> dict[str, object]:
-    return {**found.to_dict(), "pairs": {(p.better, p.worse): p.to_dict() for p in found.pairs}}
+    return {**dataclasses.asdict(found), "pairs": {(p.better, p.worse): p for p in found.pairs}}
 
 
 def test_a_ranking_does_not_depend_on_the_order_of_methods_or_rows() -> None:
@@ -430,6 +451,6 @@ def test_many_equal_methods_raise_an_alarm_five_times_in_a_hundred_at_most() -> 
     for _ in range(100):
         hardness = rng.normal(size=300)
         methods = {name: answers(rng, hardness, 2, seeds=0.03) for name in "abcd"}
-        alarms += any(pair.real for pair in rank(methods, n_resamples=FAST).pairs)
+        alarms += any(pair.significant for pair in rank(methods, n_resamples=FAST).pairs)
     # The best and the worst of four are picked out and tested, so this is the hard case.
     assert alarms <= 8

@@ -1,4 +1,4 @@
-"""Methods in the order of their accuracy, and in plain words which of the differences are real."""
+"""Methods ordered by score, with a significance test for every pair of them."""
 
 from __future__ import annotations
 
@@ -6,220 +6,211 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from elmokit.comparison.statistics import (
     N_RESAMPLES,
-    Answers,
     Difference,
-    checked_answers,
+    RowScores,
     compare_pair,
     holm,
-    usual_spread,
+    pool_variance,
+    row_scores,
 )
 from elmokit.core.errors import DataError
 
-__all__ = ["Pair", "Ranking", "rank"]
-
 LEVEL = 0.05
-_MANY_ROWS = 2000  # from here on a second decimal means something
+_MANY_ROWS = 2000  # enough for a second decimal to mean something
 _MANY_SEEDS = 5
-_DRAWS_PER_PAIR = 100  # so that the least p that draws can show counts after correction, too
-_MUCH = 0.05  # a difference that a person would not believe to be none
+_RESAMPLES_PER_PAIR = 100  # so that the smallest possible p-value is significant after correction
+_LARGE = 0.05  # a difference that readers will not believe to be chance
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
-    """Two methods whose difference was tested.
+class Pair(Difference):
+    """The tested difference between two methods.
 
     Attributes:
-        better: id of the one with the higher accuracy (of equals, the one ranked first).
+        better: id of the method with the higher score (if equal, the one ranked first).
         worse: id of the other.
-        found: their difference, as tested alone.
-        p_adjusted: its p, corrected for all tests of the ranking.
-        words: what came out, as a sentence.
+        p_adjusted: p, corrected for all tests of the ranking.
+        sentence: the result in words.
     """
 
     better: str
     worse: str
-    found: Difference
     p_adjusted: float
-    words: str
+    sentence: str
 
     @property
-    def real(self) -> bool:
-        """Whether the difference can be told from chance."""
+    def significant(self) -> bool:
+        """True if the difference is significant after correction."""
         return self.p_adjusted < LEVEL
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        names = {"better": self.better, "worse": self.worse}
-        rest = {"p_adjusted": self.p_adjusted, "real": self.real, "words": self.words}
-        return names | dataclasses.asdict(self.found) | rest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """What ``rank`` found.
+    """Methods in the order of their score.
 
     Attributes:
-        order: ids, the most accurate first; of equals, the one that comes first in the alphabet.
-        ranks: by id, the places that a method may have: "1", or "2–3" if it cannot be told from others.
-        pairs: neighbours in the order of the ranking, then all others.
-        summary: the outcome in sentences.
-        visible: about the smallest difference that could have been seen; None without any pair.
+        order: ids, best first; equal scores in alphabetical order.
+        ranks: first and last rank that a method may have, given what is significant.
+        pairs: neighbors in the order of the ranking, then all others.
+        tied_with_best: ids of the best method and of those not significantly different from it.
+        detectable: about the smallest difference that would have been significant; None without any pair.
+        summary: the result in sentences.
     """
 
-    order: list[str]
-    ranks: dict[str, str]
-    pairs: list[Pair]
-    summary: list[str]
-    visible: float | None
+    order: tuple[str, ...]
+    ranks: Mapping[str, tuple[int, int]]
+    pairs: tuple[Pair, ...]
+    tied_with_best: tuple[str, ...]
+    detectable: float | None
+    summary: tuple[str, ...]
 
     def pair(self, one: str, other: str) -> Pair:
-        """The outcome for two methods, in whichever order they are named."""
+        """The result for two methods, in either order."""
         for pair in self.pairs:
             if {pair.better, pair.worse} == {one, other}:
                 return pair
         raise DataError(
-            f"{one} and {other} are no two methods of the ranking.",
+            f"{one} and {other} are not two methods of the ranking.",
             remedy=f"Its methods are: {', '.join(self.order)}.",
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        pairs = [pair.to_dict() for pair in self.pairs]
-        return {
-            "order": self.order,
-            "ranks": self.ranks,
-            "pairs": pairs,
-            "summary": self.summary,
-            "visible": self.visible,
-        }
-
 
 def rank(
-    correct: Mapping[str, npt.ArrayLike],
+    scores: Mapping[str, npt.ArrayLike],
     names: Mapping[str, str] | None = None,
     *,
     seed: int = 0,
     n_resamples: int = N_RESAMPLES,
 ) -> Ranking:
-    """Rank methods by their mean accuracy and test which differences are real.
+    """Rank methods by their mean score and test which differences are significant.
 
-    Every method is tested against every other; all tests are corrected together by Holm's method, so that
-    among them one false alarm or more should come in five of a hundred comparisons (with few seeds it is
-    somewhat more, see ``elmokit.comparison.statistics``).
+    Every method is tested against every other. All tests are corrected together by Holm's method, so that at
+    most 5 of 100 comparisons should have a false alarm (with few seeds somewhat more, see ``statistics``).
 
     Args:
-        correct: for each method's id whether its answers are right, (n_seeds, n_rows): the same rows for
-            all, any number of seeds.
-        names: what the methods are called in sentences, by id; the id itself where there is none.
-        seed: of the draws.
-        n_resamples: how many draws for each pair; more if there are so many pairs that none could be real.
+        scores: For each method id what each row adds to its score, (n_seeds, n_rows): the same rows for all,
+            any number of seeds. For accuracy: right or wrong.
+        names: Display names by id; default: the id.
+        n_resamples: At least this many for each pair.
     """
-    answers = {method: checked_answers(found) for method, found in correct.items()}
-    accuracies = {method: float(found.mean()) for method, found in answers.items()}
-    order = sorted(answers, key=lambda method: (-accuracies[method], method))
-    n_rows = answers[order[0]].shape[1] if order else 0
+    rows = {method: row_scores(values) for method, values in scores.items()}
+    order = sorted(rows, key=lambda method: (-rows[method].mean, method))
+    names = {method: (names or {}).get(method, method) for method in order}
     places = sorted(itertools.combinations(range(len(order)), 2), key=lambda place: place[1] - place[0] > 1)
-    n_resamples = max(n_resamples, _DRAWS_PER_PAIR * len(places))
-    usual = usual_spread(answers.values())
-    found = [
-        compare_pair(answers[order[a]], answers[order[b]], usual=usual, seed=seed, n_resamples=n_resamples)
+    n_resamples = max(n_resamples, _RESAMPLES_PER_PAIR * len(places))
+    pooled = pool_variance(rows.values())
+    differences = [
+        compare_pair(scores[order[a]], scores[order[b]], pooled=pooled, seed=seed, n_resamples=n_resamples)
         for a, b in places
     ]
     pairs = []
-    for (a, b), difference, p in zip(places, found, holm([one.p for one in found]), strict=True):
-        called = [(names or {}).get(order[place], order[place]) for place in (a, b)]
-        shares = [accuracies[order[place]] for place in (a, b)]
-        few = any(1 < len(answers[order[place]]) < _MANY_SEEDS for place in (a, b))
-        words = _words((a, b), called, shares, difference, p, n_rows, few_seeds=few)
-        pairs.append(Pair(better=order[a], worse=order[b], found=difference, p_adjusted=p, words=words))
-    neighbours = pairs[: max(0, len(order) - 1)]
-    visible = float(np.median([pair.found.visible for pair in neighbours])) if neighbours else None
+    for (a, b), difference, p in zip(
+        places, differences, holm([test.p for test in differences]), strict=True
+    ):
+        sentence = _sentence(difference, p, [(names[id], rows[id]) for id in (order[a], order[b])])
+        pairs.append(
+            Pair(
+                **dataclasses.asdict(difference),
+                better=order[a],
+                worse=order[b],
+                p_adjusted=p,
+                sentence=sentence,
+            )
+        )
+    neighbors = pairs[: max(0, len(order) - 1)]
+    detectable = float(np.median([pair.detectable for pair in neighbors])) if neighbors else None
+    ranks = _ranks(order, {place: pair.significant for place, pair in zip(places, pairs, strict=True)})
     return Ranking(
-        order=order,
-        ranks=_ranks(order, {place: pair.real for place, pair in zip(places, pairs, strict=True)}),
-        pairs=pairs,
-        summary=_summary(order, pairs, list(answers.values()), visible),
-        visible=visible,
+        order=tuple(order),
+        ranks=ranks,
+        pairs=tuple(pairs),
+        tied_with_best=tuple(method for method in order if ranks[method][0] == 1),
+        detectable=detectable,
+        summary=tuple(_summary(pairs, list(rows.values()), detectable)),
     )
 
 
-def _ranks(order: Sequence[str], real: Mapping[tuple[int, int], bool]) -> dict[str, str]:
-    """The places that each method may have: as far as no test stands between it and its neighbours."""
-    found = {}
+def format_rank(rank: tuple[int, int]) -> str:
+    """A rank, or the range of ranks a method may have.
+
+    >>> format_rank((1, 1)), format_rank((2, 3))
+    ('1', '2–3')
+    """
+    first, last = rank
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def _ranks(order: Sequence[str], significant: Mapping[tuple[int, int], bool]) -> dict[str, tuple[int, int]]:
+    """Extend each method's rank up and down as far as nothing significant lies between."""
+    ranks = {}
     for place, method in enumerate(order):
         first = last = place
-        while first > 0 and not real[first - 1, first] and not real[first - 1, place]:
+        while first > 0 and not significant[first - 1, first] and not significant[first - 1, place]:
             first -= 1
-        while last + 1 < len(order) and not real[last, last + 1] and not real[place, last + 1]:
+        while last + 1 < len(order) and not significant[last, last + 1] and not significant[place, last + 1]:
             last += 1
-        found[method] = str(first + 1) if first == last else f"{first + 1}–{last + 1}"
-    return found
+        ranks[method] = (first + 1, last + 1)
+    return ranks
 
 
-def _words(
-    places: tuple[int, int],
-    names: Sequence[str],
-    shares: Sequence[float],
-    found: Difference,
-    p: float,
-    n_rows: int,
-    *,
-    few_seeds: bool,
-) -> str:
-    n = _decimals(n_rows)
+def _sentence(test: Difference, p: float, methods: Sequence[tuple[str, RowScores]]) -> str:
+    (better, first), (worse, second) = methods
+    n = _n_decimals(first)
     figures = (
-        f"{shares[0]:.{n}%} against {shares[1]:.{n}%}, {_points(found.difference, n)} points, "
-        f"95% interval {_points(found.low, n)} to {_points(found.high, n)}, "
+        f"{first.mean:.{n}%} vs. {second.mean:.{n}%}, {_points(test.difference, n)} points, "
+        f"95% interval {_points(test.low, n)} to {_points(test.high, n)}, "
         + ("p < 0.001" if p < 0.001 else f"p = {p:.2f}" if p >= 0.0995 else f"p = {p:.3f}")
     )
     if p < LEVEL:
-        return f"{names[0]} is better than {names[1]} ({figures})."
-    first, second = (f"{_ordinal(place + 1)} ({name})" for place, name in zip(places, names, strict=True))
-    more = "; more seeds would tell more" if few_seeds and found.difference >= _MUCH else ""
-    if found.low > 0:  # tested alone it would count; among so many tests it does not
-        return f"{first} may be better than {second}, but that may be chance: {figures}{more}."
-    return f"No real difference between {first} and {second}: {figures}{more}."
+        return f"{better} is significantly better than {worse} ({figures})."
+    after = " after correction for several tests" if test.low > 0 else ""
+    few_seeds = any(1 < len(rows.values) < _MANY_SEEDS for _, rows in methods)
+    more = "; more seeds may show one" if few_seeds and test.difference >= _LARGE else ""
+    return f"{better} and {worse} are not significantly different{after} ({figures}{more})."
 
 
-def _summary(
-    order: Sequence[str], pairs: Sequence[Pair], answers: Sequence[Answers], visible: float | None
-) -> list[str]:
-    if not order:
-        return ["No method finished, so there is nothing to rank."]
-    n_rows = answers[0].shape[1]
-    if visible is None:
+def _summary(pairs: Sequence[Pair], methods: Sequence[RowScores], detectable: float | None) -> list[str]:
+    if detectable is None:
         return ["Only one method finished, so there is nothing to compare it with."]
-    neighbours, others = pairs[: len(order) - 1], pairs[len(order) - 1 :]
-    said = [pair.words for pair in neighbours]
+    neighbors, others = pairs[: len(methods) - 1], pairs[len(methods) - 1 :]
+    sentences = [pair.sentence for pair in neighbors]
     if others:
-        n_real = sum(pair.real for pair in others)
-        said.append(f"Of {_counted(len(others), 'other pair')} the difference is real in {n_real or 'none'}.")
-    rows = _counted(n_rows, "test row")
-    if visible >= 1:
-        said.append(f"With {rows} no difference could be told from chance.")
+        n_significant = sum(pair.significant for pair in others)
+        differ = "differs" if n_significant == 1 else "differ"
+        sentences.append(
+            f"Of {_counted(len(others), 'other pair')}, {n_significant or 'none'} {differ} significantly."
+        )
+    n_rows = _counted(methods[0].values.shape[1], "test row")
+    if detectable >= 1:
+        sentences.append(f"With {n_rows}, no difference can be significant.")
     else:
-        least = f"{visible * 100:.{_decimals(n_rows)}f}"
-        said.append(f"With {rows}, differences below about {least} points can hardly be told from chance.")
-    if all(len(found) == 1 for found in answers):
-        said.append("Every method was trained once; what another seed would change is not counted.")
+        least = f"{detectable * 100:.{_n_decimals(methods[0])}f}"
+        sentences.append(f"With {n_rows}, differences below about {least} points are rarely significant.")
+    if all(len(rows.values) == 1 for rows in methods):
+        sentences.append("Every method was trained with one seed; variation between seeds is not included.")
     if len(pairs) > 1:
-        said.append(f"p is corrected for {len(pairs)} tests (Holm); the intervals are of each pair alone.")
-    return said
+        sentences.append(
+            f"p-values are corrected for {len(pairs)} tests (Holm); the intervals are for each pair alone."
+        )
+    return sentences
 
 
-def _decimals(n_rows: int) -> int:
-    return 2 if n_rows >= _MANY_ROWS else 1
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def _n_decimals(rows: RowScores) -> int:
+    return 2 if rows.values.shape[1] >= _MANY_ROWS else 1
 
 
 def _points(difference: float, n: int) -> str:
-    """A difference in percentage points with its sign; nought has none.
+    """A difference in percentage points with its sign; zero has none.
 
     >>> _points(0.0071, 1), _points(-0.0123, 2), _points(-0.00001, 1)
     ('+0.7', '−1.23', '0.0')
@@ -227,16 +218,3 @@ def _points(difference: float, n: int) -> str:
     size = f"{abs(difference) * 100:.{n}f}"
     sign = "" if float(size) == 0 else "+" if difference > 0 else "−"
     return sign + size
-
-
-def _counted(n: int, thing: str) -> str:
-    return f"{n:,} {thing}{'' if n == 1 else 's'}"
-
-
-def _ordinal(n: int) -> str:
-    """
-    >>> [_ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 112)]
-    ['1st', '2nd', '3rd', '4th', '11th', '12th', '13th', '21st', '112th']
-    """
-    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
-    return f"{n}{ending}"

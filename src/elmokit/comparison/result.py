@@ -15,9 +15,9 @@ import numpy.typing as npt
 from elmokit.comparison.data import SPLITS, Rows
 from elmokit.comparison.doing import MEASURED
 from elmokit.comparison.methods import Method, Plan, source_id
-from elmokit.comparison.ranking import rank
+from elmokit.comparison.ranking import Pair, Ranking, format_rank, rank
 from elmokit.comparison.runner import Outcome
-from elmokit.comparison.statistics import accuracy_interval, mean_sd
+from elmokit.comparison.statistics import mean_sd, score_interval
 from elmokit.comparison.steps import Unit, bilm_folder, layers_id, result_of, units_of
 from elmokit.comparison.verdict import side_by_side
 from elmokit.core.atomic import load_tensors
@@ -51,7 +51,7 @@ def comparison_facts(
             given = np.stack([answers[unit.id]["test"].numpy() for unit in own])  # (n_seeds, n_rows)
             correct[method.id] = given == true
             guesses[method.id] = given[0]
-            low, high = accuracy_interval(correct[method.id])
+            low, high = score_interval(correct[method.id])
             facts["splits"]["test"]["accuracy"] |= {"low": low, "high": high}
         methods.append(facts)
     names = {method.id: method.name for method in plan.methods}
@@ -63,11 +63,11 @@ def comparison_facts(
     if correct:
         ranking = rank(correct, names)
         said = side_by_side(ranking, elmos, statics, names, "static method")
-        ranking = dataclasses.replace(ranking, summary=[*said, *ranking.summary])
+        ranking = dataclasses.replace(ranking, summary=(*said, *ranking.summary))
     return {
         "data": _data(rows),
         "methods": methods,
-        "ranking": ranking.to_dict() if ranking is not None else None,
+        "ranking": _ranking(ranking) if ranking is not None else None,
         "pretraining": _pretraining(work, plan, results, encoder),
         "curve": _curve(plan, units, results, rows),
         "examples": _examples(rows, true, guesses, ranking.order if ranking is not None else []),
@@ -171,6 +171,31 @@ def _split(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "per_class": per_class,
         "confusion": first["confusion"],
         "confusion_classes": first["confusion_rows"],
+    }
+
+
+def _ranking(ranking: Ranking) -> dict[str, Any]:
+    return {
+        "order": list(ranking.order),
+        "ranks": {id: format_rank(ranks) for id, ranks in ranking.ranks.items()},
+        "pairs": [_pair(pair) for pair in ranking.pairs],
+        "summary": list(ranking.summary),
+        "visible": ranking.detectable,
+    }
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    return {
+        "better": pair.better,
+        "worse": pair.worse,
+        "difference": pair.difference,
+        "low": pair.low,
+        "high": pair.high,
+        "p": pair.p,
+        "visible": pair.detectable,
+        "p_adjusted": pair.p_adjusted,
+        "real": pair.significant,
+        "words": pair.sentence,
     }
 
 

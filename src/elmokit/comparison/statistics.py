@@ -1,33 +1,31 @@
-"""When a difference in accuracy is real, and how sure a figure is.
+"""Confidence intervals and significance tests for methods measured on the same test rows.
 
-A method's answers on the test rows are a matrix of truth values, (n_seeds, n_rows): right or wrong. Two
-things are left to chance: which rows came into the test, and which seeds the method was trained with.
+A method's results are a matrix (n_seeds, n_rows): what each test row adds to its score, which is their mean.
+For accuracy that is 1 or 0, right or wrong. There are two sources of chance: rows and seeds.
 
-**Rows** are redrawn (bootstrap), the same for all seeds and both methods, since rows are easy or hard for
-all alike. A row counts by how many seeds got it right, so a draw of rows is a draw of a few numbers from a
-multinomial distribution, whatever the number of rows. Before an interval is drawn, a few rows are added
-that speak against it (two right and two wrong for an accuracy, as Agresti and Coull do; one for each side
-for a difference, as Bonett and Price do): ten right answers out of ten are no proof of perfection.
+**Rows** are resampled (bootstrap), the same rows for all seeds and both methods, since a row tends to be
+easy or hard for all of them. Rows of equal value are interchangeable, so this is one draw from a multinomial
+distribution over the distinct values. A few rows that contradict the result are added first (two right and
+two wrong for a score, after Agresti and Coull; one for each side for a difference, after Bonett and Price):
+ten right answers out of ten do not prove perfection.
 
-**Seeds** are too few to be redrawn (three seeds show two thirds of their variance on average, and now and
-then nearly none). Their part of the variance is estimated as in a two-way table of seeds and rows: the
-variance between the seeds' accuracies, less what comes about by the seeds' disagreeing on single rows, which
-redrawing the rows covers already. It enters as noise with a t distribution, the heavier the fewer seeds there
-are; for two methods the variances are added and the degrees of freedom are Welch's. So a test errs about as
-often as it should where rows are the only noise; where three seeds vary, somewhat more often
-(``benchmarks/false_alarms.py`` counts it).
+**Seeds** are too few to resample: three seeds show two thirds of their variance on average and sometimes
+almost none. Their part is estimated from the two-way table of seeds and rows: the variance between the seeds'
+scores, minus what comes from disagreement on single rows, which resampling already covers. It is added as
+noise with a t distribution, the heavier-tailed the fewer seeds there are; for two methods the variances are
+added, with Welch's degrees of freedom. With three varying seeds, false alarms are somewhat more frequent than
+the level says (``benchmarks/false_alarms.py``).
 
-Two or three seeds say little of one method's variance, but those of all methods together say what is usual
-(``usual_spread``). Where several methods are ranked, each one's variance is drawn towards that, the more so
-the more alike the methods are in this, and counts like one from more seeds (empirical Bayes, as in Smyth's
-moderated t). A method that varies far more than the others is judged by its own seeds alone.
+Two or three seeds say little about one method's variance, but all methods together show what is typical
+(``pool_variance``). In a ranking, each method's variance is shrunk toward that, more so the more alike the
+methods are, and counts like one from more seeds (empirical Bayes, as in Smyth's moderated t). A method that
+varies far more than the others is judged by its own seeds alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,36 +33,48 @@ from scipy import optimize, special, stats
 
 from elmokit.core.errors import DataError
 
-__all__ = [
-    "Difference",
-    "Spread",
-    "accuracy_interval",
-    "checked_answers",
-    "compare_pair",
-    "holm",
-    "mcnemar",
-    "mean_sd",
-    "usual_spread",
-]
-
 N_RESAMPLES = 10_000
 _TAILS = (0.025, 0.975)
-_FEWEST_METHODS = 3  # with several seeds, to speak of what is usual
-_MOST_DEGREES = 30.0  # that what is usual can be worth
-_USUAL = 0.75  # of the methods; one that varies more than these is judged by its own seeds alone
-_FEWEST = 5  # rows, all for one side, that McNemar's test needs to see anything: 0.5 ** 5 < 0.05 < 0.5 ** 4
+_MIN_METHODS = 3  # with several seeds each, to estimate a typical variance
+_MAX_DEGREES = 30.0  # that the typical variance can be worth
+_TYPICAL = 0.75  # quantile of the F distribution beyond which a method is judged by its own seeds alone
+_MIN_ROWS = 5  # rows, all for one side, that McNemar's test needs: 0.5 ** 5 < 0.05 < 0.5 ** 4
+_UNIT = 1000  # row scores other than right or wrong are rounded to this fraction
+_MAX_LEVELS = 2000  # that a row can differ by when rows are resampled
 
-Answers = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RowScores:
+    """What each test row adds to a score, in whole units, so that the order of rows and seeds is irrelevant.
+
+    Attributes:
+        values: (n_seeds, n_rows); the score of a seed is the mean over its rows, divided by ``unit``.
+        unit: 1 if rows are right or wrong.
+    """
+
+    values: Integers
+    unit: int
+
+    @property
+    def mean(self) -> float:
+        """The score, averaged over the seeds."""
+        return float(self.values.mean() / self.unit)
+
+    def distinct(self) -> RowScores:
+        """One seed instead of several that agree on every row."""
+        return RowScores(self.values[:1], self.unit) if (self.values == self.values[0]).all() else self
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spread:
-    """What is usual of the variance between the seeds' accuracies.
+class PooledVariance:
+    """The typical variance between the scores of a method's seeds.
 
     Attributes:
-        variance: the usual one.
-        degrees: how many degrees of freedom it is worth: next to none if methods differ widely.
+        variance: the typical value.
+        degrees: degrees of freedom it is worth; close to zero if methods differ widely.
     """
 
     variance: float
@@ -73,152 +83,153 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How much more accurate a first method is than a second.
+    """How much better a first method is than a second.
 
     Attributes:
-        difference: of their mean accuracies, between -1 and 1.
-        low: lower end of its 95 % interval.
+        difference: between their mean scores, from -1 to 1.
+        low: lower end of its 95% interval.
         high: upper end.
-        p: how probable it is that chance alone makes a difference this large, to either side.
-        visible: about the smallest difference that could have been told from chance here.
+        p: two-sided p-value.
+        detectable: about the smallest difference that would have been significant here.
     """
 
     difference: float
     low: float
     high: float
     p: float
-    visible: float
+    detectable: float
 
     def reversed(self) -> Difference:
-        """The same, seen from the second method."""
+        """The same difference, from the second method's side."""
         return Difference(
-            difference=-self.difference, low=-self.high, high=-self.low, p=self.p, visible=self.visible
+            difference=-self.difference, low=-self.high, high=-self.low, p=self.p, detectable=self.detectable
         )
 
 
+def row_scores(values: npt.ArrayLike) -> RowScores:
+    """Check an array (n_seeds, n_rows), or (n_rows,) for one seed, and convert it to whole units."""
+    array = np.asarray(values)
+    if array.ndim == 1:
+        array = array[None]
+    if array.ndim != 2 or not np.isfinite(array).all():
+        raise DataError(
+            f"Row scores of shape {array.shape} are not one finite number per seed and test row.",
+            remedy="Pass an array of shape (n_seeds, n_rows).",
+        )
+    if not array.size:
+        raise DataError("There are no test rows to compare methods on.", remedy="Use a test file with rows.")
+    unit = 1 if np.isin(array, (0, 1)).all() else _UNIT
+    return RowScores(np.rint(array.astype(np.float64) * unit).astype(np.int64), unit)
+
+
 def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation; one value alone has no spread.
+    """Mean and sample standard deviation, which a single value does not have.
 
     >>> mean_sd([0.90, 0.92]), mean_sd([0.9])
     ((0.91, 0.014142135623730963), (0.9, None))
     """
-    found = np.asarray(values, dtype=np.float64)
-    if not found.size:
-        raise DataError("There is no value to take the mean of.")
-    return float(found.mean()), float(found.std(ddof=1)) if found.size > 1 else None
+    array = np.asarray(values, dtype=np.float64)
+    if not array.size:
+        raise DataError("There are no values to average.")
+    return float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else None
 
 
-def accuracy_interval(
-    correct: npt.ArrayLike, *, seed: int = 0, n_resamples: int = N_RESAMPLES
+def score_interval(
+    values: npt.ArrayLike, *, seed: int = 0, n_resamples: int = N_RESAMPLES
 ) -> tuple[float, float]:
-    """95 % interval of a method's accuracy, over test rows and seeds that might have been others.
+    """95% interval of a method's score, over other test rows and other seeds.
 
     Args:
-        correct: whether each answer is right, (n_seeds, n_rows), or (n_rows,) for one seed.
-        seed: of the draws.
-        n_resamples: how many draws.
+        values: What each row adds to the score, (n_seeds, n_rows), or (n_rows,) for one seed.
     """
-    answers = checked_answers(correct)
-    n_seeds = len(answers)
-    counts = np.bincount(answers.sum(axis=0), minlength=n_seeds + 1)  # rows by how many seeds are right
-    counts[0] += 2
-    counts[-1] += 2
+    rows = row_scores(values)
+    n_seeds = len(rows.values)
     rng = np.random.default_rng(seed)
-    drawn = _redrawn_means(counts, np.arange(n_seeds + 1) / n_seeds, n_resamples, rng)
-    drawn += _seed_noise([answers], n_resamples, rng)
-    low, high = np.quantile(drawn, _TAILS)
-    accuracy = float(answers.mean())
-    return max(0.0, min(float(low), accuracy)), min(1.0, max(float(high), accuracy))
+    by_row, scale = _coarse(rows.values.sum(axis=0), n_seeds * rows.unit)
+    means = _resampled_means(np.append(by_row, [0, 0, scale, scale]), scale, n_resamples, rng)
+    low, high = _interval(means + _seed_noise([rows], n_resamples, rng), rows.mean)
+    return max(0.0, low), min(1.0, high)
 
 
-def usual_spread(methods: Iterable[Answers]) -> Spread | None:
-    """What the seeds of several methods say together; None if there are too few methods with several seeds.
+def pool_variance(methods: Iterable[RowScores]) -> PooledVariance | None:
+    """Estimate the typical variance between seeds; None with too few methods that have several seeds.
 
-    The logarithms of the variances differ by chance, as chi-square variables with so many degrees of freedom
-    do, and by nature; what is left after chance tells how alike the methods are (Smyth 2004).
+    The logarithms of the variances differ by chance, as those of chi-square variables do, and because the
+    methods differ; what remains after chance tells how alike the methods are (Smyth 2004).
     """
-    several = [found for answers in methods if min((found := _distinct(answers)).shape) > 1]
-    if len(several) < _FEWEST_METHODS:
+    several = [rows for method in methods if min((rows := method.distinct()).values.shape) > 1]
+    if len(several) < _MIN_METHODS:
         return None
-    variances = np.array([_between_seeds(answers)[0] for answers in several])
+    variances = np.array([_between_seeds(rows)[0] for rows in several])
     if not (variances > 0).any():
         return None
     logs = np.log(np.maximum(variances, 1e-3 * variances[variances > 0].min()))
-    halves = np.array([len(answers) - 1 for answers in several]) / 2
-    centred = logs - special.digamma(halves) + np.log(halves)
-    by_nature = float(centred.var(ddof=1) - special.polygamma(1, halves).mean())
-    half = _MOST_DEGREES / 2
-    if by_nature > float(special.polygamma(1, half)):  # the inverse of a falling function
-        half = float(optimize.brentq(lambda x: float(special.polygamma(1, x)) - by_nature, 1e-3, half))
-    usual = float(np.exp(centred.mean() + special.digamma(half) - np.log(half)))
-    return Spread(variance=usual, degrees=2 * half)
+    halves = np.array([len(rows.values) - 1 for rows in several]) / 2
+    centered = logs - special.digamma(halves) + np.log(halves)
+    excess = float(centered.var(ddof=1) - special.polygamma(1, halves).mean())
+    half = _MAX_DEGREES / 2
+    if excess > float(special.polygamma(1, half)):  # invert the trigamma function, which decreases
+        half = float(optimize.brentq(lambda x: float(special.polygamma(1, x)) - excess, 1e-3, half))
+    typical = float(np.exp(centered.mean() + special.digamma(half) - np.log(half)))
+    return PooledVariance(variance=typical, degrees=2 * half)
 
 
 def compare_pair(
     a: npt.ArrayLike,
     b: npt.ArrayLike,
     *,
-    usual: Spread | None = None,
+    pooled: PooledVariance | None = None,
     seed: int = 0,
     n_resamples: int = N_RESAMPLES,
 ) -> Difference:
-    """Test whether method ``a`` and method ``b`` differ in accuracy on the same test rows.
+    """Test whether methods ``a`` and ``b`` differ on the same test rows.
 
-    With one seed each this is McNemar's test (mid-p). With several, the rows' signs are flipped at random,
-    of which McNemar's test is the exact form for one seed, and the seeds' noise is added (see above).
-    Seeds that agree on every row, as those of a method without chance do, count as one.
+    With one seed each and rows that are right or wrong, this is McNemar's test (mid-p). Otherwise the sign of
+    each row's difference is flipped at random, which generalizes it, and the noise of the seeds is added.
+    Seeds that agree on every row count as one.
 
     Args:
-        a: whether each answer of the first is right, (n_seeds, n_rows), or (n_rows,) for one seed.
-        b: the same for the second; the number of seeds may be another.
-        usual: what other methods say of the variance between seeds.
-        seed: of the draws.
-        n_resamples: how many draws.
+        a: What each row adds to the score, (n_seeds, n_rows), or (n_rows,) for one seed.
+        b: The same for the second method; it may have another number of seeds.
+        pooled: Typical variance between seeds, from several methods.
     """
-    first, second = _distinct(checked_answers(a)), _distinct(checked_answers(b))
-    n_rows = first.shape[1]
-    if second.shape[1] != n_rows:
+    first, second = row_scores(a).distinct(), row_scores(b).distinct()
+    n_rows = first.values.shape[1]
+    if second.values.shape[1] != n_rows:
         raise DataError(
-            f"One method has answers for {n_rows:,} test rows, the other for {second.shape[1]:,}.",
+            f"One method was measured on {n_rows:,} test rows, the other on {second.values.shape[1]:,}.",
             remedy="Compare methods on the same test rows.",
         )
-    difference = float(first.mean() - second.mean())
-    if difference < 0:  # so that both orders of the methods give the same
-        return compare_pair(b, a, usual=usual, seed=seed, n_resamples=n_resamples).reversed()
-    scale = len(first) * len(second)
-    lead = len(second) * first.sum(axis=0) - len(first) * second.sum(axis=0)  # (n_rows,), times scale
+    difference = first.mean - second.mean
+    if difference < 0:  # so that both orders of the methods give the same result
+        return compare_pair(b, a, pooled=pooled, seed=seed, n_resamples=n_resamples).reversed()
+    n_first, n_second = len(first.values) * first.unit, len(second.values) * second.unit
+    lead, scale = _coarse(  # (n_rows,), times scale
+        n_second * first.values.sum(axis=0) - n_first * second.values.sum(axis=0), n_first * n_second
+    )
     rng = np.random.default_rng(seed)
-    noise = _seed_noise([first, second], n_resamples, rng, usual)
+    noise = _seed_noise([first, second], n_resamples, rng, pooled)
+    means = _resampled_means(np.append(lead, [-scale, scale]), scale, n_resamples, rng)
+    low, high = _interval(means + noise, difference)
 
-    counts = np.bincount(lead + scale, minlength=2 * scale + 1)  # rows by how far the first leads
-    counts[0] += 1
-    counts[-1] += 1
-    drawn = _redrawn_means(counts, np.arange(-scale, scale + 1) / scale, n_resamples, rng)
-    low, high = np.quantile(drawn + noise, _TAILS)
-
-    sizes = np.bincount(np.abs(lead), minlength=scale + 1)
-    levels = np.arange(scale + 1)
-    flips = 2 * rng.binomial(sizes, 0.5, size=(n_resamples, scale + 1)) - sizes
-    chance = flips @ levels / (scale * n_rows) + noise  # differences that come about without a cause
-    if len(first) == len(second) == 1:
+    levels, sizes = np.unique(np.abs(lead), return_counts=True)
+    flips = 2 * rng.binomial(sizes, 0.5, size=(n_resamples, len(levels))) - sizes
+    chance = flips @ levels / (scale * n_rows) + noise  # differences without a cause
+    if scale == 1:
         p = mcnemar(int((lead > 0).sum()), int((lead < 0).sum()))
     else:
         p = _two_sided(chance, difference)
     return Difference(
         difference=difference,
-        low=max(-1.0, min(float(low), difference)),
-        high=min(1.0, max(float(high), difference)),
+        low=max(-1.0, low),
+        high=min(1.0, high),
         p=p,
-        visible=min(1.0, max(_FEWEST / n_rows, float(np.quantile(np.abs(chance), 0.95)))),
+        detectable=min(1.0, max(_MIN_ROWS / n_rows, float(np.quantile(np.abs(chance), 0.95)))),
     )
 
 
 def mcnemar(n_first: int, n_second: int) -> float:
-    """McNemar's test with mid-p: the probability of both counts, or more unequal ones, by chance.
-
-    Args:
-        n_first: test rows that only the first method gets right.
-        n_second: rows that only the second gets right.
+    """McNemar's test with mid-p, from the number of rows that only one of the methods gets right.
 
     >>> round(mcnemar(5, 0), 6), mcnemar(7, 7), mcnemar(0, 0)
     (0.03125, 1.0, 1.0)
@@ -228,7 +239,7 @@ def mcnemar(n_first: int, n_second: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction: probabilities that may be read side by side, in the order given.
+    """Holm's correction for several tests.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -240,68 +251,58 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def checked_answers(correct: npt.ArrayLike) -> Answers:
-    """``correct`` as truth values, (n_seeds, n_rows)."""
-    found: npt.NDArray[Any] = np.asarray(correct)
-    if found.ndim == 1:
-        found = found[None]
-    if found.ndim != 2 or not np.isin(found, (0, 1)).all():
-        raise DataError(
-            f"Answers of shape {found.shape} are not a truth value for each seed and test row.",
-            remedy="Give an array of the shape (n_seeds, n_rows): right or wrong.",
-        )
-    if not found.size:
-        raise DataError("There are no test rows to compare methods on.", remedy="Give a test file with rows.")
-    return found.astype(bool)
+def _interval(samples: Floats, estimate: float) -> tuple[float, float]:
+    """The middle 95% of the samples, widened to include the estimate."""
+    low, high = np.quantile(samples, _TAILS)
+    return min(float(low), estimate), max(float(high), estimate)
 
 
-def _distinct(answers: Answers) -> Answers:
-    """One seed instead of several that agree on every row."""
-    return answers[:1] if (answers == answers[0]).all() else answers
+def _coarse(values: Integers, scale: int) -> tuple[Integers, int]:
+    """The values in units of 1/scale, in coarser units if there are too many."""
+    if scale <= _MAX_LEVELS:
+        return values, scale
+    return np.rint(values * (_MAX_LEVELS / scale)).astype(np.int64), _MAX_LEVELS
 
 
-def _redrawn_means(
-    counts: npt.NDArray[np.int64], values: Floats, n_resamples: int, rng: np.random.Generator
-) -> Floats:
-    """Means over rows drawn with replacement, where ``counts`` rows have each of ``values``."""
-    n = int(counts.sum())
-    kept = counts > 0
-    drawn = rng.multinomial(n, counts[kept] / n, size=n_resamples)  # (n_resamples, n_values)
-    means: Floats = drawn @ values[kept] / n
+def _resampled_means(rows: Integers, scale: int, n_resamples: int, rng: np.random.Generator) -> Floats:
+    """Means of as many rows, drawn with replacement, divided by the scale."""
+    levels, counts = np.unique(rows, return_counts=True)
+    draws = rng.multinomial(len(rows), counts / len(rows), size=n_resamples)  # (n_resamples, n_levels)
+    means: Floats = draws @ (levels / scale) / len(rows)
     return means
 
 
-def _between_seeds(answers: Answers) -> tuple[float, float]:
-    """Variance between the seeds' accuracies, and how much of it comes about by disagreeing on single rows.
-
-    In whole numbers until the end, so that the order of rows and seeds makes no difference.
-    """
-    n_seeds, n_rows = answers.shape
-    by_seed, by_row = answers.sum(axis=1), answers.sum(axis=0)
+def _between_seeds(rows: RowScores) -> tuple[float, float]:
+    """Variance between the seeds' scores, and the part of it explained by disagreement on single rows."""
+    n_seeds, n_rows = rows.values.shape
+    by_seed, by_row = rows.values.sum(axis=1), rows.values.sum(axis=0)
     between = int(n_seeds * (by_seed**2).sum() - by_seed.sum() ** 2)
-    within = int((by_row * (n_seeds - by_row)).sum())  # each row over the seeds
-    scale = n_rows * (n_rows - 1) * n_seeds * (n_seeds - 1)
+    within = int((n_seeds * (rows.values**2).sum(axis=0) - by_row**2).sum())
+    scale = n_rows * (n_rows - 1) * n_seeds * (n_seeds - 1) * rows.unit**2
     return between / scale, within / scale
 
 
-def _seed_variance(answers: Answers, usual: Spread | None) -> tuple[float, float]:
-    """Variance of the mean accuracy that comes from the choice of seeds, beyond that of single rows, and how
-    many degrees of freedom it has."""
-    n_seeds, n_rows = answers.shape
+def _seed_variance(rows: RowScores, pooled: PooledVariance | None) -> tuple[float, float]:
+    """Variance of the mean score that comes from the choice of seeds, beyond that of single rows, and its
+    degrees of freedom."""
+    n_seeds, n_rows = rows.values.shape
     if n_seeds == 1 or n_rows == 1:
         return 0.0, 0.0
-    (between, within), degrees = _between_seeds(answers), float(n_seeds - 1)
-    if usual is not None and between <= usual.variance * stats.f.ppf(_USUAL, degrees, usual.degrees):
-        between = (usual.degrees * usual.variance + degrees * between) / (usual.degrees + degrees)
-        degrees += usual.degrees
+    (between, within), degrees = _between_seeds(rows), float(n_seeds - 1)
+    if pooled is not None and between <= pooled.variance * stats.f.ppf(_TYPICAL, degrees, pooled.degrees):
+        between = (pooled.degrees * pooled.variance + degrees * between) / (pooled.degrees + degrees)
+        degrees += pooled.degrees
     return max(0.0, between - within) / n_seeds, degrees
 
 
 def _seed_noise(
-    methods: Sequence[Answers], n_resamples: int, rng: np.random.Generator, usual: Spread | None = None
+    methods: Sequence[RowScores],
+    n_resamples: int,
+    rng: np.random.Generator,
+    pooled: PooledVariance | None = None,
 ) -> Floats:
-    """What other seeds would have changed in the methods' mean accuracies, drawn ``n_resamples`` times."""
-    parts = [_seed_variance(answers, usual) for answers in methods]
+    """Samples of what other seeds would change in the methods' mean scores."""
+    parts = [_seed_variance(rows, pooled) for rows in methods]
     variance = sum(part for part, _ in parts)
     if variance == 0:
         return np.zeros(n_resamples)
@@ -311,7 +312,7 @@ def _seed_noise(
 
 
 def _two_sided(chance: Floats, difference: float) -> float:
-    """How often ``chance`` is as far from nought as ``difference``; equals count half (mid-p)."""
+    """How often ``chance`` is as far from zero as ``difference``; equal values count half (mid-p)."""
     if difference == 0:
         return 1.0
     near = np.isclose(np.abs(chance), difference, rtol=0, atol=1e-12)

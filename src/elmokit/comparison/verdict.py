@@ -220,14 +220,16 @@ def side_by_side(
         sides: dict[str, list[str]] = {"before": [], "beside": [], "behind": []}
         for other in sorted(theirs, key=ranking.order.index):
             pair = ranking.pair(one, other)
-            sides["beside" if not pair.real else "before" if pair.better == one else "behind"].append(other)
+            sides["beside" if not pair.significant else "before" if pair.better == one else "behind"].append(
+                other
+            )
         alike.setdefault(tuple(map(tuple, sides.values())), []).append(one)
     said = []
     for outcome, group in alike.items():
         parts = []
-        verbs = ("is better than", "cannot be told from", "is behind")
+        verbs = ("is better than", "is not significantly different from", "is worse than")
         if len(group) > 1:
-            verbs = ("are better than", "cannot be told from", "are behind")
+            verbs = ("are better than", "are not significantly different from", "are worse than")
         for verb, which, others in zip(verbs, ("every", "any", "every"), outcome, strict=True):
             whole = len(others) == len(theirs) > 1
             called = f"{which} {kind}" if whole else listed([names[id] for id in others], most=len(others))
