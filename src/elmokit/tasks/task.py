@@ -1,0 +1,237 @@
+"""The contract of a task: rows become examples, a head learns them, predictions are measured and reported.
+
+A new task is one module with a ``Task`` and its heads, and an entry in ``TASKS``. The verbs fit, predict,
+evaluate, compare and serve use nothing else of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+from elmokit.core.errors import ConfigError, nearest
+from elmokit.text.settings import LabelConfig, ReadConfig
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from elmokit.core.console import Advance
+    from elmokit.text.rows import Row
+    from elmokit.text.texts import Text
+
+Inputs = tuple["Text", ...]
+"""The texts of a row, one for each of the task's fields."""
+Output = Any
+"""What a head gives for a batch: a tensor, or a NamedTuple of tensors (a CRF: emissions and transitions)."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes or tags that a model can give; none for a task that predicts numbers or spans.
+
+    Attributes:
+        names: In the order of the head's outputs. Empty before they are learned.
+        separator: Stands between the labels of a row that can have several; empty for one label a row.
+    """
+
+    names: tuple[str, ...] = ()
+    separator: str = ""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Rows that were read and checked.
+
+    Attributes:
+        inputs: The texts of each row.
+        targets: What to learn, one row per example: class numbers (n,), ones and zeros (n, n_classes), tags
+            padded with -1 (n, time), spans (n, 2), real values (n,). Labels are numbered as in ``labels``,
+            then as in ``unknown``.
+        labels: Those of the model, learned from these rows if they are the first.
+        unknown: Further labels in these rows, which the model cannot give.
+        weights: How much each row counts in training, (n,); None if all count the same.
+        notes: What a person should know about the rows, in sentences.
+    """
+
+    inputs: Sequence[Inputs]
+    targets: npt.NDArray[Any]
+    labels: Labels
+    unknown: tuple[str, ...] = ()
+    weights: npt.NDArray[np.float32] | None = None
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def select(self, rows: npt.NDArray[np.int64]) -> Examples:
+        """Some of the rows, by number."""
+        weights = None if self.weights is None else self.weights[rows]
+        inputs = [self.inputs[row] for row in rows]
+        return replace(self, inputs=inputs, targets=self.targets[rows], weights=weights)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prediction:
+    """The answer for one row; tasks add fields.
+
+    Attributes:
+        n_cut: Words of the row beyond ``max_words``, which were not read.
+    """
+
+    n_cut: int = 0
+
+
+class Metrics(Protocol):
+    """How good predictions are. Higher is better for the figure called ``main``."""
+
+    @property
+    def n(self) -> int:
+        """Rows measured."""
+        ...
+
+    @property
+    def main(self) -> str:
+        """Name of the figure that ranks methods and picks the best weights: "accuracy", "span_f1"."""
+        ...
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """All figures by name, the most informative first."""
+        ...
+
+    @property
+    def row_stats(self) -> npt.NDArray[np.float64]:
+        """Additive counts of each row, (n, k): right or wrong; or true positives, false ones, misses."""
+        ...
+
+    def score(self, sums: npt.NDArray[np.float64]) -> float:
+        """The main figure from summed ``row_stats``, so that bootstrap and paired tests fit every task."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """For report.json and ``--json``."""
+        ...
+
+
+P = TypeVar("P", bound=Prediction)
+M = TypeVar("M", bound=Metrics)
+
+
+class Task(Protocol[P, M]):
+    """One kind of supervised problem. ``Task[Any, Any]`` is any of them.
+
+    Attributes:
+        name: Its key in ``TASKS``, in config.json and for ``--task``.
+        fields: The texts of a row: ("text",), or ("question", "passage").
+        heads: By name, the default first.
+    """
+
+    name: ClassVar[str]
+    fields: ClassVar[tuple[str, ...]]
+    heads: ClassVar[Mapping[str, type[Any]]]
+
+    def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
+        """Check rows; learn the labels if ``labels`` has no names. Errors name the row."""
+        ...
+
+    def loss(self, output: Output, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
+        """The loss of each row, (batch,); the trainer weighs and averages.
+
+        Args:
+            smoothing: Share of the target that goes to all classes, for tasks with classes.
+        """
+        ...
+
+    def decode(
+        self,
+        output: Output,
+        masks: Sequence[Tensor],
+        labels: Labels,
+        words: Sequence[Sequence[list[str]]] | None = None,
+    ) -> list[P]:
+        """One prediction for each row of a batch.
+
+        Args:
+            masks: Of each field, (batch, time), as the head got them.
+            words: Of each row, the words of each field as the encoder read them; None during training,
+                where predictions are only measured.
+        """
+        ...
+
+    def measure(self, examples: Examples, predictions: Sequence[P]) -> M: ...
+
+    def columns(self, prediction: P) -> dict[str, Any]:
+        """What predict writes and the service answers. A mapping inside becomes one CSV column per key."""
+        ...
+
+    def sections(self, metrics: Mapping[str, M]) -> list[Any]:
+        """This task's part of a report, from the metrics of each split."""
+        ...
+
+
+AnyTask = Task[Any, Any]
+TASKS: dict[str, AnyTask | str] = {"classify": "elmokit.tasks.classification:Classification"}
+"""Tasks by name: an instance, or where its class is (module:name)."""
+
+
+def get_task(name: str) -> AnyTask:
+    """The task of that name."""
+    if name not in TASKS:
+        raise ConfigError(f"There is no task {name!r}.", remedy=nearest(name, TASKS))
+    task = TASKS[name]
+    if isinstance(task, str):
+        module, _, attribute = task.partition(":")
+        task = TASKS[name] = getattr(importlib.import_module(module), attribute)()
+    return task
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a model was fitted on, to be read again unless others are asked for."""
+
+    text: str = ""
+    label: str = ""
+
+    def reading(self, asked: ReadConfig) -> ReadConfig:
+        """Where the texts are. Numbers count for the fitted file only: others may lack the label column."""
+        fitted = ReadConfig(text_columns=self.text)
+        if asked.columns or asked.header == "no" or any(map(str.isdecimal, fitted.columns)):
+            return asked
+        return replace(asked, text_columns=self.text)
+
+    def labeling(self, asked: LabelConfig, labels: Labels) -> LabelConfig:
+        """Where the labels are, and what separates them."""
+        column = asked.label_column or ("" if self.label.isdecimal() else self.label)
+        return replace(asked, label_column=column, label_separator=asked.label_separator or labels.separator)
+
+
+class Predictor(Protocol):
+    """A fitted model that predicts: a ``TaskModel`` or a ``TfidfModel``.
+
+    Attributes:
+        calibrated: False if its probabilities only order the classes, as an SVM's do.
+        columns: Where its rows have their texts and labels.
+    """
+
+    @property
+    def task(self) -> AnyTask: ...
+
+    @property
+    def labels(self) -> Labels: ...
+
+    @property
+    def calibrated(self) -> bool: ...
+
+    @property
+    def columns(self) -> Columns: ...
+
+    def predict(self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None) -> Iterator[Any]:
+        """A prediction for each row, in order; reads and answers some rows at a time."""
+        ...
