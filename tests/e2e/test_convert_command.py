@@ -209,7 +209,7 @@ def test_files_that_are_missing_cut_or_foreign(run: Run) -> None:
     options, weights = Path("theirs/options.json"), Path("theirs/weights.hdf5")
     whole, said = weights.read_bytes(), options.read_bytes()
     weights.write_bytes(whole[: len(whole) // 2])
-    run("convert", "theirs", "ours").check_refused("weights.hdf5 is cut off")
+    run("convert", "theirs", "ours").check_refused("weights.hdf5 is truncated")
     weights.write_text("not HDF5", "utf-8")
     run("inspect", "theirs").check_refused("weights.hdf5 is not a readable HDF5 file")
     weights.unlink()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import pickle
-import struct
-import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elmokit import Elmo, ModelError, convert, load_bilm, verify
-from elmokit.published.torch_file import read_state_dict
+from elmokit.published.many_langs import read_state_dict
 from elmokit.text.tokenizing import SPECIALS
 
 DIM, CELLS, LAYERS, CHAR_DIM, WORD_DIM, MAX_CHARS = 4, 6, 2, 3, 5, 12
@@ -244,7 +241,7 @@ def change(file: Path, what: Callable[[State], Any]) -> None:
         (
             "encoder.pkl",
             lambda t: t.update({"forward_layer_0.input_linearity.weight": torch.ones(2)}),
-            "cannot be",
+            "impossible",
         ),
         ("encoder.pkl", lambda t: t["forward_layer_0.state_linearity.bias"].fill_(torch.nan), "not finite"),
         ("token_embedder.pkl", lambda t: t.pop("projection.bias"), "projection.bias"),
@@ -282,7 +279,7 @@ def test_kinds_that_are_not_known_are_refused(tmp_path: Path, part: str, key: st
 )
 def test_numbers_beyond_all_measure_are_refused(tmp_path: Path, settings: Any) -> None:
     folder = write(tmp_path / "theirs", settings={"encoder": {}, "token_embedder": {}} | settings)
-    assert "describes a model that cannot be" in refusal(folder).message
+    assert "describes an impossible model" in refusal(folder).message
 
 
 @pytest.mark.parametrize("name", ["", "..", "x" * 300, "\0", "\ud800"])
@@ -293,27 +290,6 @@ def test_a_name_of_settings_that_cannot_be_a_file_is_noted(tmp_path: Path, name:
         assert "config.json" in refusal(folder).message
     else:
         assert "which is not here" in load_bilm(folder).training["notes"][0]
-
-
-def test_words_that_multiply_out_to_far_more_than_the_weights_are_refused(tmp_path: Path) -> None:
-    folder, n_words, wide = write(tmp_path / "theirs", settings=None), 20_000, 20_000
-    layer = {
-        "input_linearity.weight": torch.zeros(4, wide),
-        "state_linearity.weight": torch.zeros(4, wide),
-        "state_linearity.bias": torch.zeros(4),
-        "state_projection.weight": torch.zeros(wide, 1),
-    }
-    both = {f"{d}_layer_0.{name}": value for d in ("forward", "backward") for name, value in layer.items()}
-    torch.save(both, folder / "encoder.pkl")
-    embedder = {
-        "word_emb_layer.embedding.weight": torch.zeros(n_words, 1),
-        "projection.weight": torch.zeros(wide, 1),
-        "projection.bias": torch.zeros(wide),
-    }
-    torch.save(embedder, folder / "token_embedder.pkl")
-    words = [*WORDS, *(f"w{number}" for number in range(n_words - len(WORDS)))]
-    (folder / "word.dic").write_text("".join(f"{word}\t{n}\n" for n, word in enumerate(words)), "utf-8")
-    assert "1,600,000,000 bytes" in refusal(folder).message
 
 
 @pytest.mark.parametrize("text", ["the\n", "the\tx\n", "\xff\xfe", f"the\t{'9' * 5000}\n", "a\t0\nb\t0\n"])
@@ -362,64 +338,6 @@ def test_files_that_are_cut_off_are_refused(tmp_path: Path, share: float, legacy
     assert "encoder.pkl" in refusal(folder).message
 
 
-@pytest.fixture
-def never_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(*args: Any, **more: Any) -> None:
-        raise AssertionError("the library was let loose on the file")
-
-    monkeypatch.setattr(torch, "load", load)
-
-
-def _with_parts(file: Path, change: Callable[[str, bytes], bytes]) -> None:
-    """Write an archive of torch anew."""
-    with zipfile.ZipFile(file) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, part in parts.items():
-            archive.writestr(name, change(name, part))
-
-
-@pytest.mark.usefixtures("never_loaded")
-@pytest.mark.parametrize("how", ["zip", "legacy", "legacy with a zip behind"])
-def test_a_gigabyte_declared_in_a_tiny_file_is_refused_before_it_is_loaded(tmp_path: Path, how: str) -> None:
-    file = tmp_path / "tiny.pkl"
-    torch.save({"x": torch.arange(201.0)}, file, _use_new_zipfile_serialization=how == "zip")
-    data = file.read_bytes()
-    small, large = b"K" + bytes([201]), b"J" + struct.pack("<i", 1 << 28)
-    assert data.count(small) >= 2  # numbers in the storage, and the shape
-    if how == "zip":
-        _with_parts(file, lambda name, part: part.replace(small, large) if "data.pkl" in name else part)
-    else:
-        file.write_bytes(data.replace(small, large))
-    if how == "legacy with a zip behind":
-        with zipfile.ZipFile(file, "a") as archive:
-            archive.writestr("x/data.pkl", b"\x80\x02K\x01.")
-    with pytest.raises(ModelError, match="declares"):
-        read_state_dict(file)
-
-
-@pytest.mark.usefixtures("never_loaded")
-def test_an_archive_whose_entries_share_their_bytes_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
-    file = tmp_path / "x.pkl"
-    torch.save({"x": torch.zeros(10_000)}, file)
-    with zipfile.ZipFile(file, "a") as archive:
-        whole = next(entry for entry in archive.infolist() if entry.filename.endswith("/data/0"))
-        for number in range(1, 100):
-            again = copy.copy(whole)
-            again.filename = again.orig_filename = whole.filename[:-1] + str(number)
-            archive.filelist.append(again)
-        archive.writestr("more", b"")  # so that the list of entries is written
-    assert file.stat().st_size < 100_000
-    with pytest.raises(ModelError, match="declares a size of 4,0"):
-        read_state_dict(file)
-
-
-def test_a_shape_stretched_over_one_number_is_refused(tmp_path: Path) -> None:
-    torch.save({"x": torch.zeros(1).expand(1000, 1000)}, tmp_path / "x.pkl")
-    with pytest.raises(ModelError, match="declares tensors of 4,000,000 bytes"):
-        read_state_dict(tmp_path / "x.pkl")
-
-
 def test_tensors_that_share_their_numbers_and_half_floats_are_read(tmp_path: Path) -> None:
     table = torch.arange(2000.0)
     torch.save({"a": table, "b": table, "c": table[:7], "d": table[:5].half()}, tmp_path / "x.pkl")
@@ -445,15 +363,4 @@ def test_tensors_that_share_their_numbers_and_half_floats_are_read(tmp_path: Pat
 def test_what_is_no_dictionary_of_tensors_is_refused(tmp_path: Path, content: Any) -> None:
     torch.save(content, tmp_path / "x.pkl")
     with pytest.raises(ModelError, match="dictionary of plain tensors"):
-        read_state_dict(tmp_path / "x.pkl")
-
-
-def test_a_packed_archive_is_refused(tmp_path: Path) -> None:
-    torch.save({"x": torch.zeros(100_000)}, tmp_path / "x.pkl")
-    with zipfile.ZipFile(tmp_path / "x.pkl") as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(tmp_path / "x.pkl", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, part in parts.items():
-            archive.writestr(name, part)
-    with pytest.raises(ModelError, match=r"x\.pkl"):
         read_state_dict(tmp_path / "x.pkl")

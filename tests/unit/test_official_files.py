@@ -152,8 +152,8 @@ def test_weights_that_are_no_whole_hdf5_file_are_refused(
     damage(folder / "weights.hdf5")
     error = refusal(folder)
     assert "weights.hdf5" in error.message
-    assert "fresh copy" in error.remedy
-    assert ("cut off" in error.message) == (damage is cut)
+    assert "download it again" in error.remedy
+    assert ("is truncated" in error.message) == (damage is cut)
 
 
 @pytest.mark.parametrize("size", range(0, 6000, 700))
@@ -247,11 +247,14 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
     "wider cells": (lambda o: o["lstm"].update(dim=9), ["lstm.dim = 9", "(8, 28)", "(8, 36)"]),
     "another projection": (lambda o: o["lstm"].update(projection_dim=5), ["CNN_proj/W_proj", "(12, 5)"]),
     "more layers": (lambda o: o["lstm"].update(n_layers=3), ["Cell2", "lstm.n_layers = 3"]),
-    "fewer layers": (lambda o: o["lstm"].update(n_layers=1), ["lstm.n_layers is 1", "Cell1"]),
+    "fewer layers": (lambda o: o["lstm"].update(n_layers=1), ["lstm.n_layers = 1", "Cell1"]),
     "no layers": (lambda o: o["lstm"].update(n_layers=0), ["n_layers = 0"]),
     "many layers": (lambda o: o["lstm"].update(n_layers=10**9), ["n_layers"]),
-    "as wide as projected": (lambda o: o["lstm"].update(dim=4), ["W_P_0", "nothing is projected"]),
-    "fewer filters": (lambda o: o["char_cnn"]["filters"].pop(), ["filters is 2", "W_cnn_2"]),
+    "as wide as projected": (
+        lambda o: o["lstm"].update(dim=4),
+        ["W_P_0", "lstm.dim = 4, lstm.projection_dim = 4"],
+    ),
+    "fewer filters": (lambda o: o["char_cnn"]["filters"].pop(), ["filters = [[1, 3], [2, 4]]", "W_cnn_2"]),
     "more filters": (lambda o: o["char_cnn"]["filters"].append([5, 2]), ["W_cnn_3"]),
     "a wider filter": (
         lambda o: o["char_cnn"]["filters"].__setitem__(0, [2, 3]),
@@ -268,7 +271,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
     ),
     "other characters": (lambda o: o["char_cnn"].update(n_characters=300), ["n_characters = '300'"]),
     "more highways": (lambda o: o["char_cnn"].update(n_highway=2), ["CNN_high_1/W_carry"]),
-    "fewer highways": (lambda o: o["char_cnn"].update(n_highway=0), ["n_highway is 0", "CNN_high_0"]),
+    "fewer highways": (lambda o: o["char_cnn"].update(n_highway=0), ["n_highway = 0", "CNN_high_0"]),
     "an unknown activation": (
         lambda o: o["char_cnn"].update(activation="selu"),
         ["activation = 'selu'", "relu"],
@@ -318,7 +321,7 @@ def test_a_config_that_nests_without_end_is_none_of_ours(folder: Path) -> None:
 
 def test_options_of_many_megabytes_are_not_read(folder: Path) -> None:
     (folder / "options.json").write_text(" " * 2_000_000 + "{}", encoding="utf-8")
-    assert "no options file" in refusal(folder).message
+    assert "too many for an options file" in refusal(folder).message
 
 
 # -- a file that declares more than it holds ------------------------------------------------------
@@ -370,7 +373,7 @@ def test_data_in_other_files_is_not_followed(folder: Path) -> None:
     with h5py.File(folder / "weights.hdf5", "a") as file:
         del file[f"{CELL}/B"]
         file.create_dataset(f"{CELL}/B", shape=(28,), dtype="f4", external=[("raw.bin", 0, 4 * 28)])
-    assert "lies in another file" in refusal(folder).message
+    assert "is in another file" in refusal(folder).message
 
 
 def test_links_to_other_files_are_not_followed(folder: Path) -> None:
@@ -383,7 +386,7 @@ def test_links_to_other_files_are_not_followed(folder: Path) -> None:
         file[f"{CELL}/B"] = h5py.ExternalLink("../other.h5", "/x")
 
     change_weights(folder, link)
-    assert "lies in another file (../other.h5)" in refusal(folder).message
+    assert "is in another file (../other.h5)" in refusal(folder).message
 
 
 def test_a_link_within_the_file_that_leads_out_of_it_is_not_followed(folder: Path) -> None:
@@ -477,7 +480,7 @@ def test_what_weights_do_not_show_is_the_usual_with_a_note(folder: Path) -> None
     for name in ("cell_clip", "proj_clip", "use_skip_connections"):
         assert f"lstm.{name} is missing" in notes
     assert "max_characters_per_token is missing" in notes
-    assert "cannot be seen from weights" in notes
+    assert "Weights do not show whether layers are residual" in notes
 
 
 def test_notes_are_kept_with_the_converted_model_and_shown(folder: Path, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def load_bilm(folder: str | Path) -> BilmFolder:
     """
     folder = located(folder)
     if kind_of(folder) is None:
-        published = importlib.import_module("elmokit.published.foreign")  # to the right, by name
+        published = importlib.import_module("elmokit.published.convert")  # to the right, by name
         foreign: BilmFolder | None = published.load_foreign(folder)
         if foreign is not None:
             return foreign

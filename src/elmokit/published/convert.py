@@ -21,8 +21,9 @@ from elmokit.core.errors import ConfigError, ModelError, RunError, nearest
 from elmokit.core.model_folder import kind_of
 from elmokit.core.names import located
 from elmokit.corpora import mini_news
-from elmokit.published.foreign import load_foreign
-from elmokit.published.official import TEXT, save_official
+from elmokit.published.hdf5 import PICKLE_STARTS
+from elmokit.published.many_langs import is_many_langs, load_many_langs
+from elmokit.published.official import TEXT, find_official, load_official, save_official
 from elmokit.text.corpus import Documents
 from elmokit.text.readers import TextSource
 from elmokit.text.sentences import sentences
@@ -30,9 +31,8 @@ from elmokit.text.settings import ReadConfig, TextConfig
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, without_surrogates
 from elmokit.training.machine import tuned_process
 
-__all__ = ["Conversion", "calibrated", "convert", "without_predictor"]
-
 _TOKENS = 16_000
+_PICKLES = {".pkl", ".pickle", ".pt", ".pth", ".th", ".bin", ".ckpt", ".joblib"}
 
 
 @dataclass(frozen=True)
@@ -218,3 +218,52 @@ def calibrated(
     )
     note = f"The start state of state='warm' is the mean after {len(offsets) - 1:,} sentences {where}."
     return replace(saved, start_state=plain), note
+
+
+def load_foreign(
+    path: Path, *, vocabulary: str | Path | None = None, text: TextConfig = TEXT
+) -> BilmFolder | None:
+    """The model of a folder or file that elmokit did not write; None if there is nothing known.
+
+    Args:
+        path: a folder, or a file of a published model.
+        vocabulary: the word list of a published model that does not lie beside it.
+        text: how raw strings become words.
+    """
+    if not path.exists():
+        return None
+    if path.is_dir() and is_many_langs(path):
+        return load_many_langs(path, text=text)
+    if find_official(path) is not None:
+        return load_official(path, vocabulary=vocabulary, text=text)
+    _refuse_pickles(path)
+    return None
+
+
+def _refuse_pickles(path: Path) -> None:
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    checkpoints = [file.name for file in files if file.name == "checkpoint" or ".ckpt" in file.name]
+    if path.is_dir() and checkpoints:
+        raise ModelError(
+            f"{path} holds a TensorFlow checkpoint ({', '.join(checkpoints[:3])}), not published weights.",
+            remedy="Write weights.hdf5 with the dump_weights program of bilm-tf first.",
+        )
+    pickles = [file.name for file in files if file.is_file() and _is_pickle(file)]
+    if pickles:
+        raise ModelError(
+            f"{path} is a pickle, which can run any code and is never loaded."
+            if path.is_file()
+            else f"{path} holds no model but pickles ({', '.join(pickles[:3])}), which can run any code and "
+            "are never loaded.",
+            remedy="Give options.json and weights.hdf5, an elmokit folder, or an ELMoForManyLangs folder.",
+        )
+
+
+def _is_pickle(file: Path) -> bool:
+    if file.suffix.lower() in _PICKLES:
+        return True
+    try:
+        with open(file, "rb") as stream:
+            return stream.read(2) in PICKLE_STARTS
+    except OSError:
+        return False

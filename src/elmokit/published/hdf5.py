@@ -1,7 +1,7 @@
-"""Arrays out of an HDF5 file and into one, with a guard: a file cannot make us hold more than it holds.
+"""Read and write arrays in HDF5 files, without ever holding more than the file holds.
 
-A tiny file can declare a dataset of any shape. So before anything is read, what is stored is compared
-with what is declared and with the size of the file; links, and data in other files, are never followed.
+A tiny file can declare a dataset of any shape. So before anything is read, what is declared is compared
+with what is stored and with the size of the file; links, and data in other files, are never followed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ import numpy.typing as npt
 from elmokit.core.atomic import reserve, saving
 from elmokit.core.errors import MissingExtraError, ModelError
 
-__all__ = ["PICKLED", "ArrayFile", "open_arrays", "require_h5py", "write_arrays"]
-
-PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-"""How pickles begin."""
-_SAVED = (*PICKLED, b"PK\x03\x04")  # and what torch.save makes
-_PACKED = 8  # numbers that look random pack badly; a file that unpacks to more than this is no model
-_FRESH = "The file is cut off, damaged or foreign; take a fresh copy of it."
-_OWN = "Take a file that holds its own numbers."
-_OVERHEAD = 1 << 20  # bytes of names and places in a file that is written, and some more
+PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_ZIP_START = b"PK\x03\x04"  # what torch.save writes
+_MOST_PACKED = 8  # weights look random and compress badly; a file that unpacks to more than this is no model
+_FRESH = "The file is truncated, damaged or not a model; download it again."
+_OWN = "Use a file that contains its own numbers."
+_OVERHEAD = 1 << 20  # bytes of names and places in a file that is written, and some to spare
 
 
 def require_h5py() -> Any:
@@ -41,143 +38,117 @@ def require_h5py() -> Any:
 
 
 class ArrayFile:
-    """An open HDF5 file.
-
-    Args:
-        path: for messages.
-        file: the ``h5py.File``.
-    """
+    """An open ``h5py.File``."""
 
     def __init__(self, path: Path, file: Any) -> None:
         self.path = path
         self._h5py, self._file = require_h5py(), file
         self._size = path.stat().st_size
-        self._n_bytes = 0
+        self._n_bytes = 0  # declared by all datasets read so far
 
     def names(self, group: str = "/") -> list[str]:
-        """What stands in a group, datasets and groups; nothing if there is no such group."""
-        found = self._found(group)
+        """Datasets and groups in a group; none if there is no such group."""
+        found = self._object(group)
         return list(found) if isinstance(found, self._h5py.Group) else []
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape a dataset declares; None if there is no such dataset."""
-        found = self._found(name)
+        """The shape that a dataset declares; None if there is no such dataset."""
+        found = self._object(name)
         return tuple(found.shape or ()) if isinstance(found, self._h5py.Dataset) else None
 
     def read(self, name: str) -> npt.NDArray[np.float32]:
-        """A dataset of numbers, as float32."""
-        dataset = self._checked(name)
+        """A dataset of floating-point numbers, as float32."""
+        dataset = self._dataset(name)
         if dataset.dtype.kind != "f":
-            raise ModelError(
-                f"{self.path}: {name} holds {dataset.dtype} values, not floating-point numbers.",
-                remedy=_FRESH,
-            )
+            raise self._error(name, f"holds {dataset.dtype} values, not floating-point numbers")
         values = np.empty(dataset.shape, dtype=np.float32)
         try:
             if dataset.size:
                 dataset.read_direct(values)
         except (OSError, RuntimeError) as error:
-            raise ModelError(f"{self.path}: {name} cannot be read: {error}.", remedy=_FRESH) from error
+            raise self._error(name, f"cannot be read: {error}") from error
         if not math.isfinite(values.sum(dtype=np.float64)):
-            raise ModelError(f"{self.path}: {name} holds numbers that are not finite.", remedy=_FRESH)
+            raise self._error(name, "holds numbers that are not finite")
         return values
 
     def read_json(self, name: str) -> Any:
-        """What a dataset that holds JSON in one string says."""
-        dataset = self._checked(name)
+        """The value of a dataset that holds JSON in one string."""
+        dataset = self._dataset(name)
         try:
-            value = dataset[()] if dataset.shape == () else dataset[0]
-            return json.loads(value)
+            return json.loads(dataset[()] if dataset.shape == () else dataset[0])
         except (OSError, RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise ModelError(f"{self.path}: {name} is not JSON text: {error}.", remedy=_FRESH) from error
+            raise self._error(name, f"is not JSON text: {error}") from error
 
-    def _found(self, name: str) -> Any:
-        """The object of this name, if it is in this file. Links are not followed: even one within the
-        file can lead through another to a second file."""
+    def _error(self, name: str, problem: str, remedy: str = _FRESH) -> ModelError:
+        return ModelError(f"{self.path}: {name} {problem}.", remedy=remedy)
+
+    def _object(self, name: str) -> Any:
+        """The group or dataset of this name, or None. Links are not followed: even one within the file
+        can lead through another to a second file."""
         place = self._file
-        for part in name.strip("/").split("/") if name.strip("/") else []:
+        for part in filter(None, name.split("/")):
             if not isinstance(place, self._h5py.Group):
                 return None
             try:
                 link = place.get(part, getlink=True)
-                if link is None:
-                    return None
-                if isinstance(link, self._h5py.ExternalLink):
-                    raise ModelError(
-                        f"{self.path}: {name} lies in another file ({link.filename}), "
-                        f"and files are not followed.",
-                        remedy=_OWN,
-                    )
-                if not isinstance(link, self._h5py.HardLink):
-                    raise ModelError(
-                        f"{self.path}: {name} is a link to another place, and links are not followed.",
-                        remedy=_OWN,
-                    )
-                place = place.get(part)
+                place = place.get(part) if isinstance(link, self._h5py.HardLink) else None
             except (OSError, RuntimeError, ValueError) as error:
-                raise ModelError(f"{self.path}: {name} cannot be read: {error}.", remedy=_FRESH) from error
+                raise self._error(name, f"cannot be read: {error}") from error
+            if isinstance(link, self._h5py.ExternalLink):
+                raise self._error(name, f"is in another file ({link.filename}), which is not opened", _OWN)
+            if isinstance(link, self._h5py.SoftLink):
+                raise self._error(name, "is a link to another place, and links are not followed", _OWN)
+            if place is None:
+                return None
         return place
 
-    def _checked(self, name: str) -> Any:
-        """The dataset, once it is clear that the file holds what it declares."""
-        dataset = self._found(name)
+    def _dataset(self, name: str) -> Any:
+        """The dataset, once it is certain that the file holds what it declares."""
+        dataset = self._object(name)
         if not isinstance(dataset, self._h5py.Dataset):
             raise ModelError(f"{self.path} lacks the dataset {name}.", remedy=_FRESH)
         if dataset.external or dataset.is_virtual:
-            raise ModelError(
-                f"{self.path}: {name} lies in another file, and files are not followed.",
-                remedy=_OWN,
-            )
+            raise self._error(name, "is in another file, which is not opened", _OWN)
         n_stored, n_declared = dataset.id.get_storage_size(), int(dataset.nbytes)
         self._n_bytes += n_declared
-        packed = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() > 0
-        most = _PACKED * n_stored if packed else n_stored
-        if n_declared > most or n_stored > self._size or self._n_bytes > _PACKED * self._size:
-            raise ModelError(
-                f"{self.path}: {name} declares shape {tuple(dataset.shape)}, {n_declared:,} bytes, "
-                f"but the file holds {min(n_stored, self._size):,} bytes for it.",
-                remedy=_FRESH,
-            )
+        is_packed = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() > 0
+        most = _MOST_PACKED * n_stored if is_packed else n_stored
+        if n_declared > most or n_stored > self._size or self._n_bytes > _MOST_PACKED * self._size:
+            problem = f"declares shape {tuple(dataset.shape)}, {n_declared:,} bytes, but the file holds "
+            raise self._error(name, f"{problem}{min(n_stored, self._size):,} bytes for it")
         # A chunk is unpacked as a whole, even where the dataset needs a corner of it.
         n_chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
-        if n_chunk > max(_PACKED * self._size, n_declared):
-            raise ModelError(
-                f"{self.path}: {name} is stored in chunks of shape {tuple(dataset.chunks)}, {n_chunk:,} "
-                f"bytes each, but the whole file is {self._size:,} bytes.",
-                remedy=_FRESH,
-            )
+        if n_chunk > max(_MOST_PACKED * self._size, n_declared):
+            problem = f"is stored in chunks of shape {tuple(dataset.chunks)}, {n_chunk:,} bytes each, "
+            raise self._error(name, f"{problem}but the whole file is {self._size:,} bytes")
         return dataset
 
 
 @contextlib.contextmanager
 def open_arrays(path: Path) -> Iterator[ArrayFile]:
-    """Open an HDF5 file, or say plainly what the file is instead."""
+    """Open an HDF5 file, or raise an error that says what the file is instead."""
     h5py = require_h5py()
     try:
         with open(path, "rb") as stream:
             head = stream.read(8)
     except OSError as error:
-        raise ModelError(
-            f"Cannot read {path}: {error.strerror}.", remedy="Check the name and the folder."
-        ) from error
-    if head.startswith(_SAVED):
+        raise ModelError(f"Cannot read {path}: {error.strerror}.", remedy="Check the path.") from error
+    if head.startswith((*PICKLE_STARTS, _ZIP_START)):
         raise ModelError(
             f"{path} is not an HDF5 file but looks like a pickle, which can run any code and is not loaded.",
-            remedy="Take the weights in HDF5: weights.hdf5 beside options.json.",
+            remedy="Use weights in HDF5: weights.hdf5 beside options.json.",
         )
     try:
         file = h5py.File(path, "r", locking=False)
     except (OSError, ValueError) as error:
-        cut = "truncated" in str(error)
-        raise ModelError(
-            f"{path} {'is cut off' if cut else 'is not a readable HDF5 file'}: {error}.", remedy=_FRESH
-        ) from error
+        problem = "is truncated" if "truncated" in str(error) else "is not a readable HDF5 file"
+        raise ModelError(f"{path} {problem}: {error}.", remedy=_FRESH) from error
     with file:
         yield ArrayFile(path, file)
 
 
 def write_arrays(path: Path, arrays: Iterable[tuple[str, npt.NDArray[np.float32]]], n_bytes: int) -> None:
-    """Write arrays by name ("group/name"), ``n_bytes`` together, into an HDF5 file, whole or not at all."""
+    """Write arrays by name ("group/name"), ``n_bytes`` in total, into an HDF5 file, atomically."""
     h5py = require_h5py()
     with saving(path) as temporary:
         temporary.touch()

@@ -1,4 +1,4 @@
-"""Published ELMo models: ``options.json`` + ``weights.hdf5`` (+ ``vocab.txt``), in and out."""
+"""Published ELMo models: ``options.json`` + ``weights.hdf5`` (+ ``vocab.txt``), read and written."""
 
 from __future__ import annotations
 
@@ -7,38 +7,25 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
-from elmokit.bilm.settings import BilmConfig
 from elmokit.core.atomic import staging, write_text
 from elmokit.core.errors import ModelError
-from elmokit.published.hdf5 import ArrayFile, open_arrays, require_h5py, write_arrays
+from elmokit.published.hdf5 import open_arrays, require_h5py, write_arrays
 from elmokit.published.layout import Floats, layout
 from elmokit.published.options import checked_layout, model_config, options_of, read_options
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, TextPipeline
 from elmokit.text.vocabulary import N_CHARACTERS, Vocabulary
 
-__all__ = [
-    "TEXT",
-    "THEIR_SPECIALS",
-    "OfficialFiles",
-    "find_official",
-    "load_official",
-    "read_vocabulary",
-    "save_official",
-]
-
 TEXT = TextConfig(unicode="none", unit="sentence")
-"""How raw text becomes words unless something else is asked for: as it stands, cut by rule."""
+"""How raw text becomes words by default: characters unchanged, words found by rule."""
 THEIR_SPECIALS = {"<S>": BOS, "</S>": EOS, "<UNK>": UNK}
-_NO_WORD = "!!!MAXTERMID"  # a line of some vocabulary files that is not a word
+_NOT_A_WORD = "!!!MAXTERMID"  # a line in some vocabulary files
 _HDF5 = (".hdf5", ".h5")
 
 
@@ -52,55 +39,45 @@ class OfficialFiles:
 
 
 def find_official(path: Path) -> OfficialFiles | None:
-    """The files of the published model meant by a folder, an options file or a weight file; None if
-    ``path`` is nothing of the kind. Half a model, or several in one folder, is an error."""
+    """The files of a published model, given its folder, options file or weight file; None if ``path`` is
+    nothing of the kind. Half a model, or several in one folder, is an error."""
+    kind = path.suffix.lower() if path.is_file() else ""
+    if not path.exists() or (path.is_file() and kind not in (".json", *_HDF5)):
+        return None
     folder = path if path.is_dir() else path.parent
-    if path.is_file() and path.suffix.lower() not in (".json", *_HDF5):
-        return None
-    if not path.exists():
-        return None
     files = sorted(file for file in folder.iterdir() if file.is_file())
-    if path.is_file() and path.suffix.lower() == ".json":
-        options = [path]
-    else:
-        options = [
-            file for file in files if file.suffix.lower() == ".json" and "options" in file.name.lower()
-        ]
-    if path.is_file() and path.suffix.lower() in _HDF5:
-        weights = [path]
-    else:
-        named = [file for file in files if file.suffix.lower() in _HDF5]
-        weights = [file for file in named if "weights" in file.name.lower()] or (
-            named if len(named) == 1 else []
-        )
+
+    def matching(word: str, *endings: str) -> list[Path]:
+        return [file for file in files if word in file.name.lower() and file.suffix.lower() in endings]
+
+    options = [path] if kind == ".json" else matching("options", ".json")
+    weights = [path] if kind in _HDF5 else matching("weights", *_HDF5)
+    if not weights and len(matching("", *_HDF5)) == 1:
+        weights = matching("", *_HDF5)
     if path.is_dir() and not options and not weights:
         return None
     if not options or not weights:
-        there, lacking = (
-            (weights, "options (*options*.json)") if weights else (options, "weights (*weights*.hdf5)")
-        )
+        missing = "options (*options*.json)" if weights else "weights (*weights*.hdf5)"
         raise ModelError(
-            f"{folder} holds {', '.join(file.name for file in there)} but no {lacking} to go with it.",
+            f"{folder} holds {', '.join(file.name for file in options + weights)} but no {missing}.",
             remedy="A published ELMo model is options.json and weights.hdf5: put both in one folder.",
         )
-    pairs = [(o, w) for o in options for w in weights if _stem(o) == _stem(w)]
-    if len(options) == len(weights) == 1:
-        pairs = [(options[0], weights[0])]
+    pairs = [(options[0], weights[0])]
+    if len(options) + len(weights) > 2:
+        pairs = [(o, w) for o in options for w in weights if _stem(o) == _stem(w)]
     if len(pairs) != 1:
-        shown = ", ".join(file.name for file in [*options, *weights])
         raise ModelError(
-            f"{folder} holds more than one model, or files whose names do not tell which belong together: "
-            f"{shown}.",
+            f"{folder} holds more than one model, or files whose names do not show which belong together: "
+            f"{', '.join(file.name for file in options + weights)}.",
             remedy="Give the options file that you mean, as NAME_options.json beside NAME_weights.hdf5.",
         )
-    vocabularies = [file for file in files if "vocab" in file.name.lower() and file.suffix.lower() == ".txt"]
-    exact = [file for file in vocabularies if file.name.lower() == "vocab.txt"]
-    chosen = exact or (vocabularies if len(vocabularies) == 1 else [])
-    return OfficialFiles(*pairs[0], chosen[0] if chosen else None)
+    lists = matching("vocab", ".txt")
+    lists = [file for file in lists if file.name.lower() == "vocab.txt"] or lists
+    return OfficialFiles(*pairs[0], lists[0] if len(lists) == 1 else None)
 
 
 def _stem(file: Path) -> str:
-    """A name without its ending and the words that tell options from weights."""
+    """A file name without its ending and the words "options" and "weights"."""
     return file.stem.lower().replace("options", "").replace("weights", "").strip("._-")
 
 
@@ -110,9 +87,9 @@ def load_official(
     """Open a published model.
 
     Args:
-        path: its folder, its options file or its weight file.
-        vocabulary: its word list, if it does not lie beside them as ``vocab.txt``.
-        text: how raw strings become words; lists of words are taken as they are.
+        path: its folder, options file or weight file.
+        vocabulary: its word list, if that is not beside them as ``vocab.txt``.
+        text: how raw strings become words.
     """
     files = find_official(Path(path))
     if files is None:
@@ -123,139 +100,119 @@ def load_official(
     require_h5py()
     options = read_options(files.options)
     list_file = Path(vocabulary) if vocabulary is not None else files.vocabulary
-    lines = read_vocabulary(list_file) if list_file is not None else None
+    lines = read_vocabulary(list_file) if list_file is not None else []
+    tensors: dict[str, Tensor] = {}
     with open_arrays(files.weights) as weights:
         config, n_rows, notes = model_config(options, files.options, weights)
         entries = checked_layout(config, n_rows, files.options, weights)
-        _check_words(config, n_rows, lines, list_file, files)
-        tensors: dict[str, Tensor] = {}
+        if config.input == "word":
+            _check_word_list(list_file, len(lines), n_rows, files.weights)
+        elif list_file is None:
+            notes.append("There is no vocab.txt beside the weights; character input needs none.")
         for entry in entries:
             values = weights.read(entry.name)
             if entry.name == "char_embed":
                 values = _character_rows(values, files.weights, notes)
-            for name, found in zip(entry.parameters, entry.read(values), strict=True):
-                tensors[name] = torch.from_numpy(np.ascontiguousarray(found))
-        notes += _unused(weights, {entry.name for entry in entries})
-    words, rows = _our_words(lines or [], notes)
+            for name, array in zip(entry.parameters, entry.transform.read(values), strict=True):
+                tensors[name] = torch.from_numpy(array)
+        if extra := sorted(set(weights.names()) - {entry.name.split("/")[0] for entry in entries}):
+            notes.append(f"{files.weights.name} also holds {', '.join(extra)}, which is not used.")
+    words, rows = _our_words(lines, notes)
     if config.input == "word":
         tensors["encoder.weight"] = _our_rows(tensors["encoder.weight"], rows, notes)
-    elif list_file is None:
-        notes.append(
-            "There is no vocab.txt beside the weights; words are read by their characters, so none is needed."
-        )
     with torch.device("meta"):
         model = Bilm(config, len(words))
     model.load_state_dict(tensors, strict=True, assign=True)
-    vocab = Vocabulary(words)
     source = {"format": "official", "files": [files.options.name, files.weights.name], "options": options}
-    return BilmFolder(
-        model.eval(),
-        text,
-        vocab,
-        TextPipeline(text).word_tokenizer(vocab.words),
-        {"source": source, "notes": notes},
-    )
+    tokenizer = TextPipeline(text).word_tokenizer(words)
+    return BilmFolder(model.eval(), text, Vocabulary(words), tokenizer, {"source": source, "notes": notes})
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """The words of a list, one a line, as the published tools read them."""
+    """The words of a list, one per line, as the published tools read them."""
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")
     except OSError as error:
-        raise ModelError(
-            f"Cannot read {path}: {error.strerror}.", remedy="Check the name and the folder."
-        ) from error
+        raise ModelError(f"Cannot read {path}: {error.strerror}.", remedy="Check the path.") from error
     except UnicodeDecodeError as error:
         raise ModelError(
             f"{path} is not UTF-8 text: {error.reason} at byte {error.start}.",
-            remedy="Give a list of words, one a line, in UTF-8.",
+            remedy="Give a list of words, one per line, in UTF-8.",
         ) from error
     words = [line.strip() for line in lines]
     if not words[-1]:
-        words.pop()  # after the last line's end
-    return [word for word in words if word != _NO_WORD]
+        words.pop()  # after the end of the last line
+    return [word for word in words if word != _NOT_A_WORD]
 
 
-def _check_words(
-    config: BilmConfig, n_rows: int, lines: list[str] | None, list_file: Path | None, files: OfficialFiles
-) -> None:
-    if config.input != "word":
-        return
-    if lines is None:
+def _check_word_list(list_file: Path | None, n_words: int, n_rows: int, weights: Path) -> None:
+    if list_file is None:
         raise ModelError(
-            f"{files.weights} is a word-input model, whose rows mean nothing without its word list, and "
-            f"there is no vocab.txt in {files.weights.parent}.",
+            f"{weights} is a word-input model, whose rows mean nothing without its word list, and "
+            f"there is no vocab.txt in {weights.parent}.",
             remedy="Put the model's vocab.txt beside it, or name it with --vocab.",
         )
-    if len(lines) != n_rows:
+    if n_words != n_rows:
         raise ModelError(
-            f"{list_file} has {len(lines):,} words, but embedding in {files.weights} has {n_rows:,} rows.",
+            f"{list_file} has {n_words:,} words, but embedding in {weights} has {n_rows:,} rows.",
             remedy="Give the word list that the model was trained with.",
         )
 
 
 def _character_rows(table: Floats, file: Path, notes: list[str]) -> Floats:
-    """The 261 rows of characters. Some files have one more: a row for "no character" in front, or one that
-    no character uses at the end."""
+    """The 261 rows of characters. Some files have one more: "no character" in front, or an unused one at
+    the end."""
     if len(table) == N_CHARACTERS - 1:
         return table
     in_front = not table[0].any()
     notes.append(
         f"char_embed in {file.name} has {len(table)} rows instead of {N_CHARACTERS - 1}: the "
-        + ("first, all zero, stands for no character." if in_front else "last is used by no character.")
+        + ("first, all zero, is for no character." if in_front else "last is not used by any character.")
     )
     return table[1:] if in_front else table[:-1]
 
 
 def _our_words(lines: list[str], notes: list[str]) -> tuple[list[str], list[int]]:
     """Our vocabulary, specials first, and the line that each word comes from; -1 for none."""
-    places: dict[str, int] = {}
     lower = {name.lower(): place for name, place in THEIR_SPECIALS.items()} | {SPECIALS[PAD]: PAD}
     specials = [-1] * len(SPECIALS)
-    n_twice = 0
+    places: dict[str, int] = {}
+    n_repeated = 0
     for line, word in enumerate(lines):
         if word in THEIR_SPECIALS:
             specials[THEIR_SPECIALS[word]] = line
         elif word not in lower:
-            n_twice += word in places
-            places[word] = line  # of two equal words the published tools take the last
+            n_repeated += word in places
+            places[word] = line  # of two equal words the published tools use the last
     for line, word in enumerate(lines):
         if word in lower and specials[lower[word]] < 0:
             specials[lower[word]] = line
-    if n_twice:
-        notes.append(f"{n_twice:,} words stand in the word list more than once; the last place counts.")
-    ordered = sorted(places, key=places.__getitem__)
-    return [*SPECIALS, *ordered], [*specials, *(places[word] for word in ordered)]
+    if n_repeated:
+        notes.append(f"{n_repeated:,} words appear more than once in the word list; the last line counts.")
+    words = sorted(places, key=places.__getitem__)
+    return [*SPECIALS, *words], [*specials, *(places[word] for word in words)]
 
 
 def _our_rows(table: Tensor, rows: list[int], notes: list[str]) -> Tensor:
     """A word table in our order; a special word that the list lacks gets a row of zeros."""
     index = torch.tensor(rows)
-    found = table[index.clamp(min=0)] * (index >= 0).unsqueeze(1)
-    lacking = [SPECIALS[place] for place in (UNK, BOS, EOS) if rows[place] < 0]
-    if lacking:
-        notes.append(f"The word list lacks {', '.join(lacking)}: a vector of zeros stands for it.")
-    return found
-
-
-def _unused(weights: ArrayFile, used: set[str]) -> list[str]:
-    tops = {name.split("/")[0] for name in used}
-    extra = sorted(set(weights.names()) - tops)
-    return [f"{weights.path.name} also holds {', '.join(extra)}, which is not used."] if extra else []
+    if missing := [SPECIALS[place] for place in (UNK, BOS, EOS) if rows[place] < 0]:
+        notes.append(f"The word list lacks {', '.join(missing)}: a vector of zeros is used instead.")
+    return table[index.clamp(min=0)] * (index >= 0).unsqueeze(1)
 
 
 def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
     """Write a model as ``options.json``, ``weights.hdf5`` and ``vocab.txt`` for tools that read these.
 
     Returns:
-        What a person should know: what the format cannot hold, or some tools cannot read.
+        Notes on what the format cannot hold, and what some tools cannot read.
     """
-    folder, config = Path(folder), saved.model.config
+    config = saved.model.config
     if config.input not in ("char", "word"):
         raise ModelError(
             f"A model with {config.input} input cannot be written as a published ELMo model: that format "
-            "knows character input (bytes) and word tables only.",
-            remedy="Pretrain with --input char or --input word to have a model that can be exported.",
+            "has character input (bytes) and word tables only.",
+            remedy="Pretrain with --input char or --input word to get a model that can be exported.",
         )
     require_h5py()
     words, rows = _their_words(saved.vocabulary)
@@ -264,52 +221,48 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
 
     def arrays() -> Iterator[tuple[str, Floats]]:
         for entry in entries:
-            values: list[Any] = [parameters[name].detach().numpy() for name in entry.parameters]
+            values = [parameters[name].detach().numpy() for name in entry.parameters]
             if entry.name == "embedding":
                 values = [values[0][rows]]
-            yield entry.name, entry.write(*values)
+            yield entry.name, entry.transform.write(*values)
 
     source = saved.training.get("source") or {}
-    more = source.get("options") if source.get("format") == "official" else None
+    options = options_of(config, source.get("options") if source.get("format") == "official" else None)
     n_bytes = 4 * sum(math.prod(entry.shape) for entry in entries)
-    options = json.dumps(options_of(config, more), indent=2, ensure_ascii=False) + "\n"
-    with staging(folder, "options.json") as staged:
+    with staging(Path(folder), "options.json") as staged:
         write_arrays(staged / "weights.hdf5", arrays(), n_bytes)
         write_text(staged / "vocab.txt", "".join(f"{word}\n" for word in words))
-        write_text(staged / "options.json", options)
-    return _lost(saved)
+        write_text(staged / "options.json", json.dumps(options, indent=2, ensure_ascii=False) + "\n")
+    return _limits(saved)
 
 
 def _their_words(vocabulary: Vocabulary) -> tuple[list[str], list[int]]:
-    """The lines of their word list, and the place in ours that each has."""
+    """The lines of their word list, and the place that each has in ours."""
     words, rows = list(THEIR_SPECIALS), list(THEIR_SPECIALS.values())
     for place, word in enumerate(vocabulary.words[len(SPECIALS) :], start=len(SPECIALS)):
-        if word not in THEIR_SPECIALS and word.strip() == word and word != _NO_WORD:
+        if word not in THEIR_SPECIALS and word.strip() == word and word != _NOT_A_WORD:
             words.append(word)
             rows.append(place)
     return words, rows
 
 
-def _lost(saved: BilmFolder) -> list[str]:
-    config, notes = saved.model.config, []
-    if config.objective != "none":
-        notes.append("The word predictor is left out: the format has no place for it.")
-    if saved.start_state is not None:
-        notes.append("The start state is left out: the format has no place for it.")
-    if saved.text != TEXT:
-        notes.append(
-            "How text was cleaned and cut into words is left out: give the other tool the same words."
-        )
-    total = sum(count for _, count in config.filters)
-    if config.hidden_dim <= config.dim:
-        notes.append(
-            "The LSTMs do not project to a narrower width; AllenNLP reads projected models only"
-            + (", and so does bilm-tf." if config.hidden_dim < config.dim else ".")
-        )
-    if not config.residual:
-        notes.append("The layers are not residual; AllenNLP reads residual models only.")
-    if config.input == "word":
-        notes.append("Words go in by a table; AllenNLP reads models with character input only.")
-    if config.input == "char" and total <= config.dim:
-        notes.append("The filters are no wider than a layer; the other tools expect them to be wider.")
-    return notes
+def _limits(saved: BilmFolder) -> list[str]:
+    config = saved.model.config
+    width = sum(count for _, count in config.filters)
+    notes = {
+        "The word predictor is left out: the format has no place for it.": config.objective != "none",
+        "The start state is left out: the format has no place for it.": saved.start_state is not None,
+        "The rules for cleaning and splitting text are left out: give the other tool the same words.": (
+            saved.text != TEXT
+        ),
+        "The LSTMs do not project to a narrower width; AllenNLP reads projected models only"
+        + (", and so does bilm-tf." if config.hidden_dim < config.dim else "."): (
+            config.hidden_dim <= config.dim
+        ),
+        "The layers are not residual; AllenNLP reads residual models only.": not config.residual,
+        "The input is a word table; AllenNLP reads models with character input only.": config.input == "word",
+        "The filters are no wider than a layer; other tools expect them to be wider.": (
+            config.input == "char" and width <= config.dim
+        ),
+    }
+    return [note for note, applies in notes.items() if applies]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from elmokit.core.atomic import load_tensors, save_tensors
 from elmokit.core.errors import ConfigError, ModelError
 from elmokit.published.hdf5 import open_arrays, write_arrays
-from elmokit.published.torch_file import read_state_dict
+from elmokit.published.many_langs import read_state_dict
 from elmokit.vectors.embeddings import A, Embeddings
 from elmokit.vectors.mix import ScalarMix
 
