@@ -37,7 +37,8 @@ from elmokit.bilm.pretrain import pretrain
 from elmokit.bilm.settings import read_toml, resolve
 from elmokit.core.atomic import write_text
 from elmokit.core.console import Reporter
-from elmokit.core.run_folder import check_unchanged, fingerprint
+from elmokit.core.run_folder import RunFolder
+from elmokit.core.tensors import fingerprint
 from elmokit.tasks.folder import load_classifier, save_classifier
 from elmokit.tasks.model import Targets
 from elmokit.tasks.settings import ClassifierConfig
@@ -170,7 +171,8 @@ def fit(work: Path, unit: Unit) -> None:
     run = work / "runs" / unit.full_name
     run.mkdir(parents=True, exist_ok=True)
     elmo = Elmo.load(work / unit.encoder)
-    check_unchanged(run, {**config.to_dict(), "encoder": {"weights": fingerprint(elmo.model.parameters())}})
+    weights = fingerprint(*elmo.model.parameters())
+    RunFolder(run, run, "classifier").require_same(config.to_dict(), {"encoder.weights": weights})
     result = fit_classifier(
         elmo,
         (texts, targets(labels)),

@@ -31,7 +31,7 @@ from sklearn.svm import LinearSVC
 
 from ag_news import read
 from elmokit import ElmoClassifier
-from elmokit.core.names import located
+from elmokit.core.names import resolve_name
 from elmokit.corpora import mini_news_split
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.neighbors import unit_rows
@@ -152,7 +152,7 @@ def main() -> None:
     for model in [None, *arguments.models]:
         told = "| – | – "
         if model is not None:
-            size = sum(file.stat().st_size for file in located(model).iterdir() if file.is_file()) / 1e6
+            size = sum(file.stat().st_size for file in resolve_name(model).iterdir() if file.is_file()) / 1e6
             told = f"| {size:.1f} | " + " / ".join(f"{share:.2f}" for share in senses(Elmo.load(model)))
         for name, make in methods(model).items():
             if model is not None and arguments.only not in name:

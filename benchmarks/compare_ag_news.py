@@ -38,7 +38,7 @@ from elmokit.comparison.recipes import make_plan, with_text
 from elmokit.comparison.steps import RESULT, Unit, made_from, units_of
 from elmokit.core.atomic import write_text
 from elmokit.core.console import Reporter
-from elmokit.core.run_folder import check_unchanged
+from elmokit.core.run_folder import open_out
 from elmokit.tasks.fit import report_facts
 from elmokit.tasks.folder import load_classifier
 from elmokit.text.settings import LabelConfig, ReadConfig
@@ -158,9 +158,10 @@ def run(arguments: argparse.Namespace, plan: Plan, *, adopting: bool) -> Compari
     if adopting:
         read, labels = ReadConfig(text_columns="text"), LabelConfig(label_column="label")
         rows = read_rows(train, test, valid, read=read, labels=labels, reporter=Reporter())
-        (out / "work").mkdir(parents=True, exist_ok=True)
-        marks = {f"{name}_rows": mark for name, mark in rows.marks().items()}
-        check_unchanged(out / "work", {"text": marks, "encoder": {"weights": ""}})  # as compare_files will
+        folder = open_out(out, "comparison", resume=True)
+        inputs = {f"text.{name}_rows": mark for name, mark in rows.marks().items()}
+        with folder.lock():
+            folder.require_same({}, {**inputs, "encoder.weights": ""})  # as compare_files will
         save_rows(out / "work" / "rows", rows)
         adopt(work, out, plan, arguments.workers or os.cpu_count() or 1)
     return compare_files(

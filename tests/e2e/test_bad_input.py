@@ -317,7 +317,7 @@ def test_folder_that_is_not_ours_is_refused_and_untouched(
     write(tmp_path / "mine" / "README.md", "my notes")
     before = snapshot(tmp_path / "mine")
     outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "mine", *QUICK)
-    outcome.check_refused(tmp_path / "mine", "not an elmokit folder")
+    outcome.check_refused(tmp_path / "mine", "does not hold a pretraining run")
     assert snapshot(tmp_path / "mine") == before
 
 
@@ -516,8 +516,8 @@ def test_resumed_run_with_other_settings_is_refused_and_says_which(
 ) -> None:
     before = snapshot(model)
     outcome = cli("pretrain", tiny_corpus, "--out", model, *TINY, "--epochs", "1", "--set", "max_steps=3")
-    outcome.check_refused(model, "max_steps was None, is 3", "--out")
-    assert "text itself" not in outcome.err
+    outcome.check_refused(model, "max_steps was None, now 3", "--out")
+    assert "the text" not in outcome.err
     assert snapshot(model) == before
 
 
@@ -527,7 +527,7 @@ def test_resumed_run_with_other_text_is_refused_and_goes_on_with_the_old(
     file = write(tmp_path / "text.txt", tiny_corpus.read_bytes())
     pretrain([file], tmp_path / "m", quick)
     other = write(tmp_path / "other.txt", tiny_corpus.read_bytes() + b"One more line.\n")
-    with pytest.raises(RunError, match="the text itself is different") as caught:
+    with pytest.raises(RunError, match="the text changed") as caught:
         pretrain([other], tmp_path / "m", quick)
     assert caught.value.remedy
     assert pretrain([file], tmp_path / "m", quick).stopped == "done"
@@ -537,9 +537,9 @@ def test_resumed_run_with_another_share_held_out_does_not_blame_the_text(
     model: Path, tiny_config: PretrainConfig, tiny_corpus: Path
 ) -> None:
     other = replace(tiny_config, training=replace(tiny_config.training, held_out=0.3))
-    with pytest.raises(RunError, match=r"held_out was 0\.02, is 0\.3") as caught:
+    with pytest.raises(RunError, match=r"held_out was 0\.02, now 0\.3") as caught:
         pretrain([tiny_corpus], model, other)
-    assert "text itself" not in caught.value.message
+    assert "the text" not in caught.value.message
 
 
 def test_finished_run_started_again_changes_nothing(

@@ -83,7 +83,7 @@ def test_a_fit_killed_then_interrupted_and_run_again_ends_in_the_same_bits(
     assert not (out / "config.json").exists()
 
     other = ClassifierConfig.from_flat(**{**SETTINGS, "lr": 0.5})
-    with pytest.raises(RunError, match="was started with other settings or text: lr was"):
+    with pytest.raises(RunError, match="was started with different settings or data: lr was"):
         fit_files(encoder, [train], out, other)
     cli(*words).check_fine("Going on from step", "Done: ")
     fit_files(encoder, [train], tmp_path / "alone", ClassifierConfig.from_flat(**SETTINGS))

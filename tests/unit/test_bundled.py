@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from elmokit import Elmo, load_bilm
-from elmokit.core.names import bundled_names, located
+from elmokit.core.names import bundled_names, resolve_name
 from elmokit.vectors.neighbors import unit_rows
 from program import Cli
 
@@ -22,7 +22,7 @@ def news() -> Elmo:
 
 def test_it_is_there_and_small() -> None:
     assert bundled_names() == ["news"]
-    files = [file for file in located("news").iterdir() if file.is_file()]
+    files = [file for file in resolve_name("news").iterdir() if file.is_file()]
     assert sum(file.stat().st_size for file in files) <= MEGABYTES * 1e6
 
 
@@ -34,7 +34,7 @@ def test_its_card_says_what_it_is_made_of(cli: Cli) -> None:
     for figures in (training["held_out"], *training["perplexities"].values()):
         assert set(figures) >= {"perplexity", "forward", "backward"}
     assert {name.partition(",")[0] for name in training["perplexities"]} == {"AG News", "WikiText-2"}
-    card = (located("news") / "README.md").read_text(encoding="utf-8")
+    card = (resolve_name("news") / "README.md").read_text(encoding="utf-8")
     assert "non-commercial" in card
     assert cli("inspect", "news", "--json").code == 0
 

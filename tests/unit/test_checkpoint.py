@@ -15,9 +15,10 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from elmokit.core import atomic as checkpoint
-from elmokit.core.atomic import load_tensors, save_tensors, saving, write_text
+from elmokit.core import tensors as checkpoint
+from elmokit.core.atomic import atomic_write, write_text
 from elmokit.core.errors import ModelError, RunError
+from elmokit.core.tensors import load_tensors, save_tensors
 
 OLD = {"weight": torch.arange(6.0).reshape(2, 3)}
 NEW = {"weight": torch.ones(2, 3)}
@@ -162,7 +163,7 @@ def test_a_folder_that_is_not_there_is_a_run_error(tmp_path: Path) -> None:
 
 
 def test_the_old_file_is_in_place_until_the_new_one_is_whole(file: Path) -> None:
-    with saving(file) as temporary:
+    with atomic_write(file) as temporary:
         temporary.write_bytes(b"not yet")
         assert temporary.parent == file.parent
         assert torch.equal(load_tensors(file)[0]["weight"], OLD["weight"])
@@ -173,7 +174,7 @@ def test_text_that_breaks_off_leaves_the_old_text(tmp_path: Path) -> None:
     write_text(note, "old")
 
     def break_off() -> None:
-        with saving(note) as temporary:
+        with atomic_write(note) as temporary:
             temporary.write_text("ne", encoding="utf-8")
             raise RuntimeError
 
@@ -187,8 +188,9 @@ _LIMITED = """
 import resource, sys
 from pathlib import Path
 import torch
+from elmokit.core.atomic import write_text
 from elmokit.core.errors import RunError
-from elmokit.core.atomic import save_tensors, write_text
+from elmokit.core.tensors import save_tensors
 
 path = Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -17,8 +17,8 @@ import topics
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
-from elmokit.core.atomic import load_tensors
 from elmokit.core.errors import ConfigError, DataError, RunError
+from elmokit.core.tensors import load_tensors
 from elmokit.tasks import layer_cache as examples
 from elmokit.tasks import trainer as classify
 from elmokit.tasks.layer_cache import Examples, KeptLayers, keep_layers, number_texts

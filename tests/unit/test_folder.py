@@ -17,9 +17,9 @@ from elmokit.bilm import folder as folder_module
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
-from elmokit.core.atomic import load_tensors, save_tensors
 from elmokit.core.errors import ModelError, RunError
 from elmokit.core.model_folder import is_model_folder
+from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary, learn_bpe, learn_morphemes

@@ -18,8 +18,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.svm import LinearSVC
 
-from elmokit.core.atomic import load_tensors, save_tensors
 from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
+from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.corpora import mini_news
 from elmokit.tasks import fast_text
 from elmokit.tasks.linear import LinearMethod, LinearModel, fit_linear

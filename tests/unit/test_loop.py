@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.bilm.settings import TrainingConfig
-from elmokit.core.atomic import load_tensors
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ModelError, RunError
+from elmokit.core.tensors import load_tensors
 from elmokit.training import loop
 from elmokit.training.loop import Carry, StepResult, TrainingResult, train
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from elmokit.core.atomic import load_tensors, save_tensors
+from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.training.machine import is_mapped, release
 
 

@@ -21,7 +21,7 @@ import torch
 from elmokit import Elmo, ModelError, load_bilm
 from elmokit.core import names
 from elmokit.core.errors import ConfigError
-from elmokit.core.names import bundled_names, located
+from elmokit.core.names import bundled_names, resolve_name
 from elmokit.published.convert import convert
 from elmokit.tasks.encoders import load_encoder
 from program import Cli
@@ -44,8 +44,8 @@ def test_a_bundled_name_comes_before_a_folder_and_a_path_is_always_a_folder(
 ) -> None:
     shutil.copytree(tiny_model, tmp_path / "pocket")
     assert bundled_names() == ["pocket"]
-    assert located("pocket") == shelf / "pocket"
-    assert located("./pocket") == Path("pocket") == located(Path("pocket"))
+    assert resolve_name("pocket") == shelf / "pocket"
+    assert resolve_name("./pocket") == Path("pocket") == resolve_name(Path("pocket"))
     assert Elmo.load("pocket").fingerprint == load_encoder("pocket").fingerprint
     assert Elmo.load("pocket").fingerprint != Elmo.load("./pocket").fingerprint
 
@@ -166,10 +166,10 @@ def hub(tiny_model: Path, tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]
 
 def _load(name: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     code = (
-        "import sys; from elmokit.core.names import located; from elmokit import Elmo, ElmokitError\n"
+        "import sys; from elmokit.core.names import resolve_name; from elmokit import Elmo, ElmokitError\n"
         "try:\n"
-        "    where = located(sys.argv[1]); print(Elmo.load(sys.argv[1]).fingerprint, *sorted(p.name for p in "
-        "where.iterdir()))\n"
+        "    where = resolve_name(sys.argv[1])\n"
+        "    print(Elmo.load(sys.argv[1]).fingerprint, *sorted(p.name for p in where.iterdir()))\n"
         "except ElmokitError as error:\n"
         "    sys.exit(str(error))\n"
     )
@@ -207,7 +207,7 @@ def test_a_model_that_is_damaged_on_its_way_is_refused(hub: tuple[Path, dict[str
 @pytest.mark.parametrize("name", ["hub:", "hub:pocket", "hub:a/b/c", "hub:a/"])
 def test_a_hub_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match="is not the name of a model on a hub"):
-        located(name)
+        resolve_name(name)
 
 
 def test_whatever_the_network_does_is_an_error_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,12 +218,12 @@ def test_whatever_the_network_does_is_an_error_that_helps(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(hub, "snapshot_download", broken)
     with pytest.raises(ModelError, match=r"cannot be reached \(proxy error\)"):
-        located("hub:someone/model")
+        resolve_name("hub:someone/model")
 
 
 def test_a_name_longer_than_a_file_may_have_is_refused_kindly() -> None:
     with pytest.raises(ModelError, match="There can be no model"):
-        located("x" * 5000)
+        resolve_name("x" * 5000)
 
 
 def test_the_module_is_the_program() -> None:
@@ -240,5 +240,5 @@ def test_a_bundled_name_that_is_nearly_right_is_suggested(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError) as caught:
-        located(name)
+        resolve_name(name)
     assert caught.value.remedy == "Did you mean 'news'?"

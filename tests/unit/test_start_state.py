@@ -18,8 +18,8 @@ from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm, BilmState
 from elmokit.bilm.settings import BilmConfig
 from elmokit.bilm.state import average_state, repeated
-from elmokit.core.atomic import load_tensors, save_tensors
 from elmokit.core.errors import ModelError
+from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.text.corpus import Documents
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS, TextPipeline

@@ -16,9 +16,9 @@ from rich.console import Console
 from tokenizers import Tokenizer
 
 from elmokit.bilm.folder import load_bilm
-from elmokit.core.atomic import load_tensors, save_tensors
 from elmokit.core.errors import ModelError, RunError
 from elmokit.core.model_folder import kind_of
+from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.static import folder as folder_module
 from elmokit.static.card import describe, render
 from elmokit.static.folder import check_out, load_vectors, save_vectors, vectors_card
@@ -123,7 +123,7 @@ def _tensors(saved: Path, change: Callable[[dict[str, torch.Tensor]], object]) -
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors"),
         (lambda f: (f / "model.safetensors").write_bytes(b"\0" * 40), "model.safetensors"),
         (lambda f: _tensors(f, lambda t: t.pop("vectors")), "lacks the tensor vectors"),
-        (lambda f: _tensors(f, lambda t: t.update(more=torch.zeros(1))), "a tensor more"),
+        (lambda f: _tensors(f, lambda t: t.update(more=torch.zeros(1))), "an unexpected tensor more"),
         (lambda f: _tensors(f, lambda t: t["vectors"].fill_(torch.nan)), "model.safetensors: .* finite"),
     ],
 )

@@ -18,10 +18,11 @@ from torch import Tensor
 import elmokit
 from elmokit.bilm.model import Bilm, BilmState
 from elmokit.bilm.settings import BilmConfig
-from elmokit.core.atomic import load_tensors, save_tensors, staging, write_text
-from elmokit.core.errors import ConfigError, ModelError
-from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, FRESH, check_tensors, kind_of, read_record
-from elmokit.core.names import checksum, located
+from elmokit.core.atomic import staging, write_text
+from elmokit.core.errors import FRESH, ConfigError, ModelError
+from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, kind_of, read_record
+from elmokit.core.names import checksum, resolve_name
+from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
 from elmokit.text.dictionary import DictionaryCharacters
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import TextPipeline, load_tokenizer
@@ -114,9 +115,9 @@ def load_bilm(folder: str | Path) -> BilmFolder:
     is an error that says which file and why.
 
     Args:
-        folder: where it is, or its name (``elmokit.core.names.located``).
+        folder: where it is, or its name (``elmokit.core.names.resolve_name``).
     """
-    folder = located(folder)
+    folder = resolve_name(folder)
     if kind_of(folder) is None:
         published = importlib.import_module("elmokit.published.convert")  # to the right, by name
         foreign: BilmFolder | None = published.load_foreign(folder)

@@ -23,7 +23,8 @@ from elmokit.bilm.state import average_state
 from elmokit.core.atomic import write_text
 from elmokit.core.console import Reporter
 from elmokit.core.model_folder import is_model_folder
-from elmokit.core.run_folder import alone_in, check_unchanged, fingerprint, open_run
+from elmokit.core.run_folder import open_out
+from elmokit.core.tensors import fingerprint
 from elmokit.text.batching import Lanes
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.readers import TextSource
@@ -34,7 +35,6 @@ from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, tr
 
 __all__ = ["LanguageModelling", "PretrainResult", "pretrain"]
 
-_BEGUN = {"corpus", "corpus.building"}  # what a run folder may hold before its settings are written
 _HELD_OUT_WORDS = 100_000
 
 
@@ -168,12 +168,15 @@ def pretrain(
         config = _continued(config, base)
     if config.model.input == "morpheme" and base is None:
         require_morfessor()
-    run = open_run(out, _BEGUN, is_model_folder(out))
-    with alone_in(run):
+    folder = open_out(out, "bilm", resume=True)
+    run = folder.run
+    with folder.lock():
         train_text = TextSource(texts, read, outside=out)
         valid_text = TextSource(valid, read, outside=out) if valid else None
         corpus = _corpus(run, corpus_folder, config, base, train_text, valid_text, reporter)
-        check_unchanged(run, _settings(config, corpus, base))
+        weights = fingerprint(*base.model.parameters()) if base else None
+        content = str(corpus.manifest["content_hash"])
+        folder.require_same(config.to_dict(), {"corpus.content_hash": content, "start_from.weights": weights})
         _describe(corpus, reporter)
 
         saved = _build(config, corpus, base, run, reporter)
@@ -263,15 +266,6 @@ def _describe(corpus: Corpus, reporter: Reporter) -> None:
     )
     if manifest["n_empty"]:
         reporter.say(f"[dim]{manifest['n_empty']:,} texts hold no word and were left out.[/]")
-
-
-def _settings(config: PretrainConfig, corpus: Corpus, base: BilmFolder | None) -> dict[str, Any]:
-    """All that a resumed run must agree on."""
-    return {
-        **config.to_dict(),
-        "corpus": {"content_hash": corpus.manifest["content_hash"]},
-        "start_from": {"weights": fingerprint(base.model.parameters()) if base else None},
-    }
 
 
 def _build(

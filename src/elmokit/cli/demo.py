@@ -129,7 +129,7 @@ def _comparison(
     from elmokit.comparison.recipes import make_plan
     from elmokit.comparison.terminal import ranking_table
     from elmokit.comparison.verdict import answer
-    from elmokit.core.atomic import explaining
+    from elmokit.core.atomic import explain_os_errors
     from elmokit.text.settings import LabelConfig, ReadConfig
 
     train, test = _split(out)
@@ -162,7 +162,7 @@ def _comparison(
         console.print(escape(sentence), soft_wrap=True)
     best = out / "report" / "work" / "units" / "elmo-trainable-s0" / "model"
     if best.is_dir() and not (out / "topics").exists():
-        with explaining(out / "topics"):
+        with explain_os_errors(out / "topics"):
             shutil.rmtree(out / ".topics.new", ignore_errors=True)
             shutil.copytree(best, out / ".topics.new")
             (out / ".topics.new").rename(out / "topics")
@@ -171,11 +171,11 @@ def _comparison(
 
 def _split(out: Path) -> tuple[Path, Path]:
     """The bundled texts, 480 to learn from and 200 to measure on; always the same."""
-    from elmokit.core.atomic import explaining, write_text
+    from elmokit.core.atomic import explain_os_errors, write_text
     from elmokit.core.errors import RunError
     from elmokit.corpora import mini_news_split
 
-    with explaining(out):
+    with explain_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     files = {}
     for name, part in zip(("train.csv", "test.csv"), mini_news_split(), strict=True):

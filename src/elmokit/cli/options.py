@@ -46,9 +46,9 @@ LABELS = Section("labels", LabelConfig, "Labels", ("label_column", "label_separa
 
 def resolve_model(name: str) -> Path:
     """The folder of a model given on the command line: a bundled name, a folder or a hub name."""
-    from elmokit.core.names import located
+    from elmokit.core.names import resolve_name
 
-    return located(name)
+    return resolve_name(name)
 
 
 Model = Annotated[

@@ -23,12 +23,11 @@ from elmokit.comparison.report import write_comparison
 from elmokit.comparison.result import comparison_facts
 from elmokit.comparison.runner import Grid, Outcome
 from elmokit.comparison.steps import made_from, units_of
-from elmokit.core.atomic import explaining, write_text
+from elmokit.core.atomic import write_text
 from elmokit.core.console import Reporter
-from elmokit.core.errors import ConfigError, RunError
-from elmokit.core.model_folder import kind_of
-from elmokit.core.names import located
-from elmokit.core.run_folder import alone_in, check_unchanged
+from elmokit.core.errors import ConfigError
+from elmokit.core.names import resolve_name
+from elmokit.core.run_folder import open_out
 from elmokit.static.folder import load_vectors
 from elmokit.static.intrinsic import (
     Pair,
@@ -44,8 +43,6 @@ from elmokit.text.tokenizing import without_surrogates
 from elmokit.vectors.elmo import Elmo
 
 __all__ = ["Comparison", "compare_files"]
-
-_WORK = "work"
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ def compare_files(
         [files] if isinstance(files, str | Path) else list(files)
         for files in (train, test, valid, unlabelled)
     )
-    given = None if encoder is None else located(encoder)
+    given = None if encoder is None else resolve_name(encoder)
     mark = "" if given is None else Elmo.load(given).fingerprint
     plan = plan or make_plan()
     if given is not None:
@@ -133,10 +130,11 @@ def compare_files(
         few = [n for n in plan.counts if n < len(rows.texts("train"))]
         rows.notes.append(f"The learning curve stops at all {len(rows.texts('train')):,} train rows.")
         plan = dataclasses.replace(plan, counts=tuple(few))
-    work = _opened(out)
-    with alone_in(work):
-        marks = {f"{name}_rows": rows_mark for name, rows_mark in rows.marks().items()}
-        check_unchanged(work, {"text": marks, "encoder": {"weights": mark}})
+    folder = open_out(out, "comparison", resume=True)
+    work = folder.run
+    with folder.lock():
+        marks = {f"text.{name}_rows": rows_mark for name, rows_mark in rows.marks().items()}
+        folder.require_same({}, {**marks, "encoder.weights": mark})
         for file in (work / "layers").glob(".*.new"):  # of a run that was killed
             file.unlink(missing_ok=True)
         save_rows(work / "rows", rows)
@@ -184,26 +182,6 @@ def compare_files(
         write_comparison(out, facts)
         shutil.rmtree(work / "layers", ignore_errors=True)
     return Comparison(out, facts, outcome)
-
-
-def _opened(out: Path) -> Path:
-    """The work folder inside ``out``, made if ``out`` is new, empty or ours."""
-    work = out / _WORK
-    if out.exists() and not out.is_dir():
-        raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
-    begun = (work / "settings.json").is_file() or (
-        work.is_dir() and {f.name for f in work.iterdir()} <= {".lock"}
-    )
-    if kind_of(out) is not None or (out.is_dir() and any(out.iterdir()) and not begun):
-        raise RunError(
-            f"{out} exists and is not a comparison's folder; nothing in it was touched.",
-            remedy="Choose another --out, or empty the folder yourself.",
-        )
-    with explaining(out):
-        work.mkdir(parents=True, exist_ok=True)
-        (work / ".probe").write_bytes(b"")
-        (work / ".probe").unlink()
-    return work
 
 
 def _sizes(rows: Rows) -> Sizes:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.core.atomic import saving
+from elmokit.core.atomic import atomic_write
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, RunError
 from elmokit.tasks.estimator import validation_split
@@ -157,10 +157,10 @@ def save_rows(folder: Path, rows: Rows) -> None:
     """Write the rows as files that every part of the comparison reads."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in SPLITS:
-        with saving(folder / f"{name}.jsonl") as file, open(file, "w", encoding="utf-8") as stream:
+        with atomic_write(folder / f"{name}.jsonl") as file, open(file, "w", encoding="utf-8") as stream:
             for text, label in zip(rows.texts(name), rows.labels(name), strict=True):
                 stream.write(json.dumps({"text": text, "label": label}) + "\n")
-    with saving(folder / "unlabelled.jsonl") as file, open(file, "w", encoding="utf-8") as stream:
+    with atomic_write(folder / "unlabelled.jsonl") as file, open(file, "w", encoding="utf-8") as stream:
         stream.writelines(json.dumps({"text": text}) + "\n" for text in rows.unlabelled)
 
 

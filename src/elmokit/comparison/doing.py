@@ -22,7 +22,8 @@ from elmokit.comparison.data import Rows, draw, load_rows, n_words
 from elmokit.comparison.methods import Method, source_id
 from elmokit.comparison.steps import RESULT, Unit, bilm_folder, made_from
 from elmokit.comparison.unit_progress import FileReporter
-from elmokit.core.atomic import save_tensors, write_text
+from elmokit.core.atomic import write_text
+from elmokit.core.tensors import save_tensors
 from elmokit.static.folder import load_vectors, save_vectors
 from elmokit.static.settings import SvdConfig, Word2VecConfig
 from elmokit.static.train import train_vectors

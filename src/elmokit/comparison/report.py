@@ -9,7 +9,7 @@ from typing import Any
 
 from elmokit.comparison.report_markdown import comparison_markdown
 from elmokit.comparison.report_page import comparison_page
-from elmokit.core.atomic import explaining, write_text
+from elmokit.core.atomic import explain_os_errors, write_text
 from elmokit.tasks.report import page_html, plain_facts
 
 __all__ = ["write_comparison"]
@@ -36,7 +36,7 @@ def write_comparison(folder: Path, facts: Mapping[str, Any]) -> list[Path]:
     """
     plain = plain_facts(facts)
     page = comparison_page(plain)
-    with explaining(folder):
+    with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     written = {
         "report.json": json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=2) + "\n",

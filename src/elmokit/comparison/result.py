@@ -20,7 +20,7 @@ from elmokit.comparison.runner import Outcome
 from elmokit.comparison.statistics import mean_sd, score_interval
 from elmokit.comparison.steps import Unit, bilm_folder, layers_id, result_of, units_of
 from elmokit.comparison.verdict import side_by_side
-from elmokit.core.atomic import load_tensors
+from elmokit.core.tensors import load_tensors
 from elmokit.vectors.elmo import Elmo
 
 __all__ = ["comparison_facts"]

@@ -4,38 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+from safetensors import SafetensorError
 
-from elmokit.core.errors import ModelError, RunError
-
-__all__ = [
-    "STAGED",
-    "explaining",
-    "load_tensors",
-    "reserve",
-    "save_tensors",
-    "saving",
-    "staging",
-    "sync",
-    "write_text",
-]
+from elmokit.core.errors import RunError
 
 STAGED = ".saving"
-"""Where the files of a folder lie until all are written."""
+"""Holds the files of a folder until all are written."""
 
 
 @contextlib.contextmanager
-def explaining(path: Path) -> Iterator[None]:
-    """Turn whatever the system says about writing ``path`` into an error that helps."""
+def explain_os_errors(path: Path) -> Iterator[None]:
+    """Turn a system error while writing ``path`` into a RunError with a remedy."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -47,19 +31,19 @@ def explaining(path: Path) -> Iterator[None]:
             f"Cannot write {path}: {'the disk is full' if full else text}.",
             remedy="What was saved before is untouched. "
             + ("Free some space" if full else "Make the folder writable")
-            + " and run the same command again: it goes on from there.",
+            + " and run the same command again: it resumes from there.",
         ) from error
 
 
 @contextlib.contextmanager
-def saving(path: Path) -> Iterator[Path]:
-    """A temporary name to write to; what was written is synced and renamed to ``path`` at the end.
+def atomic_write(path: Path) -> Iterator[Path]:
+    """A temporary path to write to; at the end the file is synced and renamed to ``path``.
 
-    Whatever goes wrong, ``path`` keeps what it had, and the error says what to do.
+    On any error ``path`` keeps what it had.
     """
     temporary = path.with_name(f".{path.name}.new")
     try:
-        with explaining(path):
+        with explain_os_errors(path):
             yield temporary
             sync(temporary)
             os.replace(temporary, path)
@@ -72,28 +56,34 @@ def saving(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def staging(folder: Path, last: str, *, gone: Iterable[str] = ()) -> Iterator[Path]:
-    """A place to write the files of a model folder to; at the end each goes to its place in ``folder``.
+    """A place to write files and folders to; at the end each is moved to its place in ``folder``.
 
-    The file ``last`` goes first and comes last, so a folder that was cut short is never taken for a model;
-    files named in ``gone`` do not outlive it.
+    The file ``last`` is removed first and arrives last, so that a folder that was cut short is never taken
+    for a whole one. Old files that match a pattern in ``gone`` are removed.
     """
     staged = folder / STAGED
-    with explaining(folder):
+    with explain_os_errors(folder):
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir(parents=True)
     try:
         yield staged
-        with explaining(folder):
-            for name in (last, *gone):
-                (folder / name).unlink(missing_ok=True)
-            for name in (*(file.name for file in staged.iterdir() if file.name != last), last):
+        with explain_os_errors(folder):
+            (folder / last).unlink(missing_ok=True)
+            for pattern in gone:
+                for old in folder.glob(pattern):
+                    old.unlink()
+            for name in (*(new.name for new in staged.iterdir() if new.name != last), last):
+                if (folder / name).is_dir():
+                    shutil.rmtree(folder / name)
                 os.replace(staged / name, folder / name)
+        with contextlib.suppress(OSError):
+            sync(folder)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 
 
 def sync(path: Path) -> None:
-    """Have a file or folder written through to the disk."""
+    """Flush a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -102,7 +92,7 @@ def sync(path: Path) -> None:
 
 
 def reserve(path: Path) -> None:
-    """Take the disk space of a whole file now: a disk that is full says so here, not halfway."""
+    """Allocate the disk space of a whole file, so that a full disk is an error now and not halfway."""
     if hasattr(os, "posix_fallocate"):
         with open(path, "r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
@@ -110,25 +100,5 @@ def reserve(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
-    with saving(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON record in one safetensors file, atomically."""
-    flat = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    with saving(path) as temporary:
-        save_file(flat, temporary, metadata={"meta": json.dumps(meta)})
-
-
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what ``save_tensors`` wrote."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            record = json.loads((file.metadata() or {}).get("meta", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, record  # noqa: SIM118
-    except (OSError, SafetensorError, ValueError, UnicodeDecodeError) as error:
-        raise ModelError(
-            f"{path} cannot be read as a safetensors file: {error}.",
-            remedy="The file is cut off, damaged or foreign; take a fresh copy of the folder.",
-        ) from error

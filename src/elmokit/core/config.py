@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from elmokit.core.errors import ConfigError, nearest
 
-__all__ = [
-    "Config",
-    "DropoutConfig",
-    "RunConfig",
-    "duration",
-    "option",
-]
-
 C = TypeVar("C", bound="Config")
 
 
-def option(default: Any, help: str, *, at_least: float | None = None, at_most: float | None = None) -> Any:
-    """A dataclass field with a default, a help text and an allowed range (both ends included)."""
-    return dataclasses.field(
-        default=default, metadata={"help": help, "at_least": at_least, "at_most": at_most}
-    )
+def option(
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    parse: Callable[[str], Any] | None = None,
+) -> Any:
+    """A dataclass field with a help text, an allowed range (both ends included) and a way to read strings."""
+    limits = {"at_least": at_least, "at_most": at_most}
+    return dataclasses.field(default=default, metadata={"help": help, "parse": parse, **limits})
 
 
 class Config:
@@ -39,7 +39,10 @@ class Config:
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = _checked(field.name, hints[field.name], getattr(self, field.name))
+            value, parse = getattr(self, field.name), field.metadata.get("parse")
+            if parse is not None and isinstance(value, str):
+                value = parse(value)
+            value = _checked(field.name, hints[field.name], value)
             low, high = field.metadata.get("at_least"), field.metadata.get("at_most")
             if value is not None and (
                 (low is not None and value < low) or (high is not None and value > high)
@@ -109,6 +112,20 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
     raise ConfigError(f"{name} = {value!r} must be of type {hint.__name__}.")
 
 
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration(text: str) -> float:
+    """Seconds from 90, 90s, 45m, 1.5h or 1h30m."""
+    text = text.strip()
+    if re.fullmatch(r"\d+(?:\.\d+)?", text):
+        return float(text)
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ConfigError(f"{text!r} is not a length of time.", remedy="Write 90s, 45m, 1.5h or 1h30m.")
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DropoutConfig(Config):
     """What is left out at random while a biLM learns."""
@@ -121,11 +138,13 @@ class DropoutConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Config):
-    """What every training run has: its length, its optimiser, how often it is measured."""
+    """What every training run has: its length, its optimizer, how often it is measured."""
 
     epochs: int = option(10, "Passes over the text.", at_least=1)
     max_steps: int | None = option(None, "Stop after this many steps.", at_least=1)
-    max_time: float | None = option(None, "Stop after this many seconds of training.", at_least=1)
+    max_time: float | None = option(
+        None, "Stop after this much training time (90s, 45m, 1h30m).", at_least=1, parse=duration
+    )
     optimizer: Literal["adamw", "adam"] = option("adamw", "AdamW, or Adam with L2.")
     lr: float = option(2e-3, "Highest learning rate.", at_least=0)
     schedule: Literal["cosine", "constant"] = option("cosine", "Learning rate after the warm-up.")
@@ -140,15 +159,77 @@ class RunConfig(Config):
     seed: int = option(0, "Seed of everything random.", at_least=0, at_most=2**31 - 1)
 
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+def read_toml(path: Path, config: type[Config] | None = None) -> dict[str, Any]:
+    """Read a TOML file; with ``config``, its sections and names must be those of this class."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"Cannot read settings from {path}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    if config is not None:
+        _check_names(path, config, values, "")
+    return values
 
 
-def duration(text: str) -> float:
-    """Seconds from 90, 90s, 45m, 1.5h or 1h30m."""
-    text = text.strip()
-    if re.fullmatch(r"\d+(?:\.\d+)?", text):
-        return float(text)
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ConfigError(f"{text!r} is not a length of time.", remedy="Write 90s, 45m, 1.5h or 1h30m.")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+def _check_names(path: Path, config: type[Config], values: Mapping[str, Any], section: str) -> None:
+    hints = get_type_hints(config)
+    for name, value in values.items():
+        if name not in hints:
+            place = f"there is no setting {name!r} in [{section}]" if section else f"unknown section {name!r}"
+            raise ConfigError(f"{path}: {place}.", remedy=nearest(name, hints))
+        if isinstance(hints[name], type) and issubclass(hints[name], Config):
+            if not isinstance(value, dict):
+                raise ConfigError(f"{name} in {path} must be a section: [{name}].")
+            _check_names(path, hints[name], value, f"{section}.{name}" if section else name)
+
+
+def setting_paths(config: Config | type[Config]) -> Iterator[tuple[str, ...]]:
+    """The path to every setting within nested settings, such as ("training", "lr")."""
+    for name, hint in get_type_hints(config if isinstance(config, type) else type(config)).items():
+        if isinstance(hint, type) and issubclass(hint, Config):
+            yield from ((name, *path) for path in setting_paths(hint))
+        else:
+            yield (name,)
+
+
+def merge_settings(settings: Mapping[str, Any], **configs: Config) -> dict[str, Config]:
+    """Put flat settings in their places within ``configs``; what is not named stays as it is.
+
+    Args:
+        settings: Values by name (``lr``) or, where several have that name, by path (``training.lr``).
+        configs: Objects that may hold further ones, by their names.
+
+    >>> merge_settings({"lr": 0.1}, training=RunConfig())["training"].lr
+    0.1
+    """
+    paths = [(name, *path) for name, config in configs.items() for path in setting_paths(config)]
+    changes: dict[str, Any] = {}
+    for name, value in settings.items():
+        parts = tuple(name.split("."))
+        matches = [path for path in paths if path[-len(parts) :] == parts]
+        if not matches:
+            known = [path[-1] if len(parts) == 1 else ".".join(path) for path in paths]
+            raise ConfigError(f"There is no setting {name!r}.", remedy=nearest(name, known))
+        if len(matches) > 1:
+            choices = " or ".join(".".join(path) for path in matches)
+            raise ConfigError(f"Several settings are called {name!r}.", remedy=f"Write {choices}.")
+        *sections, last = matches[0]
+        place = changes
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    return {name: _changed(config, changes.get(name, {})) for name, config in configs.items()}
+
+
+def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """A copy with all changes made at once, so that settings that belong together are checked together."""
+    values = {
+        name: _changed(old, value) if isinstance(old := getattr(config, name), Config) else value
+        for name, value in changes.items()
+    }
+    return dataclasses.replace(config, **values) if values else config  # type: ignore[type-var]

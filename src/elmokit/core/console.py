@@ -25,7 +25,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from elmokit.core.atomic import explaining, write_text
+from elmokit.core.atomic import explain_os_errors, write_text
 
 __all__ = ["Advance", "MetricsLog", "Reporter"]
 
@@ -140,7 +140,7 @@ class MetricsLog:
 
     def add(self, kind: str, step: int, **values: Any) -> None:
         """Append one record."""
-        with explaining(self._path), open(self._path, "a", encoding="utf-8") as file:
+        with explain_os_errors(self._path), open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"event": kind, "step": step, **values}) + "\n")
         if self._writer is not None:
             for name, value in values.items():

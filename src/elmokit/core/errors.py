@@ -16,15 +16,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = [
-    "ConfigError",
-    "DataError",
-    "ElmokitError",
-    "MissingExtraError",
-    "ModelError",
-    "RunError",
-    "nearest",
-]
+FRESH = "The files are damaged or do not belong together; take a fresh copy of the folder."
+"""The remedy for a model folder that cannot be read."""
 
 
 class ElmokitError(Exception):

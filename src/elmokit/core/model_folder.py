@@ -2,41 +2,78 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple, Protocol, cast
 
-from torch import Tensor
-
-from elmokit.core.errors import ModelError
-from elmokit.core.names import bundled_names
+import elmokit
+from elmokit.core.atomic import staging, write_text
+from elmokit.core.errors import FRESH, ModelError
+from elmokit.core.model_card import Facts, card_text
+from elmokit.core.names import bundled_names, checksum, resolve_name
 
 FORMAT, FORMAT_VERSION = "elmokit", 1
-Kind = Literal["bilm", "classifier", "word-vectors", "linear"]
-_KINDS: dict[str, str] = {
-    "bilm": "a language model",
-    "classifier": "a classifier",
-    "word-vectors": "word vectors",
-    "linear": "a linear model",
+_CONFIG, _CARD = "config.json", "README.md"
+_OLD_FILES = ("*.safetensors", "*.bin", "vocab.txt", "tokenizer.json")
+
+
+class Kind(NamedTuple):
+    """A kind of model: what it is called, which command makes it, and what reads its folder."""
+
+    noun: str
+    verb: str
+    loader: str  # module:name, imported when it is needed
+
+
+KINDS = {
+    "bilm": Kind("a language model", "pretrain", "elmokit.vectors.elmo:Elmo.load"),
+    "classifier": Kind("a classifier", "fit", "elmokit.tasks.folder:load_classifier"),
+    "word-vectors": Kind("word vectors", "baseline", "elmokit.static.folder:load_vectors"),
+    "linear": Kind("a linear model", "compare", "elmokit.tasks.linear:LinearModel.load"),
 }
-_VERBS: dict[Kind, str] = {
-    "bilm": "pretrain",
-    "classifier": "fit",
-    "word-vectors": "baseline",
-    "linear": "compare",
-}
-FRESH = "The files are damaged or do not belong together; take a fresh copy of the folder."
+
+
+class Model(Protocol):
+    """What every kind of model can do."""
+
+    @property
+    def kind(self) -> str:
+        """Its kind: a key of ``KINDS``."""
+
+    def facts(self) -> Facts:
+        """What it is: for its card, ``elmokit inspect`` and the service."""
+
+    def save(self, folder: str | Path) -> None:
+        """Write it to ``folder``, from which ``load`` reads it."""
+
+
+def load(name: str | Path) -> Model:
+    """Load any model.
+
+    Args:
+        name: A bundled name (``"news"``), a folder, ``"hub:owner/name"``, or published ELMo files.
+    """
+    folder = resolve_name(name)
+    kind = KINDS.get(kind_of(folder) or "bilm")  # published files are language models
+    if kind is None:
+        raise ModelError(f"{folder} holds an unknown kind of model.", remedy="Install a newer elmokit.")
+    module, _, loader = kind.loader.partition(":")
+    return cast(Model, attrgetter(loader)(importlib.import_module(module))(folder))
 
 
 def kind_of(folder: Path) -> str | None:
-    """What kind of finished elmokit model ``folder`` holds; None if it holds none."""
+    """The kind of model that ``folder`` holds; None if it holds no finished model."""
     try:
-        record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        record = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    known = isinstance(record, dict) and record.get("format") == FORMAT
-    return str(record.get("kind")) if known else None
+    is_ours = isinstance(record, dict) and record.get("format") == FORMAT
+    return str(record.get("kind")) if is_ours else None
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -44,32 +81,29 @@ def is_model_folder(folder: Path) -> bool:
     return kind_of(folder) is not None
 
 
-def read_record(folder: Path, kind: Kind) -> dict[str, Any]:
-    """The ``config.json`` of a model folder of this kind, or an error that says what is there."""
-    file = folder / "config.json"
-    verb = _VERBS[kind]
+def read_record(folder: Path, kind: str) -> dict[str, Any]:
+    """``config.json`` of a model of this kind; ModelError if ``folder`` holds anything else."""
+    file = folder / _CONFIG
+    noun, verb, _ = KINDS[kind]
+    remedy = f"Give a folder that elmokit {verb} has made."
     if not file.exists():
-        unfinished = (folder / "run").is_dir()
-        others = ""
-        if kind == "bilm":
-            others = f", published ELMo files, or a bundled model ({', '.join(bundled_names())})"
+        if (folder / "run").is_dir():
+            remedy = f"Its training was not finished; run the same {verb} command again."
+        elif kind == "bilm":
+            names = ", ".join(bundled_names())
+            remedy = f"{remedy[:-1]}, published ELMo files, or a bundled model ({names})."
         raise ModelError(
-            f"{folder} is not an elmokit model: it has no config.json."
+            f"{folder} is not an elmokit model: it has no {_CONFIG}."
             if folder.exists()
             else f"There is no model folder {folder}.",
-            remedy=f"Its training was not finished; run the same {verb} command again."
-            if unfinished
-            else f"Give a folder that elmokit {verb} has made{others}.",
+            remedy=remedy,
         )
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{file} cannot be read: {error}.", remedy=FRESH) from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ModelError(
-            f"{file} was not written by elmokit.",
-            remedy=f"Give a folder that elmokit {verb} has made.",
-        )
+        raise ModelError(f"{file} was not written by elmokit.", remedy=remedy)
     if record.get("format_version") != FORMAT_VERSION:
         raise ModelError(
             f"{file} has format version {record.get('format_version')!r}, "
@@ -77,25 +111,35 @@ def read_record(folder: Path, kind: Kind) -> dict[str, Any]:
             remedy="Install a newer elmokit.",
         )
     if record.get("kind") != kind:
-        found = _KINDS.get(str(record.get("kind")), f"a {record.get('kind')!r}")
-        raise ModelError(
-            f"{folder} holds {found}, not {_KINDS[kind]}.",
-            remedy=f"Give a folder that elmokit {verb} has made.",
-        )
+        other = KINDS[record["kind"]].noun if record.get("kind") in KINDS else f"a {record.get('kind')!r}"
+        raise ModelError(f"{folder} holds {other}, not {noun}.", remedy=remedy)
     return record
 
 
-def check_tensors(file: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
-    """Refuse a file whose tensors are not just those expected, by name and shape."""
-    for name in expected:
-        if name not in found:
-            raise ModelError(f"{file} lacks the tensor {name}.", remedy=FRESH)
-    for name, tensor in found.items():
-        if name not in expected:
-            raise ModelError(f"{file} has a tensor {name} that the model does not know.", remedy=FRESH)
-        if tensor.shape != expected[name].shape:
-            raise ModelError(
-                f"{file}: {name} has shape {tuple(tensor.shape)}, "
-                f"config.json asks for {tuple(expected[name].shape)}.",
-                remedy=FRESH,
-            )
+@contextlib.contextmanager
+def write_model(folder: Path, kind: str, record: Mapping[str, Any], *, card: Facts) -> Iterator[Path]:
+    """A staging folder to write the files of a model to.
+
+    At the end checksums are taken, ``README.md`` and, last, ``config.json`` are written, and all of it
+    replaces the model that ``folder`` held before. On an error the old model is untouched.
+
+    Args:
+        folder: The model folder; other files in it (a run, a report) stay.
+        kind: A key of ``KINDS``.
+        record: What ``config.json`` holds besides format, kind, version and checksums.
+        card: For ``README.md``.
+    """
+    with staging(folder, _CONFIG, gone=_OLD_FILES) as staged:
+        yield staged
+        files = sorted(file for file in staged.iterdir() if file.is_file())
+        header = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "kind": kind,
+            "elmokit_version": elmokit.__version__,
+        }
+        checksums = {"files": {file.name: checksum(file) for file in files}}
+        card = replace(card, title=card.title or folder.resolve().name)
+        write_text(staged / _CARD, card_text(card))
+        config = json.dumps({**header, **record, **checksums}, indent=2, ensure_ascii=False)
+        write_text(staged / _CONFIG, config + "\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from elmokit.core.errors import MissingExtraError, ModelError
 
-__all__ = ["HUB", "MODELS", "bundled_names", "checksum", "checksums_hold", "located"]
+__all__ = ["HUB", "MODELS", "bundled_names", "checksum", "checksums_hold", "resolve_name"]
 
 MODELS = Path(__file__).parent.parent / "models"
 HUB = "hub:"
@@ -21,7 +21,7 @@ def bundled_names() -> list[str]:
     return sorted(path.parent.name for path in MODELS.glob("*/config.json"))
 
 
-def located(name: str | Path) -> Path:
+def resolve_name(name: str | Path) -> Path:
     """The folder of a model.
 
     Args:

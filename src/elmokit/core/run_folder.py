@@ -1,127 +1,176 @@
-"""The ``run`` folder of a model in the making: whose it is, and that its settings stay the same."""
+"""The folder that ``--out`` names: the one rule for what it may hold, the lock, the settings of its run."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import Tensor
-
-from elmokit.core.atomic import write_text
+from elmokit.core.atomic import STAGED, explain_os_errors, write_text
 from elmokit.core.errors import RunError
+from elmokit.core.model_folder import KINDS, kind_of
 
-__all__ = ["alone_in", "check_unchanged", "fingerprint", "open_run"]
-
-_RUN = "run"
+_LOCK, _SETTINGS = ".lock", "settings.json"
 
 
-def open_run(out: Path, begun: set[str], is_model: bool) -> Path:
-    """The run folder inside ``out``, made if ``out`` is new, empty or ours.
+class _Layout(NamedTuple):
+    content: str
+    state: str  # subfolder with checkpoints, settings and lock; "" for the folder itself
+    marker: str  # a file that only a folder of this kind has
 
-    Args:
-        out: the model folder to make.
-        begun: names that a run folder may hold before its settings are written.
-        is_model: ``out`` holds a finished model.
+
+_LAYOUTS = {
+    "bilm": _Layout("a pretraining run", "run", f"run/{_SETTINGS}"),
+    "classifier": _Layout("a run of elmokit fit", "run", f"run/{_SETTINGS}"),
+    "comparison": _Layout("a comparison", "work", f"work/{_SETTINGS}"),
+    "word-vectors": _Layout("word vectors", "", "config.json"),
+    "linear": _Layout("a linear model", "", "config.json"),
+    "vectors": _Layout("a vector store", "", "manifest.json"),
+    "token-cache": _Layout("a token cache", "", "cache.json"),
+    "report": _Layout("a report", "", "report.json"),
+}
+_INPUTS = {"content_hash": "the text", "weights": "the model it started from"}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder to write results to.
+
+    Attributes:
+        out: What the user named.
+        run: Where checkpoints, settings and the lock are: a subfolder of ``out``, or ``out`` itself.
+        kind: What it holds.
     """
-    run = out / _RUN
+
+    out: Path
+    run: Path
+    kind: str
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Make the folder and keep other processes out of it, where the system has file locks."""
+        with explain_os_errors(self.out):
+            self.run.mkdir(parents=True, exist_ok=True)
+            file = open(self.run / _LOCK, "a", encoding="utf-8")  # noqa: SIM115
+        with file:
+            try:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunError(
+                    f"Another process is at work in {self.out}.",
+                    remedy="Wait for it to finish, or choose another --out.",
+                ) from error
+            except (ImportError, OSError):
+                pass  # a system, or a file system, without locks
+            file.truncate(0)
+            file.write(self.kind)
+            file.flush()
+            yield
+
+    def require_same(self, settings: Mapping[str, Any], inputs: Mapping[str, str | None]) -> None:
+        """Record the settings of a new run; refuse to resume with different ones.
+
+        Args:
+            settings: By section, as JSON values.
+            inputs: Fingerprints of what the run reads, by section and name, such as "text.train_rows".
+        """
+        now: dict[str, Any] = json.loads(json.dumps(settings))
+        for name, value in inputs.items():
+            section, _, key = name.partition(".")
+            now.setdefault(section, {})[key] = value
+        file = self.run / _SETTINGS
+        if not file.exists():
+            write_text(file, json.dumps(now, indent=2) + "\n")
+            return
+        try:
+            before = json.loads(file.read_text(encoding="utf-8"))
+            if not isinstance(before, dict) or not all(isinstance(part, dict) for part in before.values()):
+                raise ValueError("it holds no settings")
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{file} cannot be read: {error}.", remedy="Choose another --out to start over."
+            ) from error
+        if changes := describe_changes(before, now):
+            raise RunError(
+                f"{self.out} was started with different settings or data: {'; '.join(changes)}.",
+                remedy="Use the same flags and files to resume, or choose another --out.",
+            )
+
+
+def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two sets of settings by section, in words."""
+    changes = []
+    for section, values in now.items():
+        old = before.get(section, {})
+        for name in {**old, **values}:
+            if old.get(name) == values.get(name):
+                continue
+            if name in _INPUTS or name.endswith("_rows"):
+                changes.append(f"{_INPUTS.get(name) or f'the {name[:-5]} rows'} changed")
+            else:
+                changes.append(f"{name} was {old.get(name)!r}, now {values.get(name)!r}")
+    return changes
+
+
+def open_out(out: Path, kind: str, *, resume: bool) -> RunFolder:
+    """Check the folder that ``--out`` names, before any work is done.
+
+    It must be new, empty or, with ``resume``, hold results of this kind; otherwise RunError is raised and
+    nothing is touched. The folder itself is made by ``RunFolder.lock`` or by whoever writes to it.
+    """
+    content, state, marker = _LAYOUTS[kind]
+    run = out / state
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
-    if out.is_dir() and not (_is_run(out, begun) or is_model):
+    model = kind_of(out)
+    if model not in (None, kind):
+        other = KINDS[model].noun if model in KINDS else "another model"
         raise RunError(
-            f"{out} exists and is not an elmokit folder; nothing in it was touched.",
-            remedy="Choose another --out, or empty the folder yourself.",
+            f"{out} already holds {other}; nothing in it was touched.", remedy="Choose another --out."
         )
-    if is_model and not run.is_dir():
+    if model is not None and state and not run.is_dir():
         raise RunError(
             f"{out} already holds a finished model without its training run.",
-            remedy="Choose another --out; to train it further, say --from with this folder.",
+            remedy="Choose another --out; to train it further, use --from with this folder.",
         )
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-        probe = run / ".probe"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise RunError(
-            f"Cannot write into {out}: {error.strerror}.",
-            remedy="Make the folder writable or choose another --out.",
-        ) from error
-    return run
-
-
-@contextlib.contextmanager
-def alone_in(run: Path) -> Iterator[None]:
-    """One process at a time works in a run folder; a second one is refused, where the system has locks."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with open(run / ".lock", "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    if out.is_dir() and not _is_empty(out, state):
+        is_kind = (out / marker).is_file() or (bool(state) and (run / _LOCK).is_file())
+        if not is_kind or not resume:
+            problem = "is not empty" if not resume else f"does not hold {content}"
             raise RunError(
-                f"Another process is at work in {run.parent}.",
-                remedy="Wait for it, or choose another --out.",
-            ) from error
-        except OSError:
-            pass  # a file system without locks
-        yield
+                f"{out} exists and {problem}; nothing in it was touched.",
+                remedy="Choose another --out, or empty the folder yourself.",
+            )
+        other_run = _read_lock(run)
+        if other_run not in ("", kind):
+            raise RunError(
+                f"{out} already holds {_LAYOUTS[other_run].content}; nothing in it was touched.",
+                remedy="Choose another --out.",
+            )
+    existing = next(path for path in (run, *run.absolute().parents) if path.exists())
+    with explain_os_errors(out), tempfile.TemporaryFile(dir=existing):
+        pass  # the folder can be written to
+    return RunFolder(out, run, kind)
 
 
-def _is_run(out: Path, begun: set[str]) -> bool:
-    """Whether ``out`` is empty, or holds a run however early it was cut off."""
-    run = out / _RUN
-    if (run / "settings.json").is_file():
-        return True
-    return {file.name for file in out.iterdir()} <= {_RUN} and (
-        not run.is_dir() or {file.name for file in run.iterdir() if file.name[0] != "."} <= begun
-    )
+def _is_empty(out: Path, state: str) -> bool:
+    """Whether ``out`` holds nothing, or only what a program that was killed early left in it."""
+    names = {path.name for path in out.iterdir()}
+    if state and state in names and not any((out / state).iterdir()):
+        names.remove(state)
+    return all(name in (STAGED, _LOCK) or (name[0] == "." and name.endswith(".new")) for name in names)
 
 
-def fingerprint(tensors: Iterable[Tensor]) -> str:
-    """Changes when any value does."""
-    digest = hashlib.blake2b(digest_size=16)
-    for tensor in tensors:
-        digest.update(tensor.detach().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def check_unchanged(run: Path, settings: dict[str, Any]) -> None:
-    """Record the settings of a new run; refuse to go on with other ones."""
-    file = run / "settings.json"
-    settings = json.loads(json.dumps(settings))
-    if not file.exists():
-        write_text(file, json.dumps(settings, indent=2) + "\n")
-        return
+def _read_lock(run: Path) -> str:
+    """The kind of the run that a lock file names; "" if it names none."""
     try:
-        before = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(before, dict) or not all(isinstance(part, dict) for part in before.values()):
-            raise ValueError("these are no settings")
-    except (OSError, ValueError) as error:
-        raise RunError(
-            f"{file} cannot be read: {error}.", remedy="Choose another --out to start anew."
-        ) from error
-    changes = [
-        f"{name} was {before.get(section, {}).get(name)!r}, is {value!r}"
-        for section, values in settings.items()
-        for name, value in {**dict.fromkeys(before.get(section, {})), **values}.items()
-        if before.get(section, {}).get(name) != value
-    ]
-    for place, change in enumerate(changes):
-        if change.startswith("content_hash"):
-            changes[place] = "the text itself is different"
-        elif change.startswith("weights"):
-            changes[place] = "the model it started from is different"
-        elif (name := change.partition(" ")[0]).endswith("_rows"):
-            changes[place] = f"the {name.removesuffix('_rows')} rows are different"
-    if changes:
-        raise RunError(
-            f"{run.parent} was started with other settings or text: {'; '.join(changes)}.",
-            remedy="Repeat the first command to go on, or choose another --out to start anew.",
-        )
+        kind = (run / _LOCK).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return kind if kind in _LAYOUTS else ""

@@ -15,11 +15,11 @@ import torch
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm, BilmState
 from elmokit.bilm.state import average_state
-from elmokit.core.atomic import STAGED, explaining
+from elmokit.core.atomic import STAGED, explain_os_errors
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, ModelError, RunError, nearest
 from elmokit.core.model_folder import kind_of
-from elmokit.core.names import located
+from elmokit.core.names import resolve_name
 from elmokit.corpora import mini_news
 from elmokit.published.hdf5 import PICKLE_STARTS
 from elmokit.published.many_langs import is_many_langs, load_many_langs
@@ -78,7 +78,7 @@ def convert(
         reporter: who is told; silent unless given.
         command: the command line, for the model card.
     """
-    source, out, reporter = located(source), Path(out), reporter or Reporter("silent")
+    source, out, reporter = resolve_name(source), Path(out), reporter or Reporter("silent")
     if to not in ("elmokit", "official"):
         raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(to, ["elmokit", "official"]))
     _check_new(out)
@@ -164,7 +164,7 @@ def _check_new(out: Path) -> None:
             remedy="Choose another name, or empty the folder yourself.",
         )
     there = next(path for path in (out, *out.absolute().parents) if path.exists())
-    with explaining(out), tempfile.TemporaryFile(dir=there):
+    with explain_os_errors(out), tempfile.TemporaryFile(dir=there):
         pass  # better to know before the work than after it
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.core.atomic import reserve, saving
+from elmokit.core.atomic import atomic_write, reserve
 from elmokit.core.errors import MissingExtraError, ModelError
 
 PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
@@ -150,7 +150,7 @@ def open_arrays(path: Path) -> Iterator[ArrayFile]:
 def write_arrays(path: Path, arrays: Iterable[tuple[str, npt.NDArray[np.float32]]], n_bytes: int) -> None:
     """Write arrays by name ("group/name"), ``n_bytes`` in total, into an HDF5 file, atomically."""
     h5py = require_h5py()
-    with saving(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.touch()
         os.truncate(temporary, n_bytes + _OVERHEAD)
         reserve(temporary)  # on a disk that fills up while it writes, the HDF5 library can crash

@@ -11,7 +11,7 @@ from typing import Any
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ModelError
 from elmokit.core.model_folder import kind_of
-from elmokit.core.names import HUB, located
+from elmokit.core.names import HUB, resolve_name
 from elmokit.serve.occurrences import Occurrences
 from elmokit.tasks.folder import load_classifier
 from elmokit.tasks.model import TextClassifier
@@ -122,7 +122,7 @@ def open_shelf(
             name = _new_name(report.name, reports)
             reports[name] = Report(name, report.title, report.page)
             continue
-        path = located(place)
+        path = resolve_name(place)
         classifier = load_classifier(path) if kind_of(path) == "classifier" else None
         encoder = Elmo.load(path) if classifier is None else classifier.encoder
         elmo = encoder if isinstance(encoder, Elmo) else None

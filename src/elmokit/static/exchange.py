@@ -9,7 +9,7 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from elmokit.core.atomic import saving
+from elmokit.core.atomic import atomic_write
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.static.foreign_tables import ForeignTable, binary_table, text_table
 from elmokit.static.word_vectors import UNKNOWN_WORDS, WordVectors
@@ -77,7 +77,7 @@ def export_vectors(file: str | Path, vectors: WordVectors, *, header: bool = Tru
     file = Path(file)
     kind = export_format(file)
     words, rows = _exported(vectors)
-    with saving(file) as temporary, open(temporary, "wb") as raw:
+    with atomic_write(file) as temporary, open(temporary, "wb") as raw:
         packed = file.suffix.lower() == ".gz"
         out: IO[bytes] = gzip.GzipFile("", "wb", 6, raw, mtime=0) if packed else raw  # type: ignore[assignment]
         if header or kind == "binary":

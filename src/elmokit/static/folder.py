@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 
 import elmokit
-from elmokit.core.atomic import STAGED, explaining, load_tensors, save_tensors, staging, write_text
+from elmokit.core.atomic import STAGED, explain_os_errors, staging, write_text
 from elmokit.core.errors import ConfigError, ModelError, RunError
-from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, check_tensors, kind_of, read_record
+from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, kind_of, read_record
+from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import load_tokenizer
@@ -57,7 +58,7 @@ def check_out(folder: Path) -> None:
             remedy="Choose another --out, or empty the folder yourself.",
         )
     was_there = folder.exists()
-    with explaining(folder):
+    with explain_os_errors(folder):
         shutil.rmtree(folder / STAGED, ignore_errors=True)
         (folder / STAGED).mkdir(parents=True)
         (folder / STAGED).rmdir()

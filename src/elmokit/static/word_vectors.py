@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.core.errors import DataError, ModelError
+from elmokit.core.tensors import fingerprint
 from elmokit.text.settings import TextConfig
 from elmokit.text.texts import Text, words_of
 from elmokit.text.tokenizing import SPECIALS, UNK, TextPipeline
@@ -125,11 +124,8 @@ class WordVectors:
     @cached_property
     def fingerprint(self) -> str:
         """A short mark that changes when anything does that a vector can depend on."""
-        digest = hashlib.blake2b(digest_size=16)
         facts = {"text": self.text.to_dict(), "words": self.vocabulary.words, "shape": self.vectors.shape}
-        digest.update(json.dumps(facts, sort_keys=True).encode())
-        digest.update(np.ascontiguousarray(self.vectors).data)
-        return digest.hexdigest()
+        return fingerprint(facts, self.vectors)
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text (a string, or a list of words), as the table knows them."""

@@ -20,7 +20,7 @@ from elmokit.bilm.model import BilmOutput
 from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.core.config import DropoutConfig
 from elmokit.core.model_folder import kind_of
-from elmokit.core.names import located
+from elmokit.core.names import resolve_name
 from elmokit.static.folder import load_vectors, save_vectors
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.texts import Text
@@ -182,7 +182,7 @@ Encoder = Elmo | StaticEncoder
 
 def load_encoder(folder: str | Path) -> Encoder:
     """Open a model by name, or a folder that ``pretrain`` or ``baseline`` has made."""
-    folder = located(folder)
+    folder = resolve_name(folder)
     if kind_of(folder) == "word-vectors":
         return StaticEncoder(load_vectors(folder))
     return Elmo(load_bilm(folder))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.core.atomic import explaining, saving
+from elmokit.core.atomic import atomic_write, explain_os_errors
 from elmokit.core.errors import ConfigError, DataError, ModelError
 
 __all__ = ["FastTextModel", "fit_fasttext", "load_fasttext"]
@@ -60,7 +60,7 @@ class FastTextModel:
 
     def save(self, file: Path) -> None:
         """Write fastText's own binary file, whole or not at all."""
-        with saving(file) as temporary:
+        with atomic_write(file) as temporary:
             try:
                 self.model.f.saveModel(str(temporary))
             except (RuntimeError, ValueError) as error:
@@ -90,7 +90,7 @@ def fit_fasttext(
     notes = []
     with tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
         file = Path(folder) / "train.txt"
-        with explaining(file), open(file, "w", encoding="utf-8", newline="\n") as lines:
+        with explain_os_errors(file), open(file, "w", encoding="utf-8", newline="\n") as lines:
             lines.writelines(
                 f"{_LABEL}{target} {_plain(text)}\n" for text, target in zip(texts, targets, strict=True)
             )

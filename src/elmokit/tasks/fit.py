@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 import platform
 import time
@@ -19,11 +18,12 @@ import torch
 from rich.markup import escape
 
 import elmokit
-from elmokit.core.atomic import explaining
+from elmokit.core.atomic import explain_os_errors
 from elmokit.core.console import Reporter
 from elmokit.core.errors import DataError, RunError
 from elmokit.core.model_folder import is_model_folder, kind_of
-from elmokit.core.run_folder import alone_in, check_unchanged, fingerprint, open_run
+from elmokit.core.run_folder import open_out
+from elmokit.core.tensors import fingerprint
 from elmokit.tasks.encoders import encoder_facts, load_encoder
 from elmokit.tasks.estimator import validation_split
 from elmokit.tasks.folder import load_classifier, save_classifier
@@ -48,7 +48,6 @@ __all__ = [
     "with_train_loss",
 ]
 
-_BEGUN: set[str] = set()
 _MISTAKES = 20
 
 
@@ -62,10 +61,8 @@ class LabelledTexts:
 
     def content_hash(self) -> str:
         """Changes when any text or label does."""
-        digest = hashlib.blake2b(digest_size=16)
-        for text, labels in zip(self.texts, self.labels, strict=True):
-            digest.update("\0".join([text, *labels, ""]).encode("utf-8", "replace"))
-        return digest.hexdigest()
+        rows = zip(self.texts, self.labels, strict=True)
+        return fingerprint(*("\0".join([text, *labels, ""]) for text, labels in rows))
 
     def some(self, chosen: npt.NDArray[np.bool_]) -> LabelledTexts:
         """The rows for which ``chosen`` is true."""
@@ -166,21 +163,12 @@ def fit_files(
     make_mix(
         config.mix, loaded.n_layers, loaded.dim
     )  # so that wrong weights are refused before a run is begun
-    if kind_of(out) not in (None, "classifier") or (is_model_folder(out) and not (out / "run").is_dir()):
-        raise RunError(
-            f"{out} already holds a finished model, and not the run of this one.",
-            remedy="Choose another --out.",
-        )
-    run = open_run(out, _BEGUN, is_model_folder(out))
-    with alone_in(run):
-        check_unchanged(
-            run,
-            {
-                **_lasting(config),
-                "text": {f"{name}_rows": part.content_hash() for name, part in parts.items()},
-                "encoder": {"weights": fingerprint(loaded.model.parameters())},
-            },
-        )
+    folder = open_out(out, "classifier", resume=True)
+    run = folder.run
+    with folder.lock():
+        inputs = {f"text.{name}_rows": part.content_hash() for name, part in parts.items()}
+        weights = fingerprint(*loaded.model.parameters())
+        folder.require_same(_lasting(config), {**inputs, "encoder.weights": weights})
         reporter.say(
             f"Rows: {len(parts['train'].texts):,} to train on, {len(parts['valid'].texts):,} for validation, "
             f"{len(classes)} classes ({escape(_listed(classes))}).\n"
@@ -271,7 +259,7 @@ def evaluate_files(
             "versions": versions(),
             "timings": {"documents_per_second": round(speed, 1)},
         }
-        with explaining(out):
+        with explain_os_errors(out):
             out.mkdir(parents=True, exist_ok=True)
         write_report(out, facts)
     return figures

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 import elmokit
-from elmokit.core.atomic import explaining, load_tensors, save_tensors, write_text
+from elmokit.core.atomic import explain_os_errors, write_text
 from elmokit.core.errors import ConfigError, ModelError
-from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, check_tensors, read_record
-from elmokit.core.names import located
+from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, read_record
+from elmokit.core.names import resolve_name
+from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
 from elmokit.tasks.encoders import load_encoder, save_encoder
 from elmokit.tasks.model import Network, TextClassifier
 from elmokit.tasks.settings import ClassifierConfig
@@ -27,7 +28,7 @@ def save_classifier(folder: str | Path, classifier: TextClassifier) -> None:
     """Write a classifier into ``folder``; ``config.json`` goes first and comes last, so a folder that
     was cut short is never taken for a model."""
     folder = Path(folder)
-    with explaining(folder):
+    with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").unlink(missing_ok=True)
     save_encoder(folder / "encoder", classifier.encoder)
@@ -49,7 +50,7 @@ def save_classifier(folder: str | Path, classifier: TextClassifier) -> None:
 def load_classifier(folder: str | Path) -> TextClassifier:
     """Read a classifier folder. Anything missing, damaged, foreign or of the wrong shape is an error
     that says which file and why."""
-    folder = located(folder)
+    folder = resolve_name(folder)
     record = read_record(folder, "classifier")
     try:
         config = ClassifierConfig.from_dict(record["settings"])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.core.atomic import explaining, reserve, sync
+from elmokit.core.atomic import explain_os_errors, reserve, sync
 from elmokit.core.errors import RunError
 from elmokit.tasks.encoders import Encoder
 from elmokit.text.batching import bucket_batches
@@ -162,7 +162,7 @@ def keep_layers(
             progress(len(examples))
             return KeptLayers(file, examples, values, mix is not None)
     n_bytes = 2 * int(np.prod(shape, dtype=np.int64))
-    with explaining(file):
+    with explain_os_errors(file):
         free = shutil.disk_usage(file.parent).free
     if n_bytes > _ROOM * free:
         if must_fit:
@@ -172,7 +172,7 @@ def keep_layers(
             )
         return None
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.new")
-    with explaining(file):
+    with explain_os_errors(file):
         values = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.float16, shape=shape)
         reserve(unfinished)  # a disk that is full later could not be told from a crash
     for rows, out in layers_of(encoder, examples, batch_words):
@@ -182,7 +182,7 @@ def keep_layers(
             first, last = examples.ids.offsets[row : row + 2]
             values[first:last] = stacked[place, : last - first].numpy()
         progress(len(rows))
-    with explaining(file):
+    with explain_os_errors(file):
         values.flush()
         sync(unfinished)
         os.replace(unfinished, file)

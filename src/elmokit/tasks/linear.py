@@ -15,9 +15,10 @@ import numpy.typing as npt
 import torch
 
 import elmokit
-from elmokit.core.atomic import explaining, load_tensors, save_tensors, write_text
+from elmokit.core.atomic import explain_os_errors, write_text
 from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
-from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, check_tensors, read_record
+from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, read_record
+from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
 from elmokit.tasks.fast_text import FastTextModel, fit_fasttext, load_fasttext
 from elmokit.tasks.tfidf import TfidfModel, fit_tfidf
 
@@ -100,7 +101,7 @@ class LinearModel:
         """Write the model into ``folder``; ``config.json`` goes first and comes last, so a folder that was
         cut short is never taken for a model."""
         folder = Path(folder)
-        with explaining(folder):
+        with explain_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             for name in ("config.json", "model.safetensors", "vocab.txt", "model.bin"):
                 (folder / name).unlink(missing_ok=True)

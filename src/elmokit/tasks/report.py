@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elmokit.core.atomic import explaining, write_text
+from elmokit.core.atomic import explain_os_errors, write_text
 from elmokit.tasks.report_markdown import page_markdown
 from elmokit.tasks.report_page import classifier_page, known_splits
 
@@ -34,7 +34,7 @@ def write_report(folder: Path, facts: Mapping[str, Any]) -> list[Path]:
     splits, notes = known_splits(plain)
     plain |= {"splits": splits, "notes": [*map(str, plain.get("notes") or []), *notes]}
     page = classifier_page(plain)
-    with explaining(folder):
+    with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     written = {
         "report.json": json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=2) + "\n",

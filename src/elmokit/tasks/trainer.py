@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.core.atomic import explaining, load_tensors
+from elmokit.core.atomic import explain_os_errors
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
-from elmokit.core.run_folder import fingerprint
+from elmokit.core.tensors import fingerprint, load_tensors
 from elmokit.tasks.encoders import Encoder, StaticEncoder
 from elmokit.tasks.layer_cache import (
     Batch,
@@ -361,8 +361,8 @@ def _kept_in(
 
 
 def _shared_files(encoder: Encoder, examples: Sequence[Examples], folder: Path) -> list[Path]:
-    mark = fingerprint(encoder.module.parameters())
-    with explaining(folder):
+    mark = fingerprint(*encoder.module.parameters())
+    with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return [folder / f"layers-{part.ids.content_hash(mark)}.npy" for part in examples]
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.core.atomic import explaining, sync
+from elmokit.core.atomic import explain_os_errors, sync
 from elmokit.core.errors import DataError, RunError
 from elmokit.text.readers import TextSource
 from elmokit.text.sentences import sentences
@@ -181,7 +181,7 @@ def prepare_corpus(
     building = folder.with_name(folder.name + ".building")
     shutil.rmtree(building, ignore_errors=True)
     try:
-        with explaining(folder):
+        with explain_os_errors(folder):
             building.mkdir(parents=True)
             _build(building, settings, train, valid, wanted, progress or (lambda phase, n: None))
             for file in building.iterdir():

@@ -21,10 +21,10 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from elmokit.core.atomic import load_tensors, save_tensors
 from elmokit.core.config import RunConfig
 from elmokit.core.console import Advance, MetricsLog, Reporter
 from elmokit.core.errors import MissingExtraError, RunError
+from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.training.machine import tuned_process
 from elmokit.training.optimizer import Optimiser
 from elmokit.training.schedule import learning_rate

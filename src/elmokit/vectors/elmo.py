@@ -19,7 +19,7 @@ from elmokit.bilm.model import Bilm, BilmState, BothWays
 from elmokit.bilm.state import repeated
 from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import ConfigError, ModelError, nearest
-from elmokit.core.names import located
+from elmokit.core.names import resolve_name
 from elmokit.text.batching import bucket_batches
 from elmokit.text.texts import Text, n_characters, words_of
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK
@@ -89,7 +89,7 @@ class Elmo:
             token_cache: a folder that ``elmokit cache`` has made; the one in the model folder is found
                 without being named.
         """
-        home = located(folder)
+        home = resolve_name(folder)
         saved = load_bilm(home)
         beside = (home if home.is_dir() else home.parent) / CACHE_FOLDER
         if token_cache is None and beside.is_dir():

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elmokit.core.atomic import saving
+from elmokit.core.atomic import atomic_write
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.vectors.store import StoredText, VectorStore
@@ -60,7 +60,7 @@ def export_parquet(store: VectorStore, path: str | Path, advance: Any = lambda a
     # A dictionary of numbers pays only where they repeat, and there are few float16 numbers.
     listed: Any = True if store.config.dtype == "float16" else [name for name, _ in named]
     with (
-        saving(Path(path)) as temporary,
+        atomic_write(Path(path)) as temporary,
         pq.ParquetWriter(temporary, schema, use_dictionary=listed) as writer,
     ):
         for first, records in _groups(store):
@@ -94,7 +94,7 @@ def export_npz(store: VectorStore, path: str | Path, advance: Any = lambda amoun
     coded = [id.encode() for id in store.ids]
     ids = np.frombuffer(b"".join(coded), dtype=np.uint8)
     id_offsets = np.cumsum([0, *map(len, coded)], dtype=np.int64)
-    with saving(Path(path)) as temporary, open(temporary, "wb") as file:
+    with atomic_write(Path(path)) as temporary, open(temporary, "wb") as file:
         np.savez(file, vectors=store.vectors, offsets=store.offsets, ids=ids, id_offsets=id_offsets)
     advance(len(store))
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmokit.core.atomic import load_tensors, save_tensors
 from elmokit.core.errors import ConfigError, ModelError
+from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.published.hdf5 import open_arrays, write_arrays
 from elmokit.published.many_langs import read_state_dict
 from elmokit.vectors.embeddings import A, Embeddings

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.core.atomic import explaining, reserve, sync
+from elmokit.core.atomic import explain_os_errors, reserve, sync
 from elmokit.core.console import Reporter
 from elmokit.core.errors import RunError
 from elmokit.vectors.elmo import Elmo
@@ -52,7 +52,7 @@ class Filling:
         """Do what is left to do; gives the number of texts that were done before."""
         done = self._done()
         if done is None:
-            with explaining(self.file):
+            with explain_os_errors(self.file):
                 self.file.unlink(missing_ok=True)  # begun and cut off
         self.check_room(fresh=done is None)
         if done is None:
@@ -64,7 +64,7 @@ class Filling:
             reporter.say(f"Going on from text {first:,} of {n_texts:,}.")
         with (
             self._frequent_words_kept(),
-            explaining(self.file),
+            explain_os_errors(self.file),
             open(self.out / TEXTS, "rb") as lines,
             open(self.file, "r+b") as vectors,
             reporter.counting("Embedding", total=n_texts - first, unit="texts") as advance,
@@ -158,7 +158,7 @@ class Filling:
         needed = self.size.vectors if fresh else 0
         for name, n_bytes in self.size.exports.items():
             needed += 0 if export_path(self.out, name).exists() else n_bytes
-        with explaining(self.out):
+        with explain_os_errors(self.out):
             free = shutil.disk_usage(self.out).free
         if needed > free:
             raise RunError(
@@ -169,7 +169,7 @@ class Filling:
 
     def _set_aside(self) -> None:
         """Make the file at its full size, so that a disk that is too small says so now."""
-        with explaining(self.file):
+        with explain_os_errors(self.file):
             with open(self.file, "wb") as file:
                 file.write(self.header)
                 file.truncate(self.size.vectors)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import elmokit
-from elmokit.core.atomic import explaining, saving, write_text
+from elmokit.core.atomic import atomic_write, explain_os_errors, write_text
 from elmokit.core.console import Reporter
 from elmokit.core.errors import DataError, RunError
 from elmokit.core.model_folder import FORMAT, FORMAT_VERSION
@@ -231,7 +231,7 @@ def _read(
 ) -> dict[str, Any]:
     """Write ``texts.jsonl`` and ``offsets.npy``; the manifest gets the counts."""
     was_there = out.exists()
-    with explaining(out):
+    with explain_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         (out / PROGRESS).unlink(missing_ok=True)
     write_json(out / MANIFEST, wanted)  # from now on the folder is known to be ours
@@ -255,8 +255,8 @@ def _write_texts(
 ) -> dict[str, int]:
     n_texts = n_words = n_empty = n_vectors = ids_bytes = 0
     with contextlib.ExitStack() as stack:
-        new_texts = stack.enter_context(saving(out / TEXTS))
-        new_offsets = stack.enter_context(saving(out / OFFSETS))
+        new_texts = stack.enter_context(atomic_write(out / TEXTS))
+        new_offsets = stack.enter_context(atomic_write(out / OFFSETS))
         advance = stack.enter_context(reporter.counting("Reading the texts", unit="texts"))
         with open(new_texts, "wb") as lines, open(new_offsets, "wb") as places:
             places.write(header("npy", "int64", (0,)))

@@ -6,7 +6,6 @@ outside the vocabulary are computed when they come, and only these.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -19,8 +18,9 @@ import torch
 from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder
-from elmokit.core.atomic import explaining, sync, write_text
+from elmokit.core.atomic import explain_os_errors, sync, write_text
 from elmokit.core.errors import ModelError, RunError
+from elmokit.core.tensors import fingerprint
 from elmokit.text.tokenizing import SPECIALS
 
 __all__ = ["CACHE_FOLDER", "TokenCache", "write_token_cache"]
@@ -113,7 +113,7 @@ def write_token_cache(
     home = folder.resolve()
     new, old = (home.with_name(f".{home.name}.{state}") for state in ("new", "old"))
     try:
-        with explaining(folder):
+        with explain_os_errors(folder):
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(parents=True)
             needed = 4 * len(kept) * dim
@@ -147,11 +147,9 @@ def write_token_cache(
 
 def encoder_mark(model: BilmFolder) -> str:
     """Changes when anything does that a word's own vector depends on."""
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(json.dumps(model.model.config.to_dict(), sort_keys=True).encode())
-    if model.model.config.input != "char":
-        digest.update(model.tokenizer.to_str(pretty=False).encode())
+    has_pieces = model.model.config.input != "char"
+    tokenizer = model.tokenizer.to_str(pretty=False) if has_pieces else ""
+    parts: list[Tensor | str] = []
     for name, parameter in model.model.encoder.named_parameters():
-        digest.update(name.encode())
-        digest.update(parameter.detach().contiguous().view(-1).numpy().data)
-    return digest.hexdigest()
+        parts += [name, parameter]
+    return fingerprint(model.model.config.to_dict(), tokenizer, *parts)

@@ -1,0 +1,154 @@
+"""A report as data: what ``render`` turns into HTML, Markdown and terminal output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        title: Its header.
+        align: "right" for numbers.
+        group: A header above it, shared with neighbors of the same group.
+    """
+
+    title: str
+    align: Literal["left", "right"] = "left"
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes:
+        text: What it shows.
+        shade: How strong its color is, from 0 to 1; None for a cell without color.
+        note: Shown small below the text.
+        bold: Whether it is emphasized.
+    """
+
+    text: str
+    shade: float | None = None
+    note: str = ""
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells; the first cell of a row names it.
+
+    Attributes:
+        columns: One for each cell of a row.
+        highlight: Number of the row to emphasize.
+        caption: Shown above it.
+        folded: In pages, closed until the reader opens it.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    highlight: int | None = None
+    caption: str = ""
+    folded: bool = False
+
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError("a table needs one cell for each column")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture.
+
+    Attributes:
+        svg: An SVG element in the colors of the page.
+        alt: What it shows, in words: for screen readers, Markdown and the terminal.
+        caption: Shown above it.
+        wide: Whether it takes the whole width of the page.
+    """
+
+    svg: str
+    alt: str
+    caption: str = ""
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Code:
+    """Commands, or other text in a fixed-width font."""
+
+    text: str
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report.
+
+    Attributes:
+        id: For links; unique in the report.
+        text: Paragraphs, separated by empty lines; lines that start with "- " are list items.
+        items: In order.
+        folded: In pages, the items are hidden until the reader opens the section.
+    """
+
+    id: str
+    title: str
+    text: str = ""
+    items: tuple[Table | Figure | Code, ...] = ()
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number to show large at the top of a report."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole report.
+
+    Attributes:
+        lead: The main result, in a sentence or two.
+        facts: The main numbers, the most important one first.
+        notes: Sentences that the reader must not miss, such as rows that were left out.
+        context: One line on what was measured, below the title.
+    """
+
+    title: str
+    lead: str
+    sections: tuple[Section, ...]
+    facts: tuple[Fact, ...] = ()
+    notes: tuple[str, ...] = ()
+    context: str = ""
+
+
+def make_table(
+    columns: Iterable[Column | str],
+    rows: Iterable[Iterable[Cell | str]],
+    *,
+    highlight: int | None = None,
+    caption: str = "",
+    folded: bool = False,
+) -> Table:
+    """A table from plain strings and cells; columns given by title are numbers, except the first."""
+    heads = tuple(
+        column if isinstance(column, Column) else Column(column, "right" if place else "left")
+        for place, column in enumerate(columns)
+    )
+    cells = tuple(tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows)
+    return Table(heads, cells, highlight, caption, folded)
+
+
+def make_list(pairs: Iterable[tuple[str, str]], caption: str = "", *, folded: bool = False) -> Table:
+    """A table of names and values, without a header."""
+    return make_table([Column(""), Column("")], pairs, caption=caption, folded=folded)
