@@ -32,7 +32,7 @@ from elmokit import ReadConfig, TextSource, resolve
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.perplexity import perplexity
-from elmokit.bilm.pretrain import LanguageModelling, target_counts
+from elmokit.bilm.pretrain import LanguageModeling, target_counts
 from elmokit.bilm.settings import PretrainConfig
 from elmokit.bilm.softmax import sample_log_uniform
 from elmokit.core.console import Reporter
@@ -40,7 +40,7 @@ from elmokit.text.corpus import Corpus, CorpusSettings, Documents, load_corpus, 
 from elmokit.text.tokenizing import TextPipeline
 from elmokit.training.loop import train
 from elmokit.training.machine import tuned_process
-from elmokit.training.optimizer import Optimiser
+from elmokit.training.optimizer import Optimizer
 from measuring import data_file, finish, gemm_peak, peak_memory, seconds
 from textbook import TextbookTrainer
 
@@ -83,20 +83,20 @@ def prepared(config: PretrainConfig, file: Path, folder: Path) -> Corpus:
     return prepare_corpus(folder, settings, source)
 
 
-def _task(config: PretrainConfig, corpus: Corpus) -> LanguageModelling:
+def _task(config: PretrainConfig, corpus: Corpus) -> LanguageModeling:
     torch.manual_seed(config.training.seed)
     vocabulary = corpus.vocabulary
     model = Bilm(config.model, len(vocabulary))
     model.predictor.start_from_counts(target_counts(corpus))
     tokenizer = TextPipeline(config.text).word_tokenizer(vocabulary.words)
     saved = BilmFolder(model, config.text, vocabulary, tokenizer, {})
-    return LanguageModelling(model, corpus, saved, config.training)
+    return LanguageModeling(model, corpus, saved, config.training)
 
 
 def our_steps(config: PretrainConfig, corpus: Corpus) -> Callable[[int], int]:
     """A function that does so many real training steps and returns the words they saw."""
     task = _task(config, corpus)
-    optimiser = Optimiser(task.parameters(), kind="adamw", weight_decay=0.0)
+    optimiser = Optimizer(task.parameters(), kind="adamw", weight_decay=0.0)
     rng = torch.Generator().manual_seed(0)
     carry, done = task.start_epoch(0), 0
 

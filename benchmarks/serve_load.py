@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from elmokit.corpora import mini_news
-from elmokit.text.readers import TextSource
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import Floats

@@ -36,15 +36,15 @@ import numpy as np
 import torch
 
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
-from elmokit.bilm.measuring import text_perplexity
 from elmokit.bilm.model import Bilm
+from elmokit.bilm.perplexity import text_perplexity
 from elmokit.bilm.pretrain import pretrain, target_counts
 from elmokit.bilm.settings import read_toml, resolve
 from elmokit.core.console import Reporter
 from elmokit.core.names import MODELS
 from elmokit.published.convert import without_predictor
 from elmokit.text.corpus import CorpusSettings, prepare_corpus
-from elmokit.text.readers import TextSource
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenizing import TextPipeline
 

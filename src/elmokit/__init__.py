@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
-    from elmokit.bilm.measuring import text_perplexity
-    from elmokit.bilm.model import Bilm, BilmOutput, BilmState
-    from elmokit.bilm.perplexity import Perplexity, perplexity
+    from elmokit.bilm.model import Bilm, BilmOutput
+    from elmokit.bilm.perplexity import Perplexity, perplexity, text_perplexity
     from elmokit.bilm.pretrain import PretrainResult, pretrain
     from elmokit.bilm.settings import BilmConfig, PretrainConfig, TrainingConfig, resolve
+    from elmokit.bilm.state import BilmState
     from elmokit.comparison.compare import Comparison, compare_files
     from elmokit.comparison.methods import Plan
     from elmokit.comparison.recipes import make_plan
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.folder import load_classifier, save_classifier
     from elmokit.tasks.model import TextClassifier
     from elmokit.tasks.settings import ClassifierConfig
-    from elmokit.text.readers import TextSource
-    from elmokit.text.rows import RowSource
+    from elmokit.text.rows import RowSource, TextSource
     from elmokit.text.settings import LabelConfig, ReadConfig, TextConfig, VocabularyConfig
     from elmokit.text.tokenizing import TextPipeline
     from elmokit.vectors.elmo import Elmo
@@ -58,7 +57,7 @@ _HOMES = {
     "BilmConfig": "elmokit.bilm.settings",
     "BilmFolder": "elmokit.bilm.folder",
     "BilmOutput": "elmokit.bilm.model",
-    "BilmState": "elmokit.bilm.model",
+    "BilmState": "elmokit.bilm.state",
     "ClassifierConfig": "elmokit.tasks.settings",
     "Comparison": "elmokit.comparison.compare",
     "ConfigError": "elmokit.core.errors",
@@ -85,7 +84,7 @@ _HOMES = {
     "TextClassifier": "elmokit.tasks.model",
     "TextConfig": "elmokit.text.settings",
     "TextPipeline": "elmokit.text.tokenizing",
-    "TextSource": "elmokit.text.readers",
+    "TextSource": "elmokit.text.rows",
     "TokenCache": "elmokit.vectors.token_cache",
     "TrainingConfig": "elmokit.bilm.settings",
     "VectorStore": "elmokit.vectors.store",
@@ -110,7 +109,7 @@ _HOMES = {
     "save_vectors": "elmokit.static.folder",
     "search": "elmokit.vectors.neighbors",
     "similar_words": "elmokit.vectors.similar",
-    "text_perplexity": "elmokit.bilm.measuring",
+    "text_perplexity": "elmokit.bilm.perplexity",
     "train_vectors": "elmokit.static.train",
     "verify": "elmokit.vectors.verify",
     "write_token_cache": "elmokit.vectors.token_cache",

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from elmokit import ModelError, PretrainConfig, ReadConfig, RunError, load_bilm, pretrain
 from elmokit.core.errors import ElmokitError
-from elmokit.text.readers import TextSource
+from elmokit.text.rows import TextSource
 from program import Cli, in_its_own_process
 
 # The flags of the tiny model, and of one that is trained in a moment.

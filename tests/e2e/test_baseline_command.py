@@ -15,7 +15,7 @@ from elmokit.static.exchange import export_vectors, import_vectors
 from elmokit.static.folder import load_vectors, save_vectors
 from elmokit.static.settings import SvdConfig
 from elmokit.static.train import train_vectors
-from elmokit.text.readers import TextSource
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import PIPELINES, TextConfig
 from program import Cli
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from elmokit.text.settings import TextConfig, VocabularyConfig
 from elmokit.text import corpus
 from elmokit.text.corpus import CorpusSettings, prepare_corpus
-from elmokit.text.readers import TextSource
+from elmokit.text.rows import TextSource
 corpus._BATCH_CHARS = 1 << 18  # small enough for the smaller text to fill several
 settings = CorpusSettings(TextConfig(), VocabularyConfig(), open_words=True, held_out=0.02)
 made = prepare_corpus(Path(sys.argv[2]), settings, TextSource([sys.argv[1]]))

@@ -10,8 +10,9 @@ import reference
 import torch
 from torch import Tensor
 
-from elmokit.bilm.model import Bilm, BilmState
+from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig, TrainingConfig
+from elmokit.bilm.state import BilmState
 from elmokit.text.vocabulary import Characters
 
 TOLERANCE = 1e-5

@@ -14,8 +14,9 @@ import torch
 from test_bilm import Reference, random_state, row_state
 
 from elmokit.bilm.folder import BilmFolder
-from elmokit.bilm.model import Bilm, BilmState
+from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
+from elmokit.bilm.state import BilmState
 from elmokit.core.errors import ModelError
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline

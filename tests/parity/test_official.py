@@ -16,8 +16,7 @@ import pytest
 
 import published
 from elmokit import Elmo, convert, load_bilm, verify
-from elmokit.bilm import packed_lstm as reading
-from elmokit.bilm import products
+from elmokit.bilm import packed_lstm
 from elmokit.published.official import save_official
 from elmokit.text.tokenizing import SPECIALS
 
@@ -119,8 +118,7 @@ def test_the_plain_products_give_the_same_as_the_packed_ones(
     shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = reference.embed(SENTENCES, *model_of(shape))
-    for module in (products, reading):
-        monkeypatch.setattr(module, "packing_works", lambda: False)
+    monkeypatch.setattr(packed_lstm, "packing_works", lambda: False)
     assert_close(Elmo.load(written(shape, tmp_path)).embed(SENTENCES).layers, wanted)
 
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.bilm.folder import BilmFolder
-from elmokit.bilm.model import Bilm, BilmState
+from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
+from elmokit.bilm.state import BilmState
 from elmokit.text.settings import TextConfig
-from elmokit.text.texts import Text
-from elmokit.text.tokenizing import SPECIALS, TextPipeline
+from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline
 from elmokit.text.vocabulary import Vocabulary, learn_bpe
 from elmokit.vectors import elmo as elmo_module
 from elmokit.vectors.elmo import Elmo, State

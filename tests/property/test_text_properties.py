@@ -16,9 +16,8 @@ from tokenizers import Tokenizer
 from elmokit.text.batching import Lanes, bucket_batches
 from elmokit.text.cleaning import normalizer
 from elmokit.text.corpus import Documents
-from elmokit.text.sentences import sentences
 from elmokit.text.settings import PIPELINES, TextConfig
-from elmokit.text.tokenizing import SPECIALS, TextPipeline
+from elmokit.text.tokenizing import SPECIALS, TextPipeline, split_sentences
 from elmokit.text.vocabulary import N_CHARACTERS, Characters, Vocabulary
 
 Ints = npt.NDArray[np.int64]
@@ -94,7 +93,7 @@ def test_tokenizer_file_gives_identical_ids(name: str, known: str, text: str) ->
 
 @given(texts | st.text(alphabet="ab .!?。…\"'(”) \nMr"))
 def test_sentences_lose_nothing_but_white_space(text: str) -> None:
-    found = sentences(text)
+    found = split_sentences(text)
     assert "".join("".join(found).split()) == "".join(text.split())
     assert all(sentence == sentence.strip() != "" for sentence in found)
 

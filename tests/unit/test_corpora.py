@@ -4,7 +4,7 @@ import csv
 from collections import Counter
 
 from elmokit.corpora import mini_news
-from elmokit.text.sentences import sentences
+from elmokit.text.tokenizing import split_sentences
 
 
 def test_the_bundled_corpus_is_labelled_balanced_and_without_copies() -> None:
@@ -13,7 +13,7 @@ def test_the_bundled_corpus_is_labelled_balanced_and_without_copies() -> None:
     assert Counter(row["topic"] for row in rows) == dict.fromkeys(
         ("world", "sports", "business", "science"), 170
     )
-    found = [sentence for row in rows for sentence in sentences(row["text"])]
+    found = [sentence for row in rows for sentence in split_sentences(row["text"])]
     assert len(found) >= 1_000
     assert len({row["text"] for row in rows}) == len(rows)
     assert len(set(found)) == len(found)

@@ -10,7 +10,7 @@ import pytest
 
 from elmokit.core.errors import DataError, ElmokitError
 from elmokit.text.corpus import Corpus, CorpusSettings, Documents, load_corpus, prepare_corpus
-from elmokit.text.readers import TextSource
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig, TextConfig, VocabularyConfig
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK
 

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.bilm.folder import BilmFolder, save_bilm
-from elmokit.bilm.model import Bilm, BilmState
+from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
+from elmokit.bilm.state import BilmState
 from elmokit.core.errors import ConfigError, DataError, ElmokitError
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline

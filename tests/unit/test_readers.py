@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from elmokit.core.errors import DataError
-from elmokit.text.files import FORMATS, decoded_lines, find_files, format_of
-from elmokit.text.readers import TextSource
+from elmokit.text.readers import FORMATS, decode_lines, find_files, format_of
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
 
 
@@ -30,7 +30,7 @@ def read(path: Path, **settings: Any) -> list[str]:
 
 
 def lines_of(content: bytes) -> list[str]:
-    return list(decoded_lines(io.BytesIO(content), "the file"))
+    return list(decode_lines(io.BytesIO(content), "the file"))
 
 
 # -- finding files ----------------------------------------------------------------------------

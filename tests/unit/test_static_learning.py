@@ -15,7 +15,7 @@ from elmokit.static.settings import METHODS, Method, SvdConfig, Word2VecConfig
 from elmokit.static.train import train_vectors
 from elmokit.static.word2vec import Sentences
 from elmokit.text.corpus import CorpusSettings, prepare_corpus
-from elmokit.text.readers import TextSource
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig, TextConfig, VocabularyConfig
 from elmokit.text.tokenizing import SPECIALS, UNK
 

@@ -16,17 +16,24 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 import elmokit
-from elmokit.bilm.model import Bilm, BilmState
+from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
+from elmokit.bilm.state import BilmState
 from elmokit.core.atomic import staging, write_text
 from elmokit.core.errors import FRESH, ConfigError, ModelError
 from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, kind_of, read_record
 from elmokit.core.names import checksum, resolve_name
 from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
-from elmokit.text.dictionary import DictionaryCharacters
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import TextPipeline, load_tokenizer
-from elmokit.text.vocabulary import Characters, Pieces, Vocabulary, WordFeatures, WordIds
+from elmokit.text.vocabulary import (
+    Characters,
+    DictionaryCharacters,
+    Pieces,
+    Vocabulary,
+    WordFeatures,
+    WordIds,
+)
 
 _START = "start_state.safetensors"
 

@@ -19,45 +19,9 @@ from elmokit.bilm.lstm import LayerState, LstmStack, shared_dropout
 from elmokit.bilm.packed_lstm import can_read, read
 from elmokit.bilm.settings import BilmConfig, TrainingConfig
 from elmokit.bilm.softmax import predictor
+from elmokit.bilm.state import BilmState
 from elmokit.bilm.token_encoder import token_encoder
 from elmokit.core.config import DropoutConfig
-
-__all__ = ["Bilm", "BilmOutput", "BilmState", "BothWays"]
-
-
-@dataclass(frozen=True)
-class BilmState:
-    """What both stacks remember: a (h, c) pair for each layer."""
-
-    forward: list[LayerState]
-    backward: list[LayerState]
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All tensors by name, for a checkpoint."""
-        return {
-            f"{name}.{depth}.{part}": tensor
-            for name, stack in (("forward", self.forward), ("backward", self.backward))
-            for depth, pair in enumerate(stack)
-            for part, tensor in zip("hc", pair, strict=True)
-        }
-
-    @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor]) -> BilmState:
-        """The inverse of ``tensors``."""
-        depths = range(len(tensors) // 4)
-
-        def stack(name: str) -> list[LayerState]:
-            return [(tensors[f"{name}.{depth}.h"], tensors[f"{name}.{depth}.c"]) for depth in depths]
-
-        return cls(stack("forward"), stack("backward"))
-
-    def rows(self, n_rows: int) -> BilmState:
-        """The first ``n_rows`` rows, cut off from the graph that made them."""
-
-        def stack(layers: list[LayerState]) -> list[LayerState]:
-            return [(h[:n_rows].detach(), c[:n_rows].detach()) for h, c in layers]
-
-        return BilmState(stack(self.forward), stack(self.backward))
 
 
 @dataclass(frozen=True)
@@ -84,7 +48,7 @@ class BilmOutput:
 
 
 @dataclass(frozen=True)
-class BothWays:
+class Directions:
     """What the two stacks gave for a batch of texts, each in the order in which it read them.
 
     Attributes:
@@ -191,7 +155,7 @@ class Bilm(nn.Module):
         window: int | None = None,
         dropout: DropoutConfig | None = None,
         rng: torch.Generator | None = None,
-    ) -> BothWays:
+    ) -> Directions:
         """Both stacks over words whose ``vectors`` (n_distinct, dim) are known already.
 
         Like ``forward``; with a ``window``, longer texts are read that many words at a time, state
@@ -240,7 +204,7 @@ class Bilm(nn.Module):
         ahead, forward_state = go(self.forward_stack, x, state.forward)
         behind, backward_state = go(self.backward_stack, turned, state.backward)
         after = BilmState(forward_state, backward_state) if keep_state else None
-        return BothWays([x, *ahead], [turned, *behind], lengths, mirror, after)
+        return Directions([x, *ahead], [turned, *behind], lengths, mirror, after)
 
     def stream(
         self,

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from elmokit.bilm.folder import load_bilm
 from elmokit.bilm.model import Bilm
+from elmokit.core.console import Reporter
 from elmokit.text.batching import Lanes, LaneWindow, bucket_batches
-from elmokit.text.corpus import Documents
+from elmokit.text.corpus import CorpusSettings, Documents, prepare_corpus
+from elmokit.text.rows import TextSource
+from elmokit.text.settings import ReadConfig, VocabularyConfig
 from elmokit.text.tokenizing import BOS, EOS, UNK
 from elmokit.text.vocabulary import Rows
-
-__all__ = ["Perplexity", "StreamBatch", "perplexity", "stream_batch"]
+from elmokit.training.machine import tuned_process
 
 _EVAL_LANES, _EVAL_STEPS = 32, 64
 _EVAL_TOKENS = 4096
@@ -169,3 +174,47 @@ def _zero(model: Bilm, documents: Documents, features: Rows, progress: Callable[
         n_backward += int(inner.sum())
         progress(int(sizes.sum()))
     return forward, n_forward, backward, n_backward
+
+
+def text_perplexity(
+    model: str | Path,
+    texts: Sequence[str | Path],
+    *,
+    read: ReadConfig | None = None,
+    state: Literal["carried", "zero"] = "carried",
+    reporter: Reporter | None = None,
+) -> dict[str, Any]:
+    """Exact perplexity of files under the model in a folder.
+
+    Returns:
+        ``perplexity``, ``forward``, ``backward``, ``n_predictions``, ``n_words``,
+        ``n_documents`` and ``unknown_share``.
+    """
+    reporter = reporter or Reporter("silent")
+    saved = load_bilm(model)
+    settings = CorpusSettings(
+        text=saved.text,
+        vocabulary=VocabularyConfig(),
+        open_words=saved.model.config.input != "word",
+        held_out=0.0,
+        fixed=tuple(saved.vocabulary.words),
+    )
+    with tuned_process(), tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
+        with reporter.counting("Reading the text", unit="characters") as advance:
+            corpus = prepare_corpus(
+                Path(folder) / "corpus",
+                settings,
+                TextSource(texts, read),
+                progress=lambda phase, amount: advance(amount),
+            )
+        rows = saved.features.rows(corpus.words)
+        with reporter.counting("Measuring", total=corpus.train.n_tokens, unit="words") as advance:
+            found = perplexity(
+                saved.model, corpus.train, rows, state=state, progress=lambda amount: advance(amount)
+            )
+        return {
+            **asdict(found),
+            "n_words": corpus.manifest["n_words"],
+            "n_documents": corpus.manifest["n_documents"]["train"],
+            "unknown_share": corpus.manifest["unknown_share"],
+        }

@@ -16,10 +16,10 @@ from torch import nn
 
 import elmokit
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
-from elmokit.bilm.model import Bilm, BilmState
+from elmokit.bilm.model import Bilm
 from elmokit.bilm.perplexity import perplexity, stream_batch
 from elmokit.bilm.settings import PretrainConfig, TrainingConfig
-from elmokit.bilm.state import average_state
+from elmokit.bilm.state import BilmState, average_state
 from elmokit.core.atomic import write_text
 from elmokit.core.console import Reporter
 from elmokit.core.model_folder import is_model_folder
@@ -27,13 +27,13 @@ from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.text.batching import Lanes
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
-from elmokit.text.readers import TextSource
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenizing import BOS, EOS, UNK, TextPipeline, load_tokenizer, without_surrogates
+from elmokit.text.tokenizing import BOS, EOS, UNK, TextPipeline, load_tokenizer, replace_surrogates
 from elmokit.text.vocabulary import learn_bpe, learn_morphemes, require_morfessor
 from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, train
 
-__all__ = ["LanguageModelling", "PretrainResult", "pretrain"]
+__all__ = ["LanguageModeling", "PretrainResult", "pretrain"]
 
 _HELD_OUT_WORDS = 100_000
 
@@ -61,7 +61,7 @@ class PretrainResult:
     was_done: bool = False
 
 
-class LanguageModelling:
+class LanguageModeling:
     """Language modelling over lanes of running text, as a task for the training loop."""
 
     def __init__(self, model: Bilm, corpus: Corpus, saved: BilmFolder, config: TrainingConfig) -> None:
@@ -180,7 +180,7 @@ def pretrain(
         _describe(corpus, reporter)
 
         saved = _build(config, corpus, base, run, reporter)
-        task = LanguageModelling(saved.model, corpus, saved, config.training)
+        task = LanguageModeling(saved.model, corpus, saved, config.training)
         if task.n_lanes < config.training.n_lanes:
             reporter.say(
                 f"[yellow]The text is short: {task.n_lanes} lanes instead of {config.training.n_lanes}.[/]"
@@ -328,7 +328,7 @@ def _provenance(
     return {
         "settings": config.training.to_dict(),
         "corpus": {
-            "files": [without_surrogates(path.name) for path in source.files][:20] or ["standard input"],
+            "files": [replace_surrogates(path.name) for path in source.files][:20] or ["standard input"],
             "n_words": corpus.manifest["n_words"],
             "n_documents": corpus.manifest["n_documents"]["train"],
             "unknown_share": corpus.manifest["unknown_share"],
@@ -341,7 +341,7 @@ def _provenance(
         "n_words": place.n_words,
         "seconds": round(place.seconds, 1),
         "date": datetime.date.today().isoformat(),
-        "command": without_surrogates(command),
+        "command": replace_surrogates(command),
         "versions": {
             "elmokit": elmokit.__version__,
             "torch": torch.__version__,

@@ -1,24 +1,70 @@
-"""The state a biLM is in, on average, when a text ends: a better start for the next than zero.
+"""The recurrent state of a biLM, and the average state after a text.
 
-In training, texts follow one another and state is carried on, so a model hardly ever sees the zero
-state that a lone text starts from. The average start puts lone texts back on familiar ground.
+In training, texts follow one another and state is carried from one to the next, so a model hardly ever sees
+the zero state that a lone text starts from. The average state is a better start for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from elmokit.bilm.lstm import LayerState
-from elmokit.bilm.model import Bilm, BilmState
 from elmokit.text.corpus import Documents
 from elmokit.text.vocabulary import Rows
 
-__all__ = ["average_state", "repeated"]
+if TYPE_CHECKING:
+    from elmokit.bilm.model import Bilm
 
 _CHAINS, _TOKENS, _WINDOW = 16, 30_000, 512
+
+
+@dataclass(frozen=True)
+class BilmState:
+    """What both stacks remember: a (h, c) pair for each layer."""
+
+    forward: list[LayerState]
+    backward: list[LayerState]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by name, for a checkpoint."""
+        return {
+            f"{name}.{depth}.{part}": tensor
+            for name, stack in (("forward", self.forward), ("backward", self.backward))
+            for depth, pair in enumerate(stack)
+            for part, tensor in zip("hc", pair, strict=True)
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> BilmState:
+        """The inverse of ``tensors``."""
+        depths = range(len(tensors) // 4)
+
+        def stack(name: str) -> list[LayerState]:
+            return [(tensors[f"{name}.{depth}.h"], tensors[f"{name}.{depth}.c"]) for depth in depths]
+
+        return cls(stack("forward"), stack("backward"))
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> BilmState:
+        """The state with every tensor replaced by ``change(tensor)``."""
+
+        def stack(layers: list[LayerState]) -> list[LayerState]:
+            return [(change(h), change(c)) for h, c in layers]
+
+        return BilmState(stack(self.forward), stack(self.backward))
+
+    def rows(self, n_rows: int) -> BilmState:
+        """The first ``n_rows`` rows, detached from the graph."""
+        return self.map(lambda tensor: tensor[:n_rows].detach())
+
+    def repeat(self, n_rows: int) -> BilmState:
+        """A state of one row, copied to ``n_rows`` rows."""
+        return self.map(lambda tensor: tensor.expand(n_rows, -1).contiguous())
 
 
 @torch.no_grad()
@@ -32,20 +78,16 @@ def average_state(
     """The mean state after a text, over texts read one after the other in a few chains.
 
     Args:
-        model: the language model.
         documents: ids into ``features``, ``<s>`` and ``</s>`` included; a sample of them is read.
         features: a row for each word of the corpus.
-        progress: told how many words were just read.
+        progress: called with the number of words just read.
     """
     sample = documents.spread(_TOKENS)
     n_chains = max(1, min(_CHAINS, len(sample) // 4))
-    state, total, n_added = model.zero_state(n_chains), model.zero_state(1), 0
+    state, n_added = model.zero_state(n_chains), 0
+    total = model.zero_state(1).tensors()
     for first in range(0, len(sample) - n_chains + 1, n_chains):
-        rows = range(first, first + n_chains)
-        lengths = sample.lengths[first : first + n_chains]
-        ids = np.zeros((n_chains, int(lengths.max())), dtype=np.int64)
-        for place, row in enumerate(rows):
-            ids[place, : lengths[place]] = sample.ids[sample.offsets[row] : sample.offsets[row + 1]]
+        ids, lengths = sample.padded(range(first, first + n_chains))
         distinct, index = np.unique(ids, return_inverse=True)
         vectors = model.encoder(torch.from_numpy(features[distinct].astype(np.int64)))
         out = model.run(
@@ -56,34 +98,10 @@ def average_state(
             keep_state=True,
             window=_WINDOW,
         )
-        assert out.state is not None  # it was asked for
+        assert out.state is not None
         state = out.state
-        total, n_added = _added(total, state), n_added + n_chains
+        for name, tensor in state.tensors().items():
+            total[name] = total[name] + tensor.sum(dim=0, keepdim=True)
+        n_added += n_chains
         progress(int(lengths.sum()))
-    return _scaled(total, 1.0 / max(1, n_added))
-
-
-def repeated(state: BilmState, n_rows: int) -> BilmState:
-    """A state of one row, for ``n_rows`` rows."""
-
-    def stack(layers: list[LayerState]) -> list[LayerState]:
-        return [(h.expand(n_rows, -1).contiguous(), c.expand(n_rows, -1).contiguous()) for h, c in layers]
-
-    return BilmState(stack(state.forward), stack(state.backward))
-
-
-def _added(total: BilmState, state: BilmState) -> BilmState:
-    def stack(sums: list[LayerState], layers: list[LayerState]) -> list[LayerState]:
-        return [
-            (sum_h + h.sum(dim=0, keepdim=True), sum_c + c.sum(dim=0, keepdim=True))
-            for (sum_h, sum_c), (h, c) in zip(sums, layers, strict=True)
-        ]
-
-    return BilmState(stack(total.forward, state.forward), stack(total.backward, state.backward))
-
-
-def _scaled(state: BilmState, factor: float) -> BilmState:
-    def stack(layers: list[LayerState]) -> list[LayerState]:
-        return [(h * factor, c * factor) for h, c in layers]
-
-    return BilmState(stack(state.forward), stack(state.backward))
+    return BilmState.from_tensors(total).map(lambda tensor: tensor * (1.0 / max(1, n_added)))

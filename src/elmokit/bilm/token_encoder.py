@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.bilm.products import linear
+from elmokit.bilm.packed_lstm import linear
 from elmokit.bilm.settings import BilmConfig
 from elmokit.text.vocabulary import N_CHARACTERS
 

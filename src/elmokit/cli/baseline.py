@@ -82,7 +82,7 @@ def command(
     from elmokit.core.console import Reporter
     from elmokit.static.folder import check_out, save_vectors
     from elmokit.static.train import train_vectors
-    from elmokit.text.readers import TextSource
+    from elmokit.text.rows import TextSource
 
     reporter = Reporter("json" if as_json else "auto")
     began = time.perf_counter()

@@ -68,7 +68,7 @@ def _senses(elmo: Elmo, name: str, console: Console, reporter: Reporter) -> None
     from elmokit.cli.similar import around
     from elmokit.corpora import mini_news
     from elmokit.serve.occurrences import Occurrences
-    from elmokit.text.readers import TextSource
+    from elmokit.text.rows import TextSource
     from elmokit.text.settings import ReadConfig
 
     console.print(

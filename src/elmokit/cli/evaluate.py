@@ -68,7 +68,7 @@ def command(
 def _evaluate_language_model(
     model: Path, files: list[str], read: ReadConfig, state: str, as_json: bool, reporter: Reporter
 ) -> None:
-    from elmokit.bilm.measuring import text_perplexity
+    from elmokit.bilm.perplexity import text_perplexity
 
     result = text_perplexity(model, files, read=read, state=cast(Any, state), reporter=reporter)
     if as_json:

@@ -73,10 +73,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 def command_line() -> str:
     """The command for the record: file names without their folders, which are the user's own business."""
-    from elmokit.text.tokenizing import without_surrogates
+    from elmokit.text.tokenizing import replace_surrogates
 
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
-    return without_surrogates(shlex.join(["elmokit", *words]))
+    return replace_surrogates(shlex.join(["elmokit", *words]))
 
 
 def print_json(value: Any) -> None:

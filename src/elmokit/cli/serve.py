@@ -66,14 +66,14 @@ def command(
     from elmokit.core.console import Reporter
     from elmokit.corpora import mini_news
     from elmokit.serve.registry import open_shelf
-    from elmokit.text.readers import TextSource
-    from elmokit.text.tokenizing import without_surrogates
+    from elmokit.text.rows import TextSource
+    from elmokit.text.tokenizing import replace_surrogates
 
     reporter = Reporter()
     with _bound(config) as listener:  # first of all: whoever cannot have the port shall not wait for models
         if corpus:
             texts = TextSource(corpus, read)
-            name = ", ".join(without_surrogates(Path(part).name) for part in corpus)
+            name = ", ".join(replace_surrogates(Path(part).name) for part in corpus)
         else:
             texts, name = TextSource([mini_news()], ReadConfig(text_columns="text")), "bundled news texts"
         shelf = open_shelf(

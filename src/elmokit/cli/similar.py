@@ -22,7 +22,7 @@ from elmokit.text.settings import ReadConfig
 from elmokit.vectors.store_settings import StoreConfig
 
 if TYPE_CHECKING:
-    from elmokit.text.readers import TextSource
+    from elmokit.text.rows import TextSource
     from elmokit.vectors.similar import Occurrence, SimilarWords
     from elmokit.vectors.store import VectorStore
 
@@ -187,7 +187,7 @@ def _static(model: Path, query: str, word: str | None, n_found: int, as_json: bo
 
 def _opened(corpus: list[str], read: ReadConfig) -> TextSource | VectorStore:
     """The texts to look through, or a folder of vectors."""
-    from elmokit.text.readers import TextSource
+    from elmokit.text.rows import TextSource
     from elmokit.vectors.store import VectorStore
     from elmokit.vectors.store_files import MANIFEST
 

@@ -39,7 +39,7 @@ from elmokit.static.intrinsic import (
 )
 from elmokit.tasks.fit import versions
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenizing import without_surrogates
+from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.elmo import Elmo
 
 __all__ = ["Comparison", "compare_files"]
@@ -170,7 +170,7 @@ def compare_files(
         facts = comparison_facts(work, plan, rows, outcome, given)
         facts |= {
             "title": title or "Which vectors for this text?",
-            "commands": [without_surrogates(command)] if command else [],
+            "commands": [replace_surrogates(command)] if command else [],
             "versions": versions(),
             "intrinsic": _intrinsic(work, plan, *checks),
         }

@@ -18,7 +18,7 @@ from elmokit.core.errors import ConfigError, DataError, RunError
 from elmokit.tasks.estimator import validation_split
 from elmokit.tasks.fit import LabelledTexts, class_names, class_numbers, read_labelled
 from elmokit.tasks.model import Targets
-from elmokit.text.readers import TextSource
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 
 __all__ = ["Rows", "draw", "load_rows", "n_words", "read_rows", "save_rows"]

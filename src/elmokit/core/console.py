@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
@@ -25,9 +23,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from elmokit.core.atomic import explain_os_errors, write_text
-
-__all__ = ["Advance", "MetricsLog", "Reporter"]
+__all__ = ["Advance", "Reporter"]
 
 Advance = Callable[..., None]
 """Called with the amount done since the last call and fields to show."""
@@ -122,36 +118,3 @@ class _Rate(ProgressColumn):
         """As in 1,200 texts/s; nothing before it can be told."""
         speed = task.finished_speed or task.speed
         return Text(f"{speed:,.0f} {self._unit}/s" if speed else "", style="progress.data.speed")
-
-
-class MetricsLog:
-    """``metrics.jsonl``: one JSON object a line; on resuming, lines past the checkpoint go."""
-
-    def __init__(self, path: Path, *, upto: int, tensorboard: Path | None = None) -> None:
-        self._path = path
-        if path.exists():
-            lines = path.read_bytes().decode("utf-8", "replace").splitlines(keepends=True)
-            write_text(path, "".join(line for line in lines if _step_of(line) <= upto))
-        self._writer: Any = None
-        if tensorboard is not None:
-            from torch.utils.tensorboard.writer import SummaryWriter
-
-            self._writer = SummaryWriter(str(tensorboard), purge_step=upto + 1)
-
-    def add(self, kind: str, step: int, **values: Any) -> None:
-        """Append one record."""
-        with explain_os_errors(self._path), open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"event": kind, "step": step, **values}) + "\n")
-        if self._writer is not None:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self._writer.add_scalar(f"{kind}/{name}", value, step)
-            self._writer.flush()
-
-
-def _step_of(line: str) -> float:
-    """The step of a record; endless for one that was cut off or damaged, so that it goes."""
-    try:
-        return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
-    except (ValueError, KeyError, TypeError):
-        return math.inf

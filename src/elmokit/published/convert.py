@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
-from elmokit.bilm.model import Bilm, BilmState
-from elmokit.bilm.state import average_state
+from elmokit.bilm.model import Bilm
+from elmokit.bilm.state import BilmState, average_state
 from elmokit.core.atomic import STAGED, explain_os_errors
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, ModelError, RunError, nearest
@@ -25,10 +25,9 @@ from elmokit.published.hdf5 import PICKLE_STARTS
 from elmokit.published.many_langs import is_many_langs, load_many_langs
 from elmokit.published.official import TEXT, find_official, load_official, save_official
 from elmokit.text.corpus import Documents
-from elmokit.text.readers import TextSource
-from elmokit.text.sentences import sentences
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig, TextConfig
-from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, without_surrogates
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, replace_surrogates, split_sentences
 from elmokit.training.machine import tuned_process
 
 _TOKENS = 16_000
@@ -132,7 +131,7 @@ def convert(
         **saved.training,
         "notes": notes,
         "date": datetime.date.today().isoformat(),
-        "command": without_surrogates(command),
+        "command": replace_surrogates(command),
         "licence": "not stated: that of the published model applies",
     }
     save_bilm(out, replace(saved, training=training), half=compact)
@@ -188,7 +187,7 @@ def calibrated(
     ids: list[int] = []
     offsets = [0]
     for text in TextSource(texts or [mini_news()], read if texts else None):
-        for sentence in sentences(text):
+        for sentence in split_sentences(text):
             words = [saved.pipeline.word(word) for word in pipeline.words(sentence)]
             if words:
                 inside = [listed.setdefault(word, len(listed)) for word in words]

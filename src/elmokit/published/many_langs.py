@@ -21,7 +21,9 @@ from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.core.errors import ConfigError, ModelError
 from elmokit.published.options import read_options
-from elmokit.text.dictionary import (
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import SPECIALS, TextPipeline
+from elmokit.text.vocabulary import (
     BOS_CHAR,
     CHAR_PAD,
     EOS_CHAR,
@@ -29,10 +31,8 @@ from elmokit.text.dictionary import (
     UNKNOWN_CHAR,
     WORD_END,
     WORD_START,
+    Vocabulary,
 )
-from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import SPECIALS, TextPipeline
-from elmokit.text.vocabulary import Vocabulary
 
 _FILES = ("encoder.pkl", "token_embedder.pkl")
 _WORD_TABLE, _CHAR_TABLE = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"

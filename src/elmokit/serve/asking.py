@@ -17,7 +17,7 @@ from elmokit.serve.middleware import RefusedError
 from elmokit.serve.registry import Report, Served, Shelf
 from elmokit.serve.settings import ServeConfig
 from elmokit.tasks.model import TextClassifier
-from elmokit.text.texts import Text, n_characters
+from elmokit.text.tokenizing import Text, n_characters
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import Floats
 

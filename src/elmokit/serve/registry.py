@@ -15,7 +15,7 @@ from elmokit.core.names import HUB, resolve_name
 from elmokit.serve.occurrences import Occurrences
 from elmokit.tasks.folder import load_classifier
 from elmokit.tasks.model import TextClassifier
-from elmokit.text.tokenizing import without_surrogates
+from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.mix import ScalarMix
 
@@ -153,13 +153,13 @@ def _report(place: str | Path) -> Report | None:
         title = str(json.loads(facts.read_text(encoding="utf-8")).get("title") or folder.name)
     except (OSError, ValueError, AttributeError):
         title = folder.name
-    return Report(without_surrogates(folder.resolve().name), without_surrogates(title), page.resolve())
+    return Report(replace_surrogates(folder.resolve().name), replace_surrogates(title), page.resolve())
 
 
 def _name_of(place: str | Path, path: Path) -> str:
     if isinstance(place, str) and place.startswith(HUB):
         return place.removeprefix(HUB).partition("@")[0].rpartition("/")[2]
-    return without_surrogates(path.resolve().name if path.is_dir() else path.resolve().parent.name)
+    return replace_surrogates(path.resolve().name if path.is_dir() else path.resolve().parent.name)
 
 
 def _new_name(wanted: str, taken: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from elmokit.core.errors import ConfigError, DataError
 from elmokit.static.foreign_tables import ForeignTable, binary_table, text_table
 from elmokit.static.word_vectors import UNKNOWN_WORDS, WordVectors
 from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, without_surrogates
+from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, replace_surrogates
 from elmokit.vectors.embeddings import Floats
 
 __all__ = ["export_format", "export_vectors", "from_gensim", "import_vectors", "to_gensim"]
@@ -60,7 +60,7 @@ def import_vectors(
             f"{file}: files ending in {kind} are not read.", remedy="Unpack it to .txt, .vec or .bin first."
         )
     read = binary_table if kind == ".bin" else text_table
-    return _imported(read(file, max_words, encoding, errors), without_surrogates(file.name), text)
+    return _imported(read(file, max_words, encoding, errors), replace_surrogates(file.name), text)
 
 
 def export_vectors(file: str | Path, vectors: WordVectors, *, header: bool = True) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.core.errors import DataError
-from elmokit.text.files import decoded_lines, open_bytes
+from elmokit.text.readers import decode_lines, open_bytes
 from elmokit.vectors.embeddings import Floats
 
 __all__ = ["ForeignTable", "binary_table", "text_table"]
@@ -88,7 +88,7 @@ def text_table(file: Path, max_words: int | None, encoding: str, errors: str) ->
     table: ForeignTable | None = None
     promised, n_found = None, 0
     with open_bytes(file) as stream, np.errstate(over="ignore"):  # what is too large is refused by add
-        lines = decoded_lines(stream, str(file), encoding=encoding, errors=errors, whole=True)
+        lines = decode_lines(stream, str(file), encoding=encoding, errors=errors, whole=True)
         for number, line in enumerate(lines, start=1):
             if "\t" in line:
                 raise DataError(

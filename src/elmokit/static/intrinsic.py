@@ -14,8 +14,8 @@ from scipy import stats
 
 from elmokit.core.errors import DataError
 from elmokit.static.word_vectors import WordVectors
-from elmokit.text.files import decoded_lines, open_bytes
-from elmokit.text.tokenizing import SPECIALS, without_surrogates
+from elmokit.text.readers import decode_lines, open_bytes
+from elmokit.text.tokenizing import SPECIALS, replace_surrogates
 from elmokit.vectors.embeddings import Floats
 from elmokit.vectors.neighbors import unit_rows
 
@@ -175,7 +175,7 @@ def intrinsic_facts(
 
 
 def _fact(file: str | Path, measure: str, value: float | None, covered: int, total: int) -> dict[str, Any]:
-    name = without_surrogates(Path(file).name)
+    name = replace_surrogates(Path(file).name)
     return {"task": name, "measure": measure, "value": value, "covered": covered, "total": total}
 
 
@@ -211,7 +211,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
     if not file.is_file():
         raise DataError(f"There is no file {file}.", remedy="Check the name and the folder.")
     with open_bytes(file) as stream:
-        for number, line in enumerate(decoded_lines(stream, str(file)), start=1):
+        for number, line in enumerate(decode_lines(stream, str(file)), start=1):
             if stripped := line.strip():
                 yield number, stripped
 

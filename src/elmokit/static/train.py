@@ -22,10 +22,9 @@ from elmokit.static.svd import factorised, weighted
 from elmokit.static.word2vec import n_epochs, predicted
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
-from elmokit.text.readers import TextSource
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig, TextConfig, VocabularyConfig
-from elmokit.text.texts import refuse_table
-from elmokit.text.tokenizing import SPECIALS, UNK, without_surrogates
+from elmokit.text.tokenizing import SPECIALS, UNK, reject_table, replace_surrogates
 from elmokit.vectors.embeddings import Floats
 
 __all__ = ["train_vectors"]
@@ -78,7 +77,7 @@ def train_vectors(
             "corpus": _corpus_facts(corpus, source),
             "seconds": round(time.perf_counter() - began, 1),
             "date": datetime.date.today().isoformat(),
-            "command": without_surrogates(command),
+            "command": replace_surrogates(command),
             "versions": _versions(method),
         }
         return WordVectors.of([corpus.words[place] for place in own], rows[own], text, made)
@@ -93,7 +92,7 @@ class _GivenTexts(TextSource):
                 "train_vectors takes a list of texts, not one string.",
                 remedy="Put it in a list: [text]; for a file, give TextSource(file).",
             )
-        refuse_table(texts)
+        reject_table(texts)
         self.config = ReadConfig()
         self.files = []
         self._stdin = None
@@ -106,7 +105,7 @@ class _GivenTexts(TextSource):
                     f"Text {index} is not a string, but {type(text).__name__}.",
                     remedy="Turn missing values into empty strings first.",
                 )
-            yield without_surrogates(text)
+            yield replace_surrogates(text)
 
     @property
     def name(self) -> str:
@@ -160,7 +159,7 @@ def _rows(method: Method, corpus: Corpus, config: SvdConfig | Word2VecConfig, re
 
 def _corpus_facts(corpus: Corpus, source: TextSource) -> dict[str, Any]:
     manifest = corpus.manifest
-    names = [without_surrogates(path.name) for path in source.files][:20]
+    names = [replace_surrogates(path.name) for path in source.files][:20]
     return {
         "files": names or [source.name],
         "n_words": manifest["n_words"],

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from elmokit.core.errors import DataError, ModelError
 from elmokit.core.tensors import fingerprint
 from elmokit.text.settings import TextConfig
-from elmokit.text.texts import Text, words_of
-from elmokit.text.tokenizing import SPECIALS, UNK, TextPipeline
+from elmokit.text.tokenizing import SPECIALS, UNK, Text, TextPipeline, tokenize_texts
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.embeddings import Floats
 from elmokit.vectors.neighbors import nearest_rows, unit_rows
@@ -129,7 +128,7 @@ class WordVectors:
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text (a string, or a list of words), as the table knows them."""
-        return words_of(self.pipeline, texts)
+        return tokenize_texts(self.pipeline, texts)
 
     def look_up(self, words: Sequence[str]) -> Floats:
         """The vector of each word, (n_words, dim); that of ``<unk>`` for words without one."""

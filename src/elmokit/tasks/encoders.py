@@ -23,8 +23,7 @@ from elmokit.core.model_folder import kind_of
 from elmokit.core.names import resolve_name
 from elmokit.static.folder import load_vectors, save_vectors
 from elmokit.static.word_vectors import WordVectors
-from elmokit.text.texts import Text
-from elmokit.text.tokenizing import PAD, SPECIALS, UNK
+from elmokit.text.tokenizing import PAD, SPECIALS, UNK, Text
 from elmokit.text.vocabulary import WordIds
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, number_words

@@ -20,7 +20,7 @@ from elmokit.tasks.folder import load_classifier, save_classifier
 from elmokit.tasks.model import Targets, TextClassifier
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.trainer import fit_classifier
-from elmokit.text.texts import refuse_table
+from elmokit.text.tokenizing import reject_table
 
 __all__ = ["ElmoClassifier", "validation_split"]
 
@@ -253,7 +253,7 @@ def _parameters(config: ClassifierConfig) -> dict[str, Any]:
 def _checked(texts: Texts) -> list[Any]:
     if isinstance(texts, str):
         raise DataError("Give a list of texts, not one string.", remedy="Put it in a list: [text].")
-    refuse_table(texts)
+    reject_table(texts)
     found = list(texts)
     for place, text in enumerate(found):
         if not isinstance(text, str | list | tuple):

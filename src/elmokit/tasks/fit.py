@@ -34,7 +34,7 @@ from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.trainer import FitResult, fit_classifier
 from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenizing import without_surrogates
+from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.mix import make_mix
 
 __all__ = [
@@ -203,7 +203,7 @@ def fit_files(
         timings: dict[str, Any] = {**result.seconds, "documents_per_second": round(speed, 1)}
         made = {
             "date": datetime.date.today().isoformat(),
-            "command": without_surrogates(command),
+            "command": replace_surrogates(command),
             "stopped": result.stopped,
             "label_separator": labels.label_separator,
             "columns": {"text": read.text_columns, "label": labels.label_column},
@@ -254,7 +254,7 @@ def evaluate_files(
     if out is not None:
         facts = report_facts(classifier, splits, mistakes, title=Path(model).resolve().name)
         facts |= {
-            "command": without_surrogates(command),
+            "command": replace_surrogates(command),
             "notes": notes,
             "versions": versions(),
             "timings": {"documents_per_second": round(speed, 1)},

@@ -18,7 +18,7 @@ from elmokit.core.atomic import explain_os_errors, reserve, sync
 from elmokit.core.errors import RunError
 from elmokit.tasks.encoders import Encoder
 from elmokit.text.batching import bucket_batches
-from elmokit.text.texts import Text
+from elmokit.text.tokenizing import Text
 from elmokit.vectors.encoder import TokenIds
 from elmokit.vectors.mix import Mix
 

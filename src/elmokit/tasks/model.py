@@ -18,7 +18,7 @@ from elmokit.tasks.layer_cache import Batch
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.text.batching import bucket_batches
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.texts import Text, n_characters
+from elmokit.text.tokenizing import Text, n_characters
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.mix import make_mix
 

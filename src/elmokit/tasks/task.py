@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from elmokit.core.console import Advance
     from elmokit.text.rows import Row
-    from elmokit.text.texts import Text
+    from elmokit.text.tokenizing import Text
 
 Inputs = tuple["Text", ...]
 """The texts of a row, one for each of the task's fields."""

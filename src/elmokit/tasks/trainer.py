@@ -32,7 +32,7 @@ from elmokit.tasks.linear_fit import fit_linear
 from elmokit.tasks.model import PREDICT_WORDS, Network, Targets, TextClassifier
 from elmokit.tasks.row_weights import row_weights
 from elmokit.tasks.settings import ClassifierConfig, FitConfig
-from elmokit.text.texts import Text
+from elmokit.text.tokenizing import Text
 from elmokit.training.loop import Carry, StepResult, Stopped, train
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.mix import Mix

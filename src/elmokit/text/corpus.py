@@ -22,10 +22,9 @@ import numpy.typing as npt
 
 from elmokit.core.atomic import explain_os_errors, sync
 from elmokit.core.errors import DataError, RunError
-from elmokit.text.readers import TextSource
-from elmokit.text.sentences import sentences
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import TextConfig, VocabularyConfig
-from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, encode
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, encode, split_sentences
 from elmokit.text.vocabulary import Vocabulary
 
 __all__ = ["Corpus", "CorpusSettings", "Documents", "load_corpus", "prepare_corpus"]
@@ -70,6 +69,16 @@ class Documents:
     def lengths(self) -> npt.NDArray[np.int64]:
         """Ids of each document."""
         return np.diff(self.offsets)
+
+    def padded(self, rows: Iterable[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Some documents as a matrix (document, time), zero past their ends, and their lengths."""
+        rows = np.fromiter(rows, dtype=np.int64)
+        firsts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - firsts
+        ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int64)
+        for row, first, length in zip(ids, firsts, lengths, strict=True):
+            row[:length] = self.ids[first : first + length]
+        return ids, lengths
 
 
 @dataclass(frozen=True)
@@ -211,7 +220,7 @@ def _build(
 
     def documents(source: TextSource, phase: str) -> Iterator[str]:
         for text in source:
-            yield from sentences(text) if by_sentence else (text,)
+            yield from split_sentences(text) if by_sentence else (text,)
             progress(phase, len(text))
 
     def parts(phase: str) -> Iterator[tuple[str, str]]:

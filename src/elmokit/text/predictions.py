@@ -18,7 +18,7 @@ from typing import IO, Any, Literal
 from elmokit.core.atomic import sync
 from elmokit.core.errors import DataError, RunError
 from elmokit.text.rows import Row, unique
-from elmokit.text.tokenizing import without_surrogates
+from elmokit.text.tokenizing import replace_surrogates
 
 __all__ = ["PredictionWriter"]
 
@@ -158,7 +158,7 @@ class PredictionWriter:
         self._headed = True
 
     def _add_cells(self, cells: Sequence[str]) -> None:
-        self._csv.writerow([without_surrogates(cell) for cell in cells])
+        self._csv.writerow([replace_surrogates(cell) for cell in cells])
         self._add(self._cells.getvalue().removesuffix("\r\n"))
         self._cells.seek(0)
         self._cells.truncate()
@@ -179,7 +179,7 @@ class PredictionWriter:
         names = unique([*taken, *new])[len(taken) :]
         record = {**own, **dict(zip(names, new.values(), strict=True))}
         try:
-            self._add(without_surrogates(_json(record)))
+            self._add(replace_surrogates(_json(record)))
         except RecursionError as error:
             raise DataError(
                 f"{row.place}: the fields are nested too deep to be written.",

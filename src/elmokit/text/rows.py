@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from elmokit.core.errors import DataError, nearest
-from elmokit.text.files import format_of, open_bytes
-from elmokit.text.readers import FileSource, no_field
+from elmokit.text.readers import FileSource, find_files, format_of, no_field, open_bytes
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenizing import without_surrogates
-
-__all__ = ["Row", "RowSource", "unique"]
+from elmokit.text.tokenizing import replace_surrogates
 
 _USUAL = ("class", "category", "target")
 _BLANK = ("", "nan", "<na>")
-_REMEDY = "Give every row a label, or drop unlabelled rows with --drop-unlabelled."
+_REMEDY = "Give every row a label, or drop unlabeled rows with --set drop_unlabelled=true."
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,58 @@ class Row:
     text: str
     label: str | None
     cells: dict[str, Any] | None = None
+
+
+class TextSource(FileSource):
+    """The texts of some files, in order; can be gone through any number of times.
+
+    Args:
+        sources: files, folders, glob patterns, or ``-`` for standard input (kept in a temporary
+            file, since it is read more than once).
+        config: how to read them.
+        outside: of folders and patterns, files below this folder are left out.
+    """
+
+    def __iter__(self) -> Iterator[str]:
+        if self._stdin is not None:
+            self._stdin.seek(0)
+            yield from self._blocks(self._stdin, "standard input")
+        for path in self.files:
+            yield from self._texts(path)
+
+    def _texts(self, path: Path) -> Iterator[str]:
+        kind = format_of(path)
+        if kind == "parquet":
+            names = self._parquet_names(path)
+            wanted = [names[place] for place in self._parquet_text_places(names, path)]
+            yield from map(self._text, self._parquet(path, wanted))
+            return
+        with open_bytes(path) as stream:
+            if kind == "txt":
+                yield from self._blocks(stream, str(path))
+            elif kind == "jsonl":
+                wanted = self.config.columns or ["text"]
+                for number, record in self._objects(stream, path):
+                    yield self._object_text(record, wanted, path, number)
+            else:
+                yield from self._table_texts(stream, path)
+
+    def _blocks(self, stream: IO[bytes], name: str) -> Iterator[str]:
+        if self.config.blocks == "lines":
+            yield from (line for line in self._lines(stream, name) if line.strip())
+        else:
+            yield from (text for _, text in self._paragraphs(stream, name))
+
+    def _table_texts(self, stream: IO[bytes], path: Path) -> Iterator[str]:
+        places: list[int] | None = None
+        for _, row in self._table(stream, path):
+            if places is None:
+                names = [name.strip() for name in row]
+                header = self._has_header(names)
+                places = self._text_places(names, path, header)
+                if header:
+                    continue
+            yield " ".join(cell for place in places if (cell := row[place].strip()))
 
 
 class RowSource(FileSource):
@@ -270,7 +320,7 @@ class RowSource(FileSource):
             return "true" if cell else "false"
         if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1 << 53:
             return str(int(cell))
-        label = without_surrogates(self._cell(cell))
+        label = replace_surrogates(self._cell(cell))
         return None if label.lower() in _BLANK else label
 
 
@@ -326,3 +376,77 @@ def _both(name: str, path: Path) -> DataError:
 def _perhaps(names: Iterable[str]) -> str:
     hint = nearest("label", names)
     return f"{hint} " if hint.startswith("Did") else ""
+
+
+class IdentifiedTexts:
+    """The texts of some files with their ids, in order; can be gone through any number of times.
+
+    Args:
+        sources: files, folders, glob patterns, or ``-`` for standard input.
+        read: how to read them.
+        id_column: a name, or a number from 1; empty: texts are numbered from 0.
+        outside: of folders and patterns, files below this folder are left out.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[str | Path],
+        read: ReadConfig | None = None,
+        id_column: str = "",
+        outside: Path | None = None,
+    ) -> None:
+        read = read or ReadConfig()
+        self.id_column = id_column
+        self._source: TextSource | RowSource
+        if not id_column:
+            self._source = TextSource(sources, read, outside)
+            return
+        files = [] if any(str(source) == "-" for source in sources) else find_files(sources, outside)
+        plain = next((file for file in files if format_of(file) == "txt"), None)
+        if plain is not None or not files:
+            raise DataError(
+                f"{plain or 'Standard input'} is plain text, which has no column {id_column!r}.",
+                remedy="Leave --id-column out: texts are numbered from 0 then.",
+            )
+        if not id_column.isdecimal() and read.header == "auto":
+            read = dataclasses.replace(read, header="yes")  # where else would the name stand?
+        self._source = RowSource(files, read, labels="none", keep=True)
+
+    @property
+    def name(self) -> str:
+        """What to call them in a message."""
+        return self._source.name
+
+    def marks(self) -> list[list[Any]]:
+        """Name, size and time of each file."""
+        return self._source.marks()
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        if isinstance(self._source, TextSource):
+            for number, text in enumerate(self._source):
+                yield str(number), replace_surrogates(text)
+        else:
+            for row in self._source:
+                yield self._id(row), replace_surrogates(row.text)
+
+    def _id(self, row: Row) -> str:
+        cells = row.cells or {}
+        name = self.id_column
+        if name not in cells:
+            by_name = format_of(Path(row.place.rpartition(",")[0])) == "jsonl"
+            if not name.isdecimal() or by_name or not 1 <= int(name) <= len(cells):
+                raise DataError(
+                    f"{row.place}: there is no column {name!r}.",
+                    remedy=f"{nearest(name, cells)} Choose with --id-column.",
+                )
+            name = list(cells)[int(name) - 1]
+        cell = cells[name]
+        if isinstance(cell, float) and cell.is_integer():
+            cell = int(cell)
+        found = "" if cell is None or cell != cell else replace_surrogates(str(cell)).strip()
+        if not found or isinstance(cell, dict | list):
+            raise DataError(
+                f"{row.place}: the column {self.id_column!r} holds no id.",
+                remedy="Give every row an id, or leave --id-column out.",
+            )
+        return found

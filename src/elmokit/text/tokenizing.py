@@ -1,7 +1,8 @@
-"""From raw text to words: one ``tokenizers`` pipeline, saved whole as ``tokenizer.json``."""
+"""Split raw text into sentences and words; the word pipeline is saved whole as ``tokenizer.json``."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
-from elmokit.core.errors import ModelError
+from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.text.cleaning import normalizer
 from elmokit.text.settings import TextConfig
 
-__all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "TextPipeline"]
+Text = str | Sequence[str]
+"""A raw text, or a text that is already a list of words."""
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
@@ -30,16 +32,25 @@ _WORDS = "|".join(
         r"[nN]['’][tT](?!\p{L})",
         rf"['’]{_CLITIC}",
         r"(?>\d+(?:[.,:/]\d+)*)(?!\p{L})",  # 1,000.50  10:30
-        r"[\p{Han}\p{Hiragana}\p{Katakana}]",  # scripts without spaces: a sign is a word
+        r"[\p{Han}\p{Hiragana}\p{Katakana}]",  # scripts without spaces: each character is a word
         rf"(?>{_LETTER}+(?:[-‐'’](?!{_CLITIC}){_LETTER}+)*)",
         r"(?>\.{2,}|-{2,})",
         r"[^\s\p{M}](?>(?:\p{M}|\u200D\p{So}|[\x{1F3FB}-\x{1F3FF}])*)",  # other marks, one by one
     )
 )
 
+_SENTENCE_END = re.compile(r"""(?:[.!?…]+|[。！？।؟])["'’”»)\]]*""")
+_NEXT = re.compile(r"\s*(.{0,2})", re.DOTALL)
+_ABBREVIATIONS = {
+    "mr", "mrs", "ms", "dr", "prof", "rev", "gen", "col", "lt", "sgt", "capt", "st", "sr", "jr", "vs",
+    "etc", "inc", "ltd", "co", "corp", "no", "vol", "fig", "al", "eg", "ie", "jan", "feb", "mar", "apr",
+    "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec", "approx", "dept", "est", "gov", "sen",
+    "rep", "mt",
+}  # fmt: skip
 
-def without_surrogates(text: str) -> str:
-    """Half a character (JSON can hold one) becomes the replacement character."""
+
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which JSON and file names can hold, by the replacement character."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -48,7 +59,7 @@ def without_surrogates(text: str) -> str:
 
 
 class TextPipeline:
-    """Cleaning and word-finding, as ``config`` says. The same text always gives the same words.
+    """Cleans texts and splits them into words. The same text always gives the same words.
 
     >>> TextPipeline(TextConfig()).words("The U.S. didn't sell 1,000 shares.")
     ['The', 'U.S.', 'did', "n't", 'sell', '1,000', 'shares', '.']
@@ -64,41 +75,41 @@ class TextPipeline:
         )
 
     def words(self, text: str) -> list[str]:
-        """The words of one text, cleaned."""
-        text = without_surrogates(text)
+        """The cleaned words of one text."""
+        text = replace_surrogates(text)
         spans = self._splitter.pre_tokenize_str(self._normalizer.normalize_str(text))
         return [word for word, _ in spans]
 
     def word(self, word: str) -> str:
-        """One word, cleaned but neither split nor dropped; as it was if cleaning leaves nothing."""
-        return self._normalizer.normalize_str(without_surrogates(word)).strip() or word
+        """One word, cleaned but not split; unchanged if cleaning leaves nothing."""
+        return self._normalizer.normalize_str(replace_surrogates(word)).strip() or word
 
     def tokenizer(self, model: models.Model) -> Tokenizer:
-        """A tokenizer with this pipeline in front of ``model``."""
+        """A tokenizer that runs this pipeline before ``model``."""
         tokenizer = Tokenizer(model)
         tokenizer.normalizer = self._normalizer
         tokenizer.pre_tokenizer = self._splitter
         return tokenizer
 
     def word_tokenizer(self, words: Sequence[str]) -> Tokenizer:
-        """A tokenizer that gives each of ``words`` its place in the list, and others ``<unk>``."""
-        vocabulary = {word: place for place, word in enumerate(words)}
+        """A tokenizer that maps each of ``words`` to its index, and every other word to ``<unk>``."""
+        vocabulary = {word: index for index, word in enumerate(words)}
         return self.tokenizer(models.WordLevel(vocabulary, unk_token=SPECIALS[UNK]))
 
     def frequent_words(self, texts: Iterable[str], *, at_most: int, min_count: int) -> list[str]:
-        """The distinct words of ``texts`` by falling count (ties by spelling), specials first."""
+        """The distinct words of ``texts``: specials, then by descending count (ties by spelling)."""
         counter = self.tokenizer(models.WordLevel({}, unk_token=SPECIALS[UNK]))
         trainer = trainers.WordLevelTrainer(
             vocab_size=at_most, min_frequency=min_count, show_progress=False, special_tokens=[]
         )
         counter.train_from_iterator(texts, trainer)
-        places = counter.get_vocab(with_added_tokens=False)
-        found = sorted(places, key=places.__getitem__)
-        return [*SPECIALS, *(word for word in found if word not in SPECIALS)]
+        ids = counter.get_vocab(with_added_tokens=False)
+        words = sorted(ids, key=ids.__getitem__)
+        return [*SPECIALS, *(word for word in words if word not in SPECIALS)]
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
-    """Word ids of each text; control words that stand in the text itself count as ``<unk>``."""
+    """Word ids of each text. Control words in the text itself become ``<unk>``."""
     encoded = []
     for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False):
         ids = np.asarray(encoding.ids, dtype=np.uint32)
@@ -108,7 +119,7 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[npt.NDArray[np.ui
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Read ``tokenizer.json``, or say plainly that it is damaged."""
+    """Read ``tokenizer.json``."""
     try:
         return Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -119,5 +130,73 @@ def load_tokenizer(path: Path) -> Tokenizer:
     except Exception as error:  # the library raises bare Exception for a bad file
         raise ModelError(
             f"{path} is not a tokenizer file: {error}",
-            remedy="The file is damaged or foreign; take it again from where the model came from.",
+            remedy="The file is damaged or from another program; take a fresh copy of the folder.",
         ) from error
+
+
+def tokenize_texts(pipeline: TextPipeline, texts: Sequence[Text]) -> list[list[str]]:
+    """The cleaned words of each text. A list of words is cleaned word by word, never split or shortened."""
+    if isinstance(texts, str):
+        raise ConfigError("A list of texts is needed, not one string.", remedy="Put it in a list: [text].")
+    reject_table(texts)
+    words = []
+    for index, text in enumerate(texts):
+        if isinstance(text, str):
+            words.append(pipeline.words(text))
+        elif isinstance(text, Sequence) and all(isinstance(word, str) for word in text):
+            words.append([pipeline.word(word) for word in text])
+        else:
+            raise DataError(
+                f"Text {index} is neither a string nor a list of strings, but {type(text).__name__}.",
+                remedy="Turn missing values into empty strings first.",
+            )
+    return words
+
+
+def reject_table(texts: object) -> None:
+    """Raise an error for a table: iterating over one gives column names or rows, not texts."""
+    if hasattr(texts, "columns") or getattr(texts, "ndim", 1) != 1:
+        raise DataError(
+            f"A list of texts is needed, not a table or a multi-dimensional array ({type(texts).__name__}).",
+            remedy='Pass one column of it, as in table["text"].',
+        )
+
+
+def n_characters(text: Text) -> int:
+    """The length of a text; 0 for a value that is not a text (rejected later)."""
+    if isinstance(text, str):
+        return len(text)
+    return sum(len(word) for word in text if isinstance(word, str)) if isinstance(text, Sequence) else 0
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of ``text``, found by rule. Only the white space between them is dropped.
+
+    >>> split_sentences('Mr. Fox paid $3.50. "Why?" he asked. 本当。はい。')
+    ['Mr. Fox paid $3.50.', '"Why?" he asked.', '本当。', 'はい。']
+    """
+    sentences: list[str] = []
+    start = 0
+    for match in _SENTENCE_END.finditer(text):
+        if match.group()[0] in "。！？" or _ends_sentence(text, start, match):
+            sentences.append(text[start : match.end()].strip())
+            start = match.end()
+    sentences.append(text[start:].strip())
+    return list(filter(None, sentences))
+
+
+def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
+    """Whether this punctuation, in a sentence that began at ``start``, ends it."""
+    end = match.end()
+    if end < len(text) and not text[end].isspace():
+        return False  # 3.50, example.org
+    following = _NEXT.match(text, end)[1].lstrip("\"'“‘«([")  # type: ignore[index]
+    if following and following[0].islower():
+        return False
+    if not following or match.group()[0] != ".":
+        return True
+    before = text[start : match.start()].rsplit(None, 1)[-1:] or [""]
+    word = before[0].lower().lstrip("(\"'“‘")
+    short = all(len(part) <= 2 for part in word.split("."))  # J. or e.g.
+    is_initials = word[:1].isalpha() and short and (len(word) == 1 or "." in word)
+    return word not in _ABBREVIATIONS and not is_initials

@@ -20,23 +20,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from elmokit.core.errors import MissingExtraError, ModelError
 from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK
 
-__all__ = [
-    "N_CHARACTERS",
-    "Characters",
-    "Pieces",
-    "Vocabulary",
-    "WordFeatures",
-    "WordIds",
-    "learn_bpe",
-    "learn_morphemes",
-    "require_morfessor",
-]
-
 Rows = npt.NDArray[np.signedinteger[Any]]
 
 N_CHARACTERS = 262
 """256 bytes, five marks, and zero for "no character"."""
-_BOS_CHAR, _EOS_CHAR, _WORD_START, _WORD_END, _CHAR_PAD = 256, 257, 258, 259, 260
+_BOS_BYTE, _EOS_BYTE, _WORD_START_BYTE, _WORD_END_BYTE, _PAD_BYTE = 256, 257, 258, 259, 260
+NO_CHAR, UNKNOWN_CHAR, CHAR_PAD = "<nothing>", "<oov>", "<pad>"
+WORD_START, WORD_END, BOS_CHAR, EOS_CHAR = "<bow>", "<eow>", "<bos>", "<eos>"
+"""The special entries in a list of characters."""
 _MAX_PIECES = 24
 _FRESH = "A file is missing, cut off or foreign; take a fresh copy of the folder."
 _PIECE_TOKENS = 4_000_000
@@ -116,16 +107,16 @@ class Characters:
         room = self.max_chars - 2
         coded = [word.encode("utf-8", "replace")[:room] for word in words]
         sizes = np.fromiter(map(len, coded), dtype=np.int64, count=len(coded))
-        rows = np.full((len(coded), self.max_chars), _CHAR_PAD, dtype=np.int16)
+        rows = np.full((len(coded), self.max_chars), _PAD_BYTE, dtype=np.int16)
         inside = np.arange(room) < sizes[:, None]
         rows[:, 1 : room + 1][inside] = np.frombuffer(b"".join(coded), dtype=np.uint8)
-        rows[:, 0] = _WORD_START
-        rows[np.arange(len(coded)), sizes + 1] = _WORD_END
+        rows[:, 0] = _WORD_START_BYTE
+        rows[np.arange(len(coded)), sizes + 1] = _WORD_END_BYTE
         for place, word in enumerate(words):
             if word in (SPECIALS[BOS], SPECIALS[EOS]):
-                mark = _BOS_CHAR if word == SPECIALS[BOS] else _EOS_CHAR
-                rows[place] = _CHAR_PAD
-                rows[place, :3] = (_WORD_START, mark, _WORD_END)
+                mark = _BOS_BYTE if word == SPECIALS[BOS] else _EOS_BYTE
+                rows[place] = _PAD_BYTE
+                rows[place, :3] = (_WORD_START_BYTE, mark, _WORD_END_BYTE)
         rows += 1
         for place, word in enumerate(words):
             if word == SPECIALS[PAD]:
@@ -150,6 +141,38 @@ class Pieces:
         rows = np.zeros((len(cut), max(map(len, cut), default=1)), dtype=np.int32)
         for place, ids in enumerate(cut):
             rows[place, : len(ids)] = ids
+        return rows
+
+
+class DictionaryCharacters:
+    """A word is its place in the vocabulary, and its characters between two marks, padded to ``max_chars``.
+
+    Args:
+        tokenizer: its vocabulary is the list of characters; the first means "nothing", the last is padding.
+        vocabulary: the words.
+        max_chars: columns for the characters; longer words are cut, and are then looked up as cut.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary, max_chars: int) -> None:
+        self._ids = tokenizer.get_vocab()
+        self._vocabulary = vocabulary
+        self._max_chars = max_chars
+
+    def rows(self, words: Sequence[str]) -> Rows:
+        """Shape (n_words, 1 + max_chars): the word first, then its characters."""
+        ids, room = self._ids, self._max_chars - 2
+        rows = np.full((len(words), 1 + self._max_chars), ids[CHAR_PAD], dtype=np.int32)
+        marks = {SPECIALS[BOS]: BOS_CHAR, SPECIALS[EOS]: EOS_CHAR}
+        for row, word in zip(rows, words, strict=True):
+            if word == SPECIALS[PAD]:
+                row[:] = 0
+                continue
+            cut = word[:room]
+            inside = (
+                [ids[marks[word]]] if word in marks else [ids.get(sign, ids[UNKNOWN_CHAR]) for sign in cut]
+            )
+            row[0] = self._vocabulary.id_of(word if word in marks else cut)
+            row[1 : len(inside) + 3] = [ids[WORD_START], *inside, ids[WORD_END]]
         return rows
 
 

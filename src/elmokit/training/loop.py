@@ -8,6 +8,7 @@ again, a run ends in the same bits as one that was left alone.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import signal
 import threading
@@ -16,20 +17,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from elmokit.core.atomic import explain_os_errors, write_text
 from elmokit.core.config import RunConfig
-from elmokit.core.console import Advance, MetricsLog, Reporter
+from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import MissingExtraError, RunError
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.training.machine import tuned_process
-from elmokit.training.optimizer import Optimiser
-from elmokit.training.schedule import learning_rate
-
-__all__ = ["Carry", "StepResult", "Stopped", "Task", "TrainingResult", "train"]
+from elmokit.training.optimizer import Optimizer, learning_rate
 
 Carry = dict[str, Tensor]
 """State that one step hands to the next (the LSTM state of the lanes), by name."""
@@ -149,7 +148,7 @@ class _Run:
         self.task, self.config, self.folder, self.reporter = task, config, folder, reporter
         self.checkpoint_every = checkpoint_every
         self.parameters = dict(task.parameters())
-        self.optimiser = Optimiser(
+        self.optimiser = Optimizer(
             self.parameters,
             kind=config.optimizer,
             weight_decay=config.weight_decay,
@@ -416,3 +415,36 @@ def _stop_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
+
+
+class MetricsLog:
+    """``metrics.jsonl``: one JSON object a line; on resuming, lines past the checkpoint go."""
+
+    def __init__(self, path: Path, *, upto: int, tensorboard: Path | None = None) -> None:
+        self._path = path
+        if path.exists():
+            lines = path.read_bytes().decode("utf-8", "replace").splitlines(keepends=True)
+            write_text(path, "".join(line for line in lines if _step_of(line) <= upto))
+        self._writer: Any = None
+        if tensorboard is not None:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            self._writer = SummaryWriter(str(tensorboard), purge_step=upto + 1)
+
+    def add(self, kind: str, step: int, **values: Any) -> None:
+        """Append one record."""
+        with explain_os_errors(self._path), open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"event": kind, "step": step, **values}) + "\n")
+        if self._writer is not None:
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    self._writer.add_scalar(f"{kind}/{name}", value, step)
+            self._writer.flush()
+
+
+def _step_of(line: str) -> float:
+    """The step of a record; endless for one that was cut off or damaged, so that it goes."""
+    try:
+        return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
+    except (ValueError, KeyError, TypeError):
+        return math.inf

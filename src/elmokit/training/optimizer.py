@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Optimiser"]
+from elmokit.core.config import RunConfig
 
 _BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8
+_FLOOR = 0.01
 
 
-class Optimiser:
+class Optimizer:
     """Adam or AdamW, as the library has it, for dense gradients; the same rule applied to the
     touched rows alone for sparse gradients, so that a step's cost does not grow with a table.
 
@@ -137,3 +139,20 @@ class Optimiser:
             keys = ("step", "exp_avg", "exp_avg_sq")
             if f"dense.{name}.step" in state:
                 dense.state[parameter] = {key: state[f"dense.{name}.{key}"].clone() for key in keys}
+
+
+def learning_rate(step: int, n_steps: int, config: RunConfig) -> float:
+    """Linear warm-up, then constant or a half cosine down to a hundredth of the peak.
+
+    Args:
+        step: steps already done, from 0.
+        n_steps: steps in the whole run.
+        config: peak, warm-up share and kind of schedule.
+    """
+    n_warm = round(config.warmup * n_steps)
+    if step < n_warm:
+        return config.lr * (step + 1) / n_warm
+    if config.schedule == "constant":
+        return config.lr
+    done = min(1.0, (step - n_warm) / max(1, n_steps - n_warm))
+    return config.lr * (_FLOOR + (1 - _FLOOR) * 0.5 * (1 + math.cos(math.pi * done)))

@@ -15,14 +15,13 @@ import torch
 from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder, load_bilm
-from elmokit.bilm.model import Bilm, BilmState, BothWays
-from elmokit.bilm.state import repeated
+from elmokit.bilm.model import Bilm, Directions
+from elmokit.bilm.state import BilmState
 from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import ConfigError, ModelError, nearest
 from elmokit.core.names import resolve_name
 from elmokit.text.batching import bucket_batches
-from elmokit.text.texts import Text, n_characters, words_of
-from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, Text, n_characters, tokenize_texts
 from elmokit.text.vocabulary import WordFeatures
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.embeddings import Embeddings, Floats
@@ -195,7 +194,7 @@ class Elmo:
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the model sees them."""
-        return words_of(self.folder.pipeline, texts)
+        return tokenize_texts(self.folder.pipeline, texts)
 
     def to_ids(self, words: Iterable[Sequence[str]]) -> TokenIds:
         """Texts given as words, as ids between ``<s>`` and ``</s>``."""
@@ -245,7 +244,7 @@ class Elmo:
 
     def encode(
         self, words: Sequence[Sequence[str]], state: BilmState | None = None, *, keep_state: bool = False
-    ) -> BothWays:
+    ) -> Directions:
         """Both stacks over a batch of texts given as words; ``<s>`` and ``</s>`` are added.
 
         This is the bare computation behind ``embed``: one batch, padded to its longest text.
@@ -348,7 +347,7 @@ class Elmo:
                     assert out.state is not None
                     carried = _put_back(carried, out.state)
                 else:
-                    start = None if carried is None else repeated(carried, len(batch))
+                    start = None if carried is None else carried.repeat(len(batch))
                     out = self.encode(batch, start)
                 values = out.ragged(skip)
                 first = 0

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.bilm.model import BilmState
+from elmokit.bilm.state import BilmState
 from elmokit.core.errors import ConfigError, nearest
 
 __all__ = ["POOLINGS", "Embeddings", "Pooling", "pooled"]

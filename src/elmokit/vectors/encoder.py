@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.core.config import DropoutConfig
-from elmokit.text.texts import Text
-from elmokit.text.tokenizing import PAD, SPECIALS, UNK
+from elmokit.text.tokenizing import PAD, SPECIALS, UNK, Text
 from elmokit.text.vocabulary import Rows, WordFeatures
 
 IntArray = npt.NDArray[np.int64]

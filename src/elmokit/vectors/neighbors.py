@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.core.errors import ConfigError, DataError, ModelError
-from elmokit.text.texts import refuse_table
+from elmokit.text.tokenizing import reject_table
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import Floats
 from elmokit.vectors.selection import selected
@@ -57,7 +57,7 @@ def search(
         raise ConfigError(
             "search takes a list of queries, not one string.", remedy="Put it in a list: [query]."
         )
-    refuse_table(queries)
+    reject_table(queries)
     store = store if isinstance(store, VectorStore) else VectorStore.open(store)
     check_model(store, elmo)
     if store.config.pool == "none":

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.core.errors import ConfigError, DataError, nearest
-from elmokit.text.texts import refuse_table
-from elmokit.text.tokenizing import SPECIALS, TextPipeline
+from elmokit.text.tokenizing import SPECIALS, TextPipeline, reject_table
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import Floats
@@ -105,7 +104,7 @@ def similar_words(
         raise ConfigError(f"k = {k} is out of range: it must be at least 1.")
     if isinstance(texts, str):
         raise ConfigError("The corpus is one string.", remedy="Give a list of texts, or a TextSource.")
-    refuse_table(texts)
+    reject_table(texts)
     config = StoreConfig(layer=layer, mix_weights=",".join(map(repr, weights or ())), state=state)
     config.check(elmo.n_layers)
     if isinstance(texts, VectorStore):

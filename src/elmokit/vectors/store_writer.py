@@ -19,10 +19,10 @@ from elmokit.core.atomic import atomic_write, explain_os_errors, write_text
 from elmokit.core.console import Reporter
 from elmokit.core.errors import DataError, RunError
 from elmokit.core.model_folder import FORMAT, FORMAT_VERSION
+from elmokit.text.rows import IdentifiedTexts
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.export import check_exports, write_exports
-from elmokit.vectors.identified import IdentifiedTexts
 from elmokit.vectors.store import VectorStore
 from elmokit.vectors.store_card import card, plan
 from elmokit.vectors.store_files import (

@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,9 @@ from elmokit.core.errors import DataError, ModelError
 from elmokit.core.model_folder import kind_of
 from elmokit.corpora import mini_news
 from elmokit.published.hdf5 import ArrayFile, open_arrays
-from elmokit.text.readers import TextSource
-from elmokit.text.sentences import sentences as cut
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import TextPipeline
+from elmokit.text.tokenizing import TextPipeline, split_sentences
 from elmokit.vectors.elmo import Elmo, State
 from elmokit.vectors.embeddings import Floats
 from elmokit.vectors.token_cache import TokenCache, write_token_cache
@@ -330,5 +330,5 @@ def _merged(lists: list[list[list[str]]]) -> list[list[str]]:
 
 def _bundled() -> list[list[str]]:
     pipeline = TextPipeline(TextConfig())
-    found = (pipeline.words(sentence) for text in TextSource(mini_news()) for sentence in cut(text))
-    return [next(found) for _ in range(_N_SENTENCES)]
+    sentences = (sentence for text in TextSource(mini_news()) for sentence in split_sentences(text))
+    return [pipeline.words(sentence) for sentence in islice(sentences, _N_SENTENCES)]

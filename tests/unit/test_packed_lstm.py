@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from elmokit.bilm import packed_lstm as reading
+from elmokit.bilm import packed_lstm
 from elmokit.bilm.lstm import LstmLayer
 from elmokit.bilm.model import Bilm
-from elmokit.bilm.products import packing_works
+from elmokit.bilm.packed_lstm import packing_works
 from elmokit.bilm.settings import BilmConfig
 
 SHAPE: dict[str, Any] = {"input": "word", "dim": 4, "objective": "full"}
@@ -47,8 +47,8 @@ def test_it_gives_what_the_plain_loop_gives(more: dict[str, Any]) -> None:
 
 def test_it_is_for_inference_without_the_fused_kernel_only(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[int] = []
-    own = reading._read_layer
-    monkeypatch.setattr(reading, "_read_layer", lambda *given: (called.append(1), own(*given))[1])  # type: ignore[func-returns-value]
+    own = packed_lstm._read_layer
+    monkeypatch.setattr(packed_lstm, "_read_layer", lambda *given: (called.append(1), own(*given))[1])  # type: ignore[func-returns-value]
     run(model_of())
     with torch.no_grad():
         run(model_of())
@@ -80,7 +80,7 @@ def test_what_is_packed_follows_the_weights() -> None:
 
 def test_a_copy_packs_its_own_and_nothing_outlives_its_layer() -> None:
     gc.collect()
-    n_before = len(reading._PACKED)
+    n_before = len(packed_lstm._PACKED)
     model = model_of()
     read(model)
     other = copy.deepcopy(model)
@@ -89,10 +89,10 @@ def test_a_copy_packs_its_own_and_nothing_outlives_its_layer() -> None:
     assert_close(read(other), run(other))
     assert_close(read(model), run(model))
     if packing_works():
-        assert len(reading._PACKED) == n_before + 8
+        assert len(packed_lstm._PACKED) == n_before + 8
     del model, other
     gc.collect()
-    assert len(reading._PACKED) == n_before
+    assert len(packed_lstm._PACKED) == n_before
 
 
 def test_many_rows_of_few_words_and_few_rows_of_many() -> None:

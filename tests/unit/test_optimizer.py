@@ -1,4 +1,4 @@
-"""The optimiser against the library's own Adam, AdamW, SparseAdam and gradient clipping."""
+"""The optimizer against the library's own Adam, AdamW, SparseAdam and clipping; the learning rate."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from elmokit.training.optimizer import Optimiser
+from elmokit.bilm.settings import TrainingConfig
+from elmokit.training.optimizer import Optimizer, learning_rate
 
 LEARNING_RATES = [1e-2, 2e-2, 5e-3, 5e-3, 1e-3, 3e-2, 1e-2, 1e-2]
 
@@ -46,11 +49,11 @@ def dense_gradient(parameter: nn.Parameter) -> Tensor:
     return parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
 
 
-def run(optimiser: Optimiser, own: dict[str, nn.Parameter], steps: range) -> None:
+def run(optimizer: Optimizer, own: dict[str, nn.Parameter], steps: range) -> None:
     for step in steps:
         set_gradients(own, step)
-        optimiser.clip(1.0)
-        optimiser.step(LEARNING_RATES[step % len(LEARNING_RATES)])
+        optimizer.clip(1.0)
+        optimizer.step(LEARNING_RATES[step % len(LEARNING_RATES)])
 
 
 # -- dense ----------------------------------------------------------------------------------------
@@ -61,7 +64,7 @@ def run(optimiser: Optimiser, own: dict[str, nn.Parameter], steps: range) -> Non
 def test_dense_steps_equal_the_librarys_one_by_one(kind: str, weight_decay: float) -> None:
     own = {name: parameter for name, parameter in parameters().items() if name != "table"}
     theirs = copies(own)
-    optimiser = Optimiser(own, kind=kind, weight_decay=weight_decay)
+    optimizer = Optimizer(own, kind=kind, weight_decay=weight_decay)
     class_ = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
     library = class_(
         [
@@ -73,7 +76,7 @@ def test_dense_steps_equal_the_librarys_one_by_one(kind: str, weight_decay: floa
     for step, lr in enumerate(LEARNING_RATES):
         set_gradients(own, step)
         set_gradients(theirs, step)
-        optimiser.step(lr)
+        optimizer.step(lr)
         for group in library.param_groups:
             group["lr"] = lr
         library.step()
@@ -84,10 +87,10 @@ def test_dense_steps_equal_the_librarys_one_by_one(kind: str, weight_decay: floa
 def test_a_parameter_without_a_gradient_stays_as_it_is() -> None:
     own = parameters()
     before = copies(own)
-    optimiser = Optimiser(own, kind="adamw", weight_decay=0.1)
+    optimizer = Optimizer(own, kind="adamw", weight_decay=0.1)
     set_gradients(own, 0)
     own["matrix"].grad = None
-    optimiser.step(0.1)
+    optimizer.step(0.1)
     assert torch.equal(own["matrix"], before["matrix"])
     assert not torch.equal(own["kernel"], before["kernel"])
 
@@ -99,12 +102,12 @@ def test_a_parameter_without_a_gradient_stays_as_it_is() -> None:
 def test_sparse_steps_equal_those_of_sparse_adam_one_by_one(kind: str) -> None:
     own = {"table": parameters()["table"]}
     theirs = copies(own)
-    optimiser = Optimiser(own, kind=kind, weight_decay=0.1)
+    optimizer = Optimizer(own, kind=kind, weight_decay=0.1)
     library = torch.optim.SparseAdam([theirs["table"]])
     for step, lr in enumerate(LEARNING_RATES):
         set_gradients(own, step)
         set_gradients(theirs, step)
-        optimiser.step(lr)
+        optimizer.step(lr)
         library.param_groups[0]["lr"] = lr
         library.step()
         torch.testing.assert_close(own["table"], theirs["table"], rtol=1e-5, atol=1e-6)
@@ -112,8 +115,8 @@ def test_sparse_steps_equal_those_of_sparse_adam_one_by_one(kind: str) -> None:
 
 def test_a_sparse_step_over_all_rows_equals_a_dense_step() -> None:
     sparse, dense = {"table": parameters()["table"]}, {"table": parameters()["table"]}
-    one = Optimiser(sparse, kind="adam", weight_decay=0.0)
-    two = Optimiser(dense, kind="adam", weight_decay=0.0)
+    one = Optimizer(sparse, kind="adam", weight_decay=0.0)
+    two = Optimizer(dense, kind="adam", weight_decay=0.0)
     rng = torch.Generator().manual_seed(0)
     for lr in LEARNING_RATES:
         gradient = torch.randn(10, 3, generator=rng)
@@ -127,19 +130,19 @@ def test_a_sparse_step_over_all_rows_equals_a_dense_step() -> None:
 def test_rows_that_were_not_touched_do_not_move() -> None:
     own = parameters()
     before = copies(own)
-    optimiser = Optimiser(own, kind="adamw", weight_decay=0.5)
-    run(optimiser, own, range(4))
+    optimizer = Optimizer(own, kind="adamw", weight_decay=0.5)
+    run(optimizer, own, range(4))
     assert torch.equal(own["table"][9], before["table"][9])
     assert not torch.equal(own["table"][:9], before["table"][:9])
 
 
 def test_a_step_leaves_the_gradients_in_place_and_zero_grad_removes_them() -> None:
     own = parameters()
-    optimiser = Optimiser(own, kind="adam", weight_decay=0.0)
+    optimizer = Optimizer(own, kind="adam", weight_decay=0.0)
     set_gradients(own, 0)
-    optimiser.step(0.1)
+    optimizer.step(0.1)
     assert all(parameter.grad is not None for parameter in own.values())
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     assert all(parameter.grad is None for parameter in own.values())
 
 
@@ -153,7 +156,7 @@ def test_clip_equals_the_librarys_on_dense_and_sparse_gradients(limit: float) ->
     set_gradients(own, 0)
     for name, parameter in theirs.items():
         parameter.grad = dense_gradient(own[name]).clone()
-    norm = Optimiser(own, kind="adam", weight_decay=0.0).clip(limit)
+    norm = Optimizer(own, kind="adam", weight_decay=0.0).clip(limit)
     wanted = nn.utils.clip_grad_norm_(list(theirs.values()), limit)
     assert norm == pytest.approx(float(wanted), rel=1e-6)
     for name in own:
@@ -166,13 +169,13 @@ def test_clip_with_limit_zero_only_measures() -> None:
     own = parameters()
     set_gradients(own, 0)
     before = {name: dense_gradient(parameter).clone() for name, parameter in own.items()}
-    norm = Optimiser(own, kind="adam", weight_decay=0.0).clip(0.0)
+    norm = Optimizer(own, kind="adam", weight_decay=0.0).clip(0.0)
     assert norm == pytest.approx(math.sqrt(sum(float(g.square().sum()) for g in before.values())), rel=1e-6)
     assert all(torch.equal(dense_gradient(own[name]), gradient) for name, gradient in before.items())
 
 
 def test_clip_without_any_gradient_gives_zero() -> None:
-    assert Optimiser(parameters(), kind="adam", weight_decay=0.0).clip(1.0) == 0.0
+    assert Optimizer(parameters(), kind="adam", weight_decay=0.0).clip(1.0) == 0.0
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -186,7 +189,7 @@ def test_clip_gives_a_norm_that_is_not_finite_if_any_gradient_is_not(where: str,
         own[where].grad = gradient * bad
     else:
         gradient[0] = bad
-    assert not math.isfinite(Optimiser(own, kind="adam", weight_decay=0.0).clip(1.0))
+    assert not math.isfinite(Optimizer(own, kind="adam", weight_decay=0.0).clip(1.0))
 
 
 # -- state ----------------------------------------------------------------------------------------
@@ -196,44 +199,106 @@ def test_clip_gives_a_norm_that_is_not_finite_if_any_gradient_is_not(where: str,
 @pytest.mark.parametrize("n_before", [0, 1, 5])
 def test_saved_and_loaded_state_continues_bit_for_bit(kind: str, n_before: int) -> None:
     own = parameters()
-    optimiser = Optimiser(own, kind=kind, weight_decay=0.05)
-    run(optimiser, own, range(n_before))
-    saved = {name: tensor.clone() for name, tensor in optimiser.tensors().items()}
+    optimizer = Optimizer(own, kind=kind, weight_decay=0.05)
+    run(optimizer, own, range(n_before))
+    saved = {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
     at_save = copies(own)
-    run(optimiser, own, range(n_before, 12))
+    run(optimizer, own, range(n_before, 12))
 
     other = copies(at_save)
-    fresh = Optimiser(other, kind=kind, weight_decay=0.05)
+    fresh = Optimizer(other, kind=kind, weight_decay=0.05)
     fresh.load_tensors(saved)
     run(fresh, other, range(n_before, 12))
     assert all(torch.equal(own[name], other[name]) for name in own)
-    ours, theirs = optimiser.tensors(), fresh.tensors()
+    ours, theirs = optimizer.tensors(), fresh.tensors()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_loading_an_earlier_state_into_a_used_optimiser_goes_back_to_it() -> None:
+def test_loading_an_earlier_state_into_a_used_optimizer_goes_back_to_it() -> None:
     own = parameters()
-    optimiser = Optimiser(own, kind="adamw", weight_decay=0.05)
-    run(optimiser, own, range(3))
-    saved = {name: tensor.clone() for name, tensor in optimiser.tensors().items()}
+    optimizer = Optimizer(own, kind="adamw", weight_decay=0.05)
+    run(optimizer, own, range(3))
+    saved = {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
     at_save = copies(own)
-    run(optimiser, own, range(3, 8))
+    run(optimizer, own, range(3, 8))
     first = copies(own)
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(at_save[name])
-    optimiser.load_tensors(saved)
-    run(optimiser, own, range(3, 8))
+    optimizer.load_tensors(saved)
+    run(optimizer, own, range(3, 8))
     assert all(torch.equal(own[name], first[name]) for name in own)
 
 
 def test_loading_copies_so_that_what_was_loaded_does_not_change() -> None:
     own = parameters()
-    optimiser = Optimiser(own, kind="adam", weight_decay=0.0)
-    run(optimiser, own, range(2))
-    saved = {name: tensor.clone() for name, tensor in optimiser.tensors().items()}
+    optimizer = Optimizer(own, kind="adam", weight_decay=0.0)
+    run(optimizer, own, range(2))
+    saved = {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
     kept = {name: tensor.clone() for name, tensor in saved.items()}
-    optimiser.load_tensors(saved)
-    run(optimiser, own, range(2, 4))
+    optimizer.load_tensors(saved)
+    run(optimizer, own, range(2, 4))
     assert all(torch.equal(saved[name], kept[name]) for name in saved)
+
+
+# -- learning rate ----------------------------------------------------------------------------
+
+
+def rates(n_steps: int, config: TrainingConfig) -> list[float]:
+    return [learning_rate(step, n_steps, config) for step in range(n_steps)]
+
+
+def test_warm_up_is_linear_and_ends_at_the_peak() -> None:
+    found = rates(100, TrainingConfig(lr=1.0, warmup=0.1))
+    assert found[:10] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
+
+
+def test_cosine_follows_its_formula_after_the_warm_up() -> None:
+    found = rates(100, TrainingConfig(lr=0.5, warmup=0.1))
+    for step in range(10, 100):
+        share = (step - 10) / 90
+        assert found[step] == pytest.approx(0.5 * (0.01 + 0.99 * (1 + math.cos(math.pi * share)) / 2))
+
+
+def test_cosine_starts_at_the_peak_without_warm_up_and_falls_to_a_hundredth() -> None:
+    config = TrainingConfig(lr=2.0, warmup=0.0)
+    found = rates(1000, config)
+    assert found[0] == pytest.approx(2.0)
+    assert found == sorted(found, reverse=True)
+    assert learning_rate(1000, 1000, config) == pytest.approx(0.02)
+    assert learning_rate(5000, 1000, config) == pytest.approx(0.02)
+
+
+def test_constant_stays_at_the_peak_after_the_warm_up() -> None:
+    found = rates(50, TrainingConfig(lr=0.3, warmup=0.2, schedule="constant"))
+    assert found[9:] == pytest.approx([0.3] * 41)
+    assert found[0] == pytest.approx(0.03)
+
+
+def test_a_run_that_is_all_warm_up_ends_at_the_peak() -> None:
+    found = rates(20, TrainingConfig(lr=1.0, warmup=1.0))
+    assert found == pytest.approx([(step + 1) / 20 for step in range(20)])
+
+
+def test_a_run_of_one_step_learns_at_the_peak() -> None:
+    assert learning_rate(0, 1, TrainingConfig(lr=0.7)) == pytest.approx(0.7)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    n_steps=st.integers(1, 500),
+    warmup=st.floats(0, 1),
+    schedule=st.sampled_from(["cosine", "constant"]),
+    lr=st.floats(1e-6, 10),
+)
+def test_rate_is_above_zero_never_above_the_peak_and_has_one_summit(
+    n_steps: int, warmup: float, schedule: str, lr: float
+) -> None:
+    config = TrainingConfig.from_dict({"lr": lr, "warmup": warmup, "schedule": schedule})
+    found = rates(n_steps, config)
+    assert all(0 < rate <= lr * (1 + 1e-12) for rate in found)
+    summit = found.index(max(found))
+    assert found[: summit + 1] == sorted(found[: summit + 1])
+    assert found[summit:] == sorted(found[summit:], reverse=True)
+    assert max(found) == pytest.approx(lr)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from elmokit.bilm import state as start_state_module
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
-from elmokit.bilm.model import Bilm, BilmState
+from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
-from elmokit.bilm.state import average_state, repeated
+from elmokit.bilm.state import BilmState, average_state
 from elmokit.core.errors import ModelError
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.text.corpus import Documents
@@ -149,7 +149,7 @@ def test_measuring_it_changes_no_bit_of_the_model_and_repeats_to_the_bit(shape: 
 def test_repeated_gives_every_row_the_same_state() -> None:
     state = measured("char, projected and clipped", documents_of(5))
     for n_rows in (1, 3):
-        for name, tensor in repeated(state, n_rows).tensors().items():
+        for name, tensor in state.repeat(n_rows).tensors().items():
             assert torch.equal(tensor, torch.cat([state.tensors()[name]] * n_rows))
 
 
@@ -198,7 +198,7 @@ def test_training_a_model_measures_it(tiny_model: Path) -> None:
     warm, zero = elmo.embed(texts, state="warm"), elmo.embed(texts)
     np.testing.assert_allclose(warm.flat[:, 0], zero.flat[:, 0], rtol=1e-6)
     assert not np.allclose(warm.flat[:, 1:], zero.flat[:, 1:], atol=1e-6)
-    again = elmo.embed(texts, state=repeated(start, 2))
+    again = elmo.embed(texts, state=start.repeat(2))
     np.testing.assert_allclose(again.flat, warm.flat, rtol=1e-5, atol=1e-5)
 
 

@@ -7,7 +7,17 @@ from tokenizers import Tokenizer
 
 from elmokit.core.errors import ModelError
 from elmokit.text.settings import PIPELINES, TextConfig
-from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, TextPipeline, encode, load_tokenizer
+from elmokit.text.tokenizing import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIALS,
+    UNK,
+    TextPipeline,
+    encode,
+    load_tokenizer,
+    split_sentences,
+)
 
 PLAIN = TextPipeline(TextConfig())
 
@@ -117,3 +127,28 @@ def test_a_damaged_tokenizer_file_is_named_with_a_remedy(tmp_path: Path, content
 def test_a_missing_tokenizer_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"tokenizer\.json"):
         load_tokenizer(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One ran. Two sat! Three? Yes", ["One ran.", "Two sat!", "Three?", "Yes"]),
+        ("Mr. Fox met Dr. Ox. They ran.", ["Mr. Fox met Dr. Ox.", "They ran."]),
+        ("J. K. Rowling wrote. It sold.", ["J. K. Rowling wrote.", "It sold."]),
+        ("The U.S. Army won. Good.", ["The U.S. Army won.", "Good."]),
+        ("It cost $3.50. Cheap.", ["It cost $3.50.", "Cheap."]),
+        ("See example.org for more. Now.", ["See example.org for more.", "Now."]),
+        ("Wait... what? No!!! Yes.", ["Wait... what?", "No!!!", "Yes."]),
+        ('"Why?" he asked. (So.) Then "Go." Fine.', ['"Why?" he asked.', "(So.)", 'Then "Go."', "Fine."]),
+        ("本当。はい！え？", ["本当。", "はい！", "え？"]),
+        ("क्या। हाँ।", ["क्या।", "हाँ।"]),
+        ("no end at all", ["no end at all"]),
+        ("", []),
+        (" \n\t ", []),
+        ("...", ["..."]),
+        ("He works at Acme Inc.", ["He works at Acme Inc."]),
+        ("It was 1984. He was 12.5. Then it ended.", ["It was 1984.", "He was 12.5.", "Then it ended."]),
+    ],
+)
+def test_split_sentences(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
