@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
@@ -63,8 +64,7 @@ def format_value(value: Any) -> str:
         return f"{value:,}" if abs(value) >= 10_000 else str(value)
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return " ".join(text.split())
+    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def plural(count: int, noun: str, many: str = "") -> str:
@@ -88,11 +88,32 @@ def join_names(names: Iterable[str], *, at_most: int = 0, last: str = "and") -> 
     return f" {last} ".join([", ".join(known[:-1]), known[-1]] if len(known) > 1 else known)
 
 
-def escape_markdown(text: str) -> str:
-    """Text as one line that Markdown shows as it is, also in a table.
+_TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")  # they would change the direction of what follows
 
-    >>> escape_markdown("a|b\\n<unk> hidden_dim *")
-    'a\\\\|b &lt;unk> hidden_dim \\\\*'
+
+def printable(text: str) -> str:
+    """Text without characters that a page cannot show or that would garble the rest of it."""
+    return "".join(
+        mark if mark in "\n\t" or not _is_unprintable(mark) else "\N{REPLACEMENT CHARACTER}"
+        for mark in _TURNS.sub("", text)
+    )
+
+
+def one_line(text: str) -> str:
+    """Printable text on one line."""
+    return " ".join(printable(" ".join(text.split())).split())
+
+
+def escape_markdown(text: str) -> str:
+    """Text that Markdown shows as it is, on one line, also in a table.
+
+    >>> escape_markdown("a|b <unk> hidden_dim *")
+    'a\\\\|b &lt;unk&gt; hidden_dim \\\\*'
     """
-    text = re.sub(r"([\\`*|\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", " ".join(text.split()))
-    return text.replace("<", "&lt;")
+    text = re.sub(r"([\\`*|\[\]$~]|(?<!\w)_|_(?!\w))", r"\\\1", one_line(text))
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _is_unprintable(mark: str) -> bool:
+    """Control characters, halves of surrogate pairs, and code points that Unicode leaves unused."""
+    return unicodedata.category(mark) in ("Cc", "Cs") or ord(mark) & 0xFFFE == 0xFFFE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,12 +31,14 @@ class Cell:
         shade: How strong its color is, from 0 to 1; None for a cell without color.
         note: Shown small below the text.
         bold: Whether it is emphasized.
+        look: Number of the color and shape that stand for it in figures.
     """
 
     text: str
     shade: float | None = None
     note: str = ""
     bold: bool = False
+    look: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,11 @@ class Figure:
         svg: An SVG element in the colors of the page.
         alt: What it shows, in words: for screen readers, Markdown and the terminal.
         caption: Shown above it.
-        wide: Whether it takes the whole width of the page.
     """
 
     svg: str
     alt: str
     caption: str = ""
-    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,10 @@ class Document:
     """A whole report.
 
     Attributes:
-        lead: The main result, in a sentence or two.
+        lead: The main result: one sentence and, after an empty line, further ones.
         facts: The main numbers, the most important one first.
         notes: Sentences that the reader must not miss, such as rows that were left out.
-        context: One line on what was measured, below the title.
+        context: One line below the title: what was measured.
     """
 
     title: str
@@ -152,3 +152,14 @@ def make_table(
 def make_list(pairs: Iterable[tuple[str, str]], caption: str = "", *, folded: bool = False) -> Table:
     """A table of names and values, without a header."""
     return make_table([Column(""), Column("")], pairs, caption=caption, folded=folded)
+
+
+def make_confusion_table(
+    counts: Sequence[Sequence[int]], rows: Sequence[str], columns: Sequence[str], caption: str = ""
+) -> Table:
+    """True classes in rows, predicted ones in columns, shaded by their share of the row."""
+    cells = [
+        [Cell(name), *(Cell(f"{count:,}", shade=count / max(1, sum(row))) for count in row)]
+        for name, row in zip(rows, counts, strict=True)
+    ]
+    return make_table(["True", *columns], cells, caption=caption)

@@ -1,0 +1,275 @@
+"""A Document as HTML, Markdown and terminal output, and the figures in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import warnings
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from elmokit.core.errors import RunError
+from elmokit.report.document import (
+    Cell,
+    Code,
+    Column,
+    Document,
+    Fact,
+    Figure,
+    Section,
+    Table,
+    make_confusion_table,
+    make_list,
+    make_table,
+)
+from elmokit.report.figures import (
+    Bin,
+    Interval,
+    Line,
+    Point,
+    draw_intervals,
+    draw_lines,
+    draw_reliability,
+    draw_scatter,
+    save_confusion_png,
+    shorten,
+)
+from elmokit.report.render import print_document, render_html, render_markdown, to_json, write_report
+
+HOSTILE = [
+    "<script>alert('class')</script>",
+    "a|b\nc",
+    "$x_1$ and $",
+    "long " * 40,
+    "新聞",
+    "أخبار",
+    '😀 & "quotes"',
+    "\x00\ud800\uffff",
+    "\u202eturned",
+]
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Outline(HTMLParser):
+    """Checks that all tags are closed in order, and keeps what the page is made of."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.words: list[str] = []
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def make_figures(names: list[str]) -> list[Figure]:
+    """One figure of each kind."""
+    numbers = range(len(names))
+    return [
+        draw_lines(
+            [Line(name, [1, 2, 3], [0.5, 0.4, 0.3]) for name in names], x_label="epoch", caption="Loss"
+        ),
+        draw_lines(
+            [Line(name, [10, 1000], [0.5, 0.8], [0.1, 0.05], look=1) for name in names],
+            x_label="rows",
+            in_percent=True,
+            log_x=True,
+        ),
+        draw_intervals(
+            [Interval(names[n], 0.9 - n / 100, 0.8, 0.95, [0.88, 0.92], n) for n in numbers],
+            x_label="accuracy",
+        ),
+        draw_scatter(
+            [Point(str(n + 1), names[n], 10.0 ** (n % 4), 0.9 - n / 100, 0.5, n) for n in numbers],
+            x_label="time",
+            y_label="accuracy",
+        ),
+        draw_reliability([Bin(0.5, 0.6, 12345, 0.55, 0.5), Bin(0.6, 0.7, 0, 0, 0)], error=0.05),
+    ]
+
+
+def make_document(names: list[str]) -> Document:
+    """A document with all that a document can have, full of ``names``."""
+    n = len(names)
+    values = make_table(
+        [Column("Class"), Column("F1", "right", "test"), Column("Support", "right", "test")],
+        [[name, Cell("91.2", shade=0.9, note="90–92", bold=True), "1,900"] for name in names],
+        highlight=0,
+    )
+    prose = make_table([Column("Text"), Column("True")], [[f"{name} " * 30, name] for name in names])
+    confusion = make_confusion_table(np.eye(n, dtype=int).tolist(), names, names, "Test")
+    sections = (
+        Section("values", "Values", "First.\n\n- one\n- two", (values, prose)),
+        Section("figures", "Figures", items=tuple(make_figures(names))),
+        Section("confusion", "Confusion matrix", items=(confusion,)),
+        Section(
+            "details",
+            "How it was made",
+            items=(Code("elmokit fit <x> && echo ```", "Command"), make_list([("lr", "0.1")], "Settings")),
+            folded=True,
+        ),
+    )
+    return Document(
+        " ".join(names),
+        f"The answer is {names[0]}.\n\nAnd more.",
+        sections,
+        (Fact("Accuracy", "91.2%", "on test"),),
+        tuple(names),
+        "Measured on 100 rows.",
+    )
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [["World", "Sports"], HOSTILE], ids=["plain", "hostile"])
+def test_page_is_closed_unique_escaped_and_needs_nothing_from_outside(names: list[str]) -> None:
+    page = render_html(make_document(names))
+    outline = Outline(page)
+    assert [name for name in outline.ids if name in ("values", "figures", "confusion", "details")]
+    assert len(outline.ids) == len(set(outline.ids)), "every id is used once"
+    assert outline.tags.count("svg") == 5
+    assert not {"script", "link", "img", "iframe", "image", "object"} & set(outline.tags)
+    assert not re.search(r'(?:src|href)="(?!#)', page.replace("http://www.w3.org/2000/svg", ""))
+    page.encode("utf-8")
+    assert not set(page) & {"\x00", "\ud800", "\uffff", "\u202e"}
+
+
+def test_page_shows_every_part() -> None:
+    page = render_html(make_document(["World", "Sports"]))
+    words = " ".join(Outline(page).words)
+    for text in ("The answer is World.", "And more.", "91.2%", "on test", "90–92", "Command and Settings"):
+        assert text in words, text
+    assert "--part: 91%" in page
+    assert page.count('class="highlight"') == 1
+    assert page.count("<details>") == 1
+    assert 'colspan="2">test</th>' in page
+
+
+def test_folded_table_is_closed_until_it_is_opened() -> None:
+    table = make_table(["a", "b"], [["1", "2"]], caption="All of it", folded=True)
+    page = render_html(Document("t", "", (Section("s", "s", items=(table,)),)))
+    assert "<summary" in page
+    assert page.index("All of it") < page.index("<table")
+
+
+def test_table_with_a_missing_cell_is_an_error() -> None:
+    with pytest.raises(ValueError, match="one cell for each column"):
+        Table((Column("a"), Column("b")), ((Cell("1"),),))
+
+
+# -- figures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [["train", "valid"], HOSTILE], ids=["plain", "hostile"])
+def test_figures_are_svg_in_the_colors_of_the_page_and_say_what_they_show(names: list[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figures = make_figures(names)
+    for figure in figures:
+        root = ElementTree.fromstring(figure.svg)
+        assert root.get("role") == "img"
+        assert root.get("aria-label")
+        assert "var(--" in figure.svg
+        assert not re.findall(r"#0[1-8]0[1-8]0[1-8]\b", figure.svg), "a stand-in for a color was left"
+        assert "font-family:" not in figure.svg
+        assert figure.alt
+    assert "0.5000 at epoch 1" in figures[0].alt
+    assert "50.00% at rows 10" in figures[1].alt
+    assert "50.0% of 12,345 correct" in figures[4].alt
+
+
+def test_figures_are_the_same_every_time() -> None:
+    assert [figure.svg for figure in make_figures(["a"])] == [figure.svg for figure in make_figures(["a"])]
+
+
+def test_long_line_is_described_by_its_turning_points() -> None:
+    figure = draw_lines([Line("loss", range(40), [abs(x - 30) for x in range(40)])], x_label="step")
+    assert (
+        "30.0000 at step 0, lowest 0.0000 at step 30, highest 30.0000 at step 0, 9.0000 at step 39"
+        in figure.alt
+    )
+
+
+def test_confusion_matrix_as_png(tmp_path: Path) -> None:
+    save_confusion_png(
+        tmp_path / "test.png", np.eye(len(HOSTILE), dtype=int).tolist(), HOSTILE, HOSTILE, "test"
+    )
+    assert (tmp_path / "test.png").read_bytes().startswith(b"\x89PNG")
+    assert [file.name for file in tmp_path.iterdir()] == ["test.png"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("short", "short"), ("x" * 20, "x" * 9 + "…"), ("新聞" * 5, "新聞新聞…"), ("a\nb", "a b")],
+)
+def test_names_are_cut_by_columns(text: str, expected: str) -> None:
+    assert shorten(text, 10) == expected
+
+
+# -- Markdown, terminal and JSON ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [["World", "Sports"], HOSTILE], ids=["plain", "hostile"])
+def test_markdown_has_every_row_on_one_line(names: list[str]) -> None:
+    text = render_markdown(make_document(names))
+    text.encode("utf-8")
+    assert "<script>" not in text
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    for line in tables:
+        assert len(re.findall(r"(?<!\\)\|", line)) in (3, 4, len(names) + 2), line
+    assert "| Class | test F1 | test Support |" in text
+    assert "````\nelmokit fit <x> && echo ```\n````" in text
+    assert "- Accuracy: **91.2%** (on test)" in text
+
+
+def test_markdown_leaves_out_tables_that_are_too_wide() -> None:
+    names = [str(number) for number in range(40)]
+    wide = make_confusion_table(np.eye(40, dtype=int).tolist(), names, names)
+    text = render_markdown(Document("t", "", (Section("s", "s", items=(wide,)),)))
+    assert "This table has 41 columns; see report.html." in text
+
+
+def test_terminal_shows_lead_facts_notes_and_open_tables() -> None:
+    out = io.StringIO()
+    document = make_document(["World", "[red]Sports"])
+    print_document(document, Console(file=out, width=100))
+    text = out.getvalue()
+    for part in ("The answer is World.", "Accuracy: 91.2% (on test)", "[red]Sports", "1,900"):
+        assert part in text
+    assert "0.1" not in text, "folded sections are not printed"
+
+
+def test_report_is_three_files_and_strict_json(tmp_path: Path) -> None:
+    record = {"nan": float("nan"), "array": np.arange(3), "path": Path("a"), "1": ("\ud800", np.float32(0.5))}
+    paths = write_report(tmp_path / "deep" / "er", make_document(["a", "b"]), record)
+    assert [path.name for path in paths] == ["report.json", "report.md", "report.html"]
+    expected = {"nan": None, "array": [0, 1, 2], "path": "a", "1": ["\N{REPLACEMENT CHARACTER}", 0.5]}
+    assert json.loads(paths[0].read_text(encoding="utf-8")) == expected == to_json(record)
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    with pytest.raises(RunError, match="Cannot write"):
+        write_report(tmp_path / "file", make_document(["a", "b"]), {})
