@@ -40,15 +40,13 @@ if TYPE_CHECKING:
     from elmokit.text.tokenizing import TextPipeline
     from elmokit.vectors.elmo import Elmo
     from elmokit.vectors.embeddings import Embeddings
-    from elmokit.vectors.neighbors import search
-    from elmokit.vectors.published_mix import PublishedMix
-    from elmokit.vectors.settings import MixConfig
-    from elmokit.vectors.similar import similar_words
+    from elmokit.vectors.mix import PublishedMix
+    from elmokit.vectors.neighbors import search, similar_words
+    from elmokit.vectors.settings import MixConfig, StoreConfig
     from elmokit.vectors.store import VectorStore
-    from elmokit.vectors.store_settings import StoreConfig
     from elmokit.vectors.store_writer import embed_files
-    from elmokit.vectors.token_cache import TokenCache, write_token_cache
     from elmokit.vectors.verify import Verification, verify
+    from elmokit.vectors.word_cache import TokenCache, write_token_cache
 
 __version__ = "0.1.0"
 
@@ -75,17 +73,17 @@ _HOMES = {
     "Plan": "elmokit.comparison.methods",
     "PretrainConfig": "elmokit.bilm.settings",
     "PretrainResult": "elmokit.bilm.pretrain",
-    "PublishedMix": "elmokit.vectors.published_mix",
+    "PublishedMix": "elmokit.vectors.mix",
     "ReadConfig": "elmokit.text.settings",
     "RowSource": "elmokit.text.rows",
     "RunError": "elmokit.core.errors",
-    "StoreConfig": "elmokit.vectors.store_settings",
+    "StoreConfig": "elmokit.vectors.settings",
     "SvdConfig": "elmokit.static.settings",
     "TextClassifier": "elmokit.tasks.model",
     "TextConfig": "elmokit.text.settings",
     "TextPipeline": "elmokit.text.tokenizing",
     "TextSource": "elmokit.text.rows",
-    "TokenCache": "elmokit.vectors.token_cache",
+    "TokenCache": "elmokit.vectors.word_cache",
     "TrainingConfig": "elmokit.bilm.settings",
     "VectorStore": "elmokit.vectors.store",
     "Verification": "elmokit.vectors.verify",
@@ -108,11 +106,11 @@ _HOMES = {
     "save_classifier": "elmokit.tasks.folder",
     "save_vectors": "elmokit.static.folder",
     "search": "elmokit.vectors.neighbors",
-    "similar_words": "elmokit.vectors.similar",
+    "similar_words": "elmokit.vectors.neighbors",
     "text_perplexity": "elmokit.bilm.perplexity",
     "train_vectors": "elmokit.static.train",
     "verify": "elmokit.vectors.verify",
-    "write_token_cache": "elmokit.vectors.token_cache",
+    "write_token_cache": "elmokit.vectors.word_cache",
 }
 
 __all__ = [

@@ -23,7 +23,7 @@ from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary, learn_bpe
 from elmokit.vectors import elmo as elmo_module
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.embeddings import POOLINGS, Embeddings, Floats, Pooling, pooled
+from elmokit.vectors.embeddings import POOLINGS, Embeddings, Floats, Pooling, pool
 
 WORDS = ["the", "of", "cat", "dogs", "naïve", "rare"]
 TEXTS = ["the cat of dogs", "", "rare", "naïve cat , unseen", "  "]
@@ -73,9 +73,9 @@ def test_texts_without_a_word_have_no_vectors_and_a_note_names_them(kind: str) -
     assert [len(row) for row in out.layers] == [0, 1, 0, 1]
     assert out.tokens == [[], ["the"], [], ["cat"]]
     assert len(out.notes) == 1
-    assert out.notes[0].startswith("Texts 0, 2 hold no word")
-    assert elmo_of(kind).embed(["the", ""]).notes[0].startswith("Text 1 holds no word")
-    assert elmo_of(kind).embed([""] * 7).notes[0].startswith("Texts 0, 1, 2, 3, 4, … hold no word")
+    assert out.notes[0].startswith("Texts 0, 2 have no words")
+    assert elmo_of(kind).embed(["the", ""]).notes[0].startswith("Text 1 has no words")
+    assert elmo_of(kind).embed([""] * 7).notes[0].startswith("Texts 0, 1, 2, 3, 4, … have no words")
     assert elmo_of(kind).embed(["the"]).notes == []
 
 
@@ -96,7 +96,7 @@ def test_no_word_at_all_is_no_error(kind: str, texts: list[Any]) -> None:
 def test_boundaries_of_an_empty_text_can_be_had(kind: str) -> None:
     out = elmo_of(kind).embed([""], boundaries=True)
     assert out.tokens == [["<s>", "</s>"]]
-    assert out.notes[0].startswith("Text 0 holds no word: there are only the rows of <s> and </s>")
+    assert out.notes[0].startswith("Text 0 has no words, only the rows of <s> and </s>")
     np.testing.assert_allclose(out.sentence("mean", layer=1)[0], out.layer(1)[0].mean(axis=0), rtol=1e-5)
     assert elmo_of(kind).embed(["the"], boundaries=True).notes == []
     assert np.isfinite(out[0]).all()
@@ -221,7 +221,7 @@ def test_a_state_of_another_model_is_refused(shape: tuple[int, int]) -> None:
 def test_results_are_float32_numpy_arrays_or_torch_tensors(kind: str) -> None:
     elmo = elmo_of(kind)
     ours, theirs = elmo.embed(TEXTS), elmo.embed(TEXTS, to="torch")
-    for found in (ours.flat, ours[0], ours.layer(0)[0], ours.mixed()[0], ours.sentence(), ours.rarity):
+    for found in (ours.flat, ours[0], ours.layer(0)[0], ours.mixed()[0], ours.sentence(), ours.sif_weights):
         assert isinstance(found, np.ndarray)
         assert found.dtype == np.float32
     for tensor in (theirs.flat, theirs[0], theirs.layer(0)[0], theirs.mixed()[0], theirs.sentence()):
@@ -449,12 +449,12 @@ OFFSETS = np.array([0, 3, 3, 4, 6, 6])
 def made(n_layers: int = 3, dim: int = 4) -> Embeddings[Floats]:
     rng = np.random.default_rng(1)
     flat = rng.normal(size=(6, n_layers, dim)).astype(np.float32)
-    rarity = rng.uniform(0.1, 1.0, 6).astype(np.float32)
-    return Embeddings(TOKENS, flat, OFFSETS, rarity)
+    sif_weights = rng.uniform(0.1, 1.0, 6).astype(np.float32)
+    return Embeddings(TOKENS, flat, OFFSETS, sif_weights)
 
 
 def as_torch(out: Embeddings[Floats]) -> Embeddings[Tensor]:
-    return Embeddings(out.tokens, torch.from_numpy(out.flat), out.offsets, out.rarity)
+    return Embeddings(out.tokens, torch.from_numpy(out.flat), out.offsets, out.sif_weights)
 
 
 def test_a_text_is_its_part_of_all_words() -> None:
@@ -489,7 +489,7 @@ def test_a_layer_of_each_text(layer: int) -> None:
 
 @pytest.mark.parametrize("layer", [3, -4, 99])
 def test_a_layer_that_is_not_there_is_refused(layer: int) -> None:
-    with pytest.raises(ConfigError, match=rf"no layer {layer}: layers are 0 .* to 2"):
+    with pytest.raises(ConfigError, match=rf"no layer {layer}: this model has 3"):
         made().layer(layer)
     with pytest.raises(ConfigError, match=f"no layer {layer}"):
         made().sentence(layer=layer)
@@ -529,7 +529,7 @@ def test_a_layer_and_weights_at_once_are_refused() -> None:
 # -- poolings -------------------------------------------------------------------------------------
 
 
-def plain_pooling(words: Any, rarity: Any, pooling: str) -> list[float]:
+def plain_pooling(words: Any, sif_weights: Any, pooling: str) -> list[float]:
     """One text's words to one vector, number by number."""
     dim = words.shape[1]
     if len(words) == 0:
@@ -538,7 +538,7 @@ def plain_pooling(words: Any, rarity: Any, pooling: str) -> list[float]:
         return [max(float(word[place]) for word in words) for place in range(dim)]
     if pooling == "last":
         return [float(words[-1][place] if place < dim // 2 else words[0][place]) for place in range(dim)]
-    shares = [float(share) for share in rarity] if pooling == "sif" else [1.0] * len(words)
+    shares = [float(share) for share in sif_weights] if pooling == "sif" else [1.0] * len(words)
     return [
         sum(share * float(word[place]) for share, word in zip(shares, words, strict=True)) / sum(shares)
         for place in range(dim)
@@ -557,7 +557,7 @@ def test_sentence_vectors_equal_plain_loops_over_each_text(pooling: Pooling, cho
     else:
         factors[:] = choice.get("weights", [1 / 3] * 3)
     wanted = [
-        plain_pooling((out[text] * factors[:, None]).sum(axis=1), out.rarity[first:last], pooling)
+        plain_pooling((out[text] * factors[:, None]).sum(axis=1), out.sif_weights[first:last], pooling)
         for text, (first, last) in enumerate(itertools.pairwise(OFFSETS))
     ]
     found = out.sentence(pooling, **choice)
@@ -574,12 +574,12 @@ def test_empty_texts_anywhere_get_zeros_and_take_nothing_from_others(
 ) -> None:
     rng = np.random.default_rng(2)
     words = -rng.uniform(1.0, 2.0, (sum(counts), 6)).astype(np.float32)
-    rarity = rng.uniform(0.1, 1.0, sum(counts)).astype(np.float32)
+    sif_weights = rng.uniform(0.1, 1.0, sum(counts)).astype(np.float32)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    found = pooled(words, offsets, pooling, rarity)
+    found = pool(words, offsets, pooling, sif_weights)
     assert found.shape == (len(counts), 6)
     for text, (first, last) in enumerate(itertools.pairwise(offsets)):
-        wanted = plain_pooling(words[first:last], rarity[first:last], pooling)
+        wanted = plain_pooling(words[first:last], sif_weights[first:last], pooling)
         np.testing.assert_allclose(found[text], wanted, rtol=1e-5)
 
 
@@ -603,21 +603,21 @@ def test_a_pooling_that_is_not_there_is_refused() -> None:
 
 def test_rare_words_count_more_and_unknown_and_control_words_as_the_rarest() -> None:
     ranked = [*WORDS, "unseen", "<unk>", "<s>", "</s>", "<pad>"]
-    rarity = elmo_of().embed([ranked]).rarity
+    sif_weights = elmo_of().embed([ranked]).sif_weights
     p = [1 / rank for rank in range(1, len(WORDS) + 1)]
     wanted = [1e-3 / (1e-3 + share / sum(p)) for share in p]
-    np.testing.assert_allclose(rarity[: len(WORDS)], wanted, rtol=1e-5)
-    assert (np.diff(rarity[: len(WORDS)]) > 0).all()
-    assert (rarity[len(WORDS) :] == rarity[len(WORDS) - 1]).all()
+    np.testing.assert_allclose(sif_weights[: len(WORDS)], wanted, rtol=1e-5)
+    assert (np.diff(sif_weights[: len(WORDS)]) > 0).all()
+    assert (sif_weights[len(WORDS) :] == sif_weights[len(WORDS) - 1]).all()
 
 
 def test_boundaries_count_as_frequent_and_control_words_between_them_do_not() -> None:
     elmo = elmo_of()
     out = elmo.embed([["<s>", "cat"], [], ["</s>"]], boundaries=True)
-    often, cat, rarest = elmo.embed([["the", "cat", "unseen"]]).rarity
+    often, cat, rarest = elmo.embed([["the", "cat", "unseen"]]).sif_weights
     wanted = [often, rarest, cat, often, often, often, often, rarest, often]
-    np.testing.assert_array_equal(out.rarity, wanted)
-    assert len(out.rarity) == len(out.flat)
+    np.testing.assert_array_equal(out.sif_weights, wanted)
+    assert len(out.sif_weights) == len(out.flat)
 
 
 def test_a_model_that_was_training_is_put_into_evaluation_mode() -> None:

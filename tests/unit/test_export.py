@@ -14,8 +14,8 @@ import pytest
 from elmokit.core.errors import RunError
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.export import export_npz, export_parquet
+from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
-from elmokit.vectors.store_settings import StoreConfig
 from elmokit.vectors.store_writer import embed_files
 from odd_texts import TEXTS, contents
 

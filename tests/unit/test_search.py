@@ -21,10 +21,9 @@ from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import POOLINGS
 from elmokit.vectors.fingerprint import model_fingerprint
-from elmokit.vectors.neighbors import nearest_rows, search
-from elmokit.vectors.similar import content_words, similar_words
+from elmokit.vectors.neighbors import content_words, nearest_rows, search, similar_words
+from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
-from elmokit.vectors.store_settings import StoreConfig
 from elmokit.vectors.store_writer import embed_files
 
 TEXTS = [
@@ -222,9 +221,9 @@ def test_similar_words_are_those_of_brute_force(elmo: Elmo) -> None:
     for one in found:
         wanted = brute_force(rows, elmo.embed([query]).mixed()[0][one.position][None])[0]
         order = np.argsort(-wanted, kind="stable")[:5]
-        assert [(hit.index, hit.position) for hit in one.found] == [flat[place] for place in order]
-        np.testing.assert_allclose([hit.score for hit in one.found], wanted[order], atol=1e-5)
-        for hit in one.found:
+        assert [(hit.index, hit.position) for hit in one.neighbors] == [flat[place] for place in order]
+        np.testing.assert_allclose([hit.score for hit in one.neighbors], wanted[order], atol=1e-5)
+        for hit in one.neighbors:
             assert hit.words[hit.position] == hit.word
             assert list(hit.words) == corpus.tokens[hit.index]
 
@@ -234,7 +233,7 @@ def test_similar_words_are_those_of_brute_force(elmo: Elmo) -> None:
 )
 def test_a_sentence_in_the_corpus_finds_itself_once(elmo: Elmo, options: dict[str, Any]) -> None:
     found = similar_words(elmo, TEXTS[0], TEXTS, word="bank", k=30, **options)
-    hits = found[0].found
+    hits = found[0].neighbors
     first = [hit for hit in hits if hit.index in (0, 6)]
     assert hits[0].score == pytest.approx(1.0, abs=1e-5)
     assert {hit.index for hit in first} == {0}  # the copy is not listed again
@@ -243,11 +242,11 @@ def test_a_sentence_in_the_corpus_finds_itself_once(elmo: Elmo, options: dict[st
 
 def test_different_leaves_the_word_itself_out_however_it_is_spelt(elmo: Elmo) -> None:
     (same,) = similar_words(elmo, "the bank", TEXTS, word="BANK", k=50)
-    assert {"bank", "Bank"} <= {hit.word for hit in same.found}
+    assert {"bank", "Bank"} <= {hit.word for hit in same.neighbors}
     (other,) = similar_words(elmo, "the bank", TEXTS, word="bank", k=50, different=True)
-    assert not {"bank", "Bank"} & {hit.word for hit in other.found}
-    kept = [(hit.index, hit.position) for hit in same.found if hit.word.lower() != "bank"]
-    assert [(hit.index, hit.position) for hit in other.found][: len(kept)] == kept
+    assert not {"bank", "Bank"} & {hit.word for hit in other.neighbors}
+    kept = [(hit.index, hit.position) for hit in same.neighbors if hit.word.lower() != "bank"]
+    assert [(hit.index, hit.position) for hit in other.neighbors][: len(kept)] == kept
 
 
 def test_frequent_words_and_punctuation_are_left_out_unless_there_is_nothing_else(elmo: Elmo) -> None:
@@ -273,7 +272,7 @@ def test_frequent_words_and_punctuation_are_left_out_unless_there_is_nothing_els
 def test_a_folder_of_vectors_gives_the_same_answer(
     elmo: Elmo, corpus: Path, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("elmokit.vectors.similar._ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("elmokit.vectors.neighbors._BLOCK_ROWS", 10)
     config = StoreConfig.from_dict({**settings, "id_column": "key"})
     embed_files(elmo, corpus, tmp_path / "store", config)
     store = VectorStore.open(tmp_path / "store")
@@ -289,10 +288,10 @@ def test_a_folder_of_vectors_gives_the_same_answer(
         state=config.state,
     )
     np.testing.assert_allclose(
-        [hit.score for hit in found.found], [hit.score for hit in wanted.found], atol=2e-3
+        [hit.score for hit in found.neighbors], [hit.score for hit in wanted.neighbors], atol=2e-3
     )
-    assert found.found[0].words == wanted.found[0].words
-    assert found.found[0].id == f"k{found.found[0].index}"
+    assert found.neighbors[0].words == wanted.neighbors[0].words
+    assert found.neighbors[0].id == f"k{found.neighbors[0].index}"
 
 
 def test_a_folder_with_other_vectors_is_refused(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:
@@ -349,4 +348,4 @@ def test_a_long_corpus_streams_and_tells_how_far_it_is(elmo: Elmo) -> None:
     )
     assert [amount for amount, _ in told] == [512, 512, 276]
     assert told[0][1] == 512  # the rest had not been asked for yet
-    assert len(found.found) == 3
+    assert len(found.neighbors) == 3

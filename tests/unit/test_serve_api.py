@@ -17,11 +17,11 @@ from fastapi.testclient import TestClient
 
 from elmokit import __version__
 from elmokit.serve.app import make_app
-from elmokit.serve.occurrences import Occurrences, plane
 from elmokit.serve.registry import Served, Shelf, open_shelf
 from elmokit.tasks.model import TextClassifier
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.mix import ScalarMix
+from elmokit.vectors.neighbors import Occurrences, map_2d
 from odd_texts import TEXTS
 from serving import CLASSES, CORPUS, save_models
 
@@ -246,7 +246,7 @@ def test_words_alike_are_those_that_plain_numpy_finds(
         assert one["score"] == pytest.approx(cosine(weights @ own, weights @ other), abs=1e-5)
     mine = [weights @ layers[text][place] for text, place in sorted([(1, 2), *others])]
     theirs = [weights @ row for row, (_, word) in zip(rows, words, strict=True) if word.casefold() == "bank"]
-    points, shares = plane(np.stack([*mine, *theirs]))
+    points, shares = map_2d(np.stack([*mine, *theirs]))
     given = found["map"]["points"]
     assert found["map"]["explained"] == pytest.approx(shares, abs=1e-4)
     np.testing.assert_allclose([[one["x"], one["y"]] for one in given], points, atol=1e-4)

@@ -12,9 +12,9 @@ import pytest
 from sklearn.decomposition import PCA
 
 from elmokit.core.errors import ModelError
-from elmokit.serve.occurrences import Occurrences, plane
 from elmokit.serve.registry import open_shelf
 from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.neighbors import Occurrences, map_2d
 from serving import CORPUS, save_models, save_report
 
 WEIGHTS = [[1 / 3] * 3, [0.0, 0.0, 1.0], [0.5, -0.2, 1.5]]
@@ -52,7 +52,7 @@ def test_the_nearest_are_those_that_plain_numpy_finds(
         assert scores == sorted(scores, reverse=True)
         by_place = {(number, at): score for (number, at, _), score in zip(places, wanted, strict=True)}
         for one in found:
-            assert one.score == pytest.approx(by_place.pop((one.text, one.position)), abs=1e-5)
+            assert one.score == pytest.approx(by_place.pop((one.index, one.position)), abs=1e-5)
             assert one.words[one.position] == one.word
             assert any(map(str.isalnum, one.word))
         able = [by_place.get((number, at), -1) for number, at, word in places if any(map(str.isalnum, word))]
@@ -65,7 +65,7 @@ def test_a_word_of_the_corpus_is_nearest_to_itself_and_can_be_left_out(
     weights = WEIGHTS[0]
     vector = elmo.embed(["the bank of a river"]).mixed(weights)[0][1]
     best = occurrences.nearest(vector, weights, 3)[0]
-    assert best.words == ["the", "bank", "of", "a", "river"]
+    assert best.words == ("the", "bank", "of", "a", "river")
     assert best.word == "bank"
     assert 0.9999 < best.score <= 1.0
     others = occurrences.nearest(vector, weights, 1000, different_from="BANK")
@@ -101,16 +101,16 @@ def test_copies_count_once_and_reading_stops_in_time(elmo: Elmo) -> None:
     done: list[int] = []
     found = Occurrences.read(elmo, texts(), most=101, progress=done.append)
     assert sum(done) == len(found.flat) == len(found.text_of) == 101
-    assert found.texts.count(["the", "bank"]) == 1
-    assert found.texts[-1] == ["river"], "the last text is cut"
-    assert found.n_texts == 51
+    assert found.texts.count(("the", "bank")) == 1
+    assert found.texts[-1] == ("river",), "the last text is cut"
+    assert len(found.texts) == 51
     whole = Occurrences.read(elmo, ["a river flows " * 50], most=100)
     assert len(whole.texts[0]) == 100, "a text that is longer than all that is read"
 
 
 def test_a_corpus_without_a_word(elmo: Elmo) -> None:
     found = Occurrences.read(elmo, ["", "\u200b"])
-    assert (found.n_texts, tuple(found.flat.shape)) == (0, (0, 3, 12))
+    assert (len(found.texts), tuple(found.flat.shape)) == (0, (0, 3, 12))
     assert found.nearest(np.ones(12, dtype=np.float32), WEIGHTS[0], 5) == []
     assert found.of_word("bank", 5) == []
 
@@ -121,23 +121,23 @@ def test_a_corpus_without_a_word(elmo: Elmo) -> None:
 @pytest.mark.parametrize(("n", "dim"), [(3, 2), (5, 40), (200, 12)])
 def test_the_plane_is_that_of_a_principal_component_analysis(n: int, dim: int) -> None:
     rows = np.random.default_rng(n).normal(size=(n, dim)) * np.linspace(3, 1, dim) + 0.5
-    points, shares = plane(rows)
+    points, shares = map_2d(rows)
     pca = PCA(2, svd_solver="full").fit(rows / np.linalg.norm(rows, axis=1, keepdims=True))
     wanted = pca.transform(rows / np.linalg.norm(rows, axis=1, keepdims=True))
     np.testing.assert_allclose(np.abs(points), np.abs(wanted), atol=1e-10)
     np.testing.assert_allclose(shares, pca.explained_variance_ratio_, atol=1e-10)
     for axis in points.T:
         assert axis.max() >= -axis.min(), "the larger end is up"
-    np.testing.assert_allclose(plane(7 * rows)[0], points, atol=1e-10)
+    np.testing.assert_allclose(map_2d(7 * rows)[0], points, atol=1e-10)
 
 
 def test_planes_of_little() -> None:
     for rows in (np.ones((1, 4)), np.ones((5, 4)), np.zeros((3, 4)), np.ones((4, 1))):
-        points, shares = plane(rows)
+        points, shares = map_2d(rows)
         assert points.shape == (len(rows), 2)
         assert not points.any()
         assert shares == [0.0, 0.0]
-    points, shares = plane(np.array([[1.0, 0.0], [0.0, 1.0]]))
+    points, shares = map_2d(np.array([[1.0, 0.0], [0.0, 1.0]]))
     assert shares == pytest.approx([1.0, 0.0])
     assert np.linalg.norm(points[0] - points[1]) == pytest.approx(2**0.5)
 

@@ -20,11 +20,11 @@ from elmokit.text.tokenizing import SPECIALS
 from elmokit.vectors import store_filling
 from elmokit.vectors import store_writer as store_writing
 from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
 from elmokit.vectors.store_card import size_text
 from elmokit.vectors.store_files import OFFSETS
 from elmokit.vectors.store_files import TEXTS as TEXTS_FILE
-from elmokit.vectors.store_settings import StoreConfig
 from elmokit.vectors.store_size import store_size
 from elmokit.vectors.store_writer import EmbedResult, embed_files
 from odd_texts import KNOWN, TEXTS, contents, make_model
@@ -256,7 +256,7 @@ def test_the_callers_word_cache_is_a_plain_one_afterwards(
     kept: list[int] = []
 
     def watched() -> None:
-        kept.append(mine._words._n_kept)
+        kept.append(mine._words._n_pinned)
         mine._words.forget()
 
     monkeypatch.setattr(mine, "forget_words", watched)
@@ -264,9 +264,9 @@ def test_the_callers_word_cache_is_a_plain_one_afterwards(
     many.write_text(f"{KNOWN}\n" * 20, encoding="utf-8")
     embed_files(mine, many, tmp_path / "store")
     assert len(SPECIALS) < kept[0] <= cached_words + len(SPECIALS)
-    assert mine._words._n_kept == len(mine._words._places) == len(SPECIALS)
+    assert mine._words._n_pinned == len(mine._words._places) == len(SPECIALS)
     stop_after(0, monkeypatch, mine, odd_corpus, tmp_path / "cut")
-    assert mine._words._n_kept == len(SPECIALS)
+    assert mine._words._n_pinned == len(SPECIALS)
 
 
 def test_a_folder_within_the_texts_does_not_read_itself(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from elmokit.vectors import store_filling
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import POOLINGS
 from elmokit.vectors.fingerprint import model_fingerprint
+from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
-from elmokit.vectors.store_settings import StoreConfig
 from elmokit.vectors.store_writer import embed_files
 from odd_texts import TEXTS, make_model
 

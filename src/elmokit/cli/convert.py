@@ -197,7 +197,7 @@ def _write_cache(model: Path, vocab: Path, out: Path | None, as_json: bool, repo
 
     from elmokit.bilm.folder import load_bilm
     from elmokit.published.official import THEIR_SPECIALS, read_vocabulary
-    from elmokit.vectors.token_cache import CACHE_FOLDER, write_token_cache
+    from elmokit.vectors.word_cache import CACHE_FOLDER, write_token_cache
 
     saved = load_bilm(model)
     words = [

@@ -67,9 +67,9 @@ def _senses(elmo: Elmo, name: str, console: Console, reporter: Reporter) -> None
     """One word in several sentences: where it is used alike, and how alike it is to itself."""
     from elmokit.cli.similar import around
     from elmokit.corpora import mini_news
-    from elmokit.serve.occurrences import Occurrences
     from elmokit.text.rows import TextSource
     from elmokit.text.settings import ReadConfig
+    from elmokit.vectors.neighbors import Occurrences
 
     console.print(
         f"[bold]1. One word, more than one sense[/]  [dim]({escape(name)}, mean of the LSTM layers)[/]\n"

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from elmokit.cli.options import READ, Section, Settings, resolve_model, with_settings
 from elmokit.text.settings import ReadConfig
-from elmokit.vectors.store_settings import EXPORTS, StoreConfig
+from elmokit.vectors.settings import EXPORTS, StoreConfig
 
 _SHOWN = ("layer", "mix_weights", "all_layers", "pool", "dtype", "format", "state", "id_column")
 

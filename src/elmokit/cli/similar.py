@@ -19,11 +19,11 @@ from rich.text import Text
 from elmokit.cli.options import READ, Settings, resolve_model, with_settings
 from elmokit.core.errors import ConfigError
 from elmokit.text.settings import ReadConfig
-from elmokit.vectors.store_settings import StoreConfig
+from elmokit.vectors.settings import StoreConfig
 
 if TYPE_CHECKING:
     from elmokit.text.rows import TextSource
-    from elmokit.vectors.similar import Occurrence, SimilarWords
+    from elmokit.vectors.neighbors import Occurrence, SimilarWords
     from elmokit.vectors.store import VectorStore
 
 _CLOSING = {*".,;:!?%)]}…”’»。、！？", "...", "n't", "n’t"}
@@ -100,7 +100,7 @@ def command(
 
     from elmokit.core.console import Reporter
     from elmokit.vectors.elmo import Elmo
-    from elmokit.vectors.similar import similar_words
+    from elmokit.vectors.neighbors import similar_words
 
     reporter = Reporter("silent" if as_json else "auto")
     elmo = Elmo.load(model)
@@ -149,10 +149,10 @@ def _refuse_context(corpus: list[str] | None, config: StoreConfig) -> None:
 def _static(model: Path, query: str, word: str | None, n_found: int, as_json: bool) -> None:
     """The nearest words, by vectors that are the same in every sentence."""
     from elmokit.static.folder import load_vectors
-    from elmokit.static.similar import near_words
+    from elmokit.vectors.neighbors import similar_words
 
     vectors = load_vectors(model)
-    found = near_words(vectors, query, word=word, k=n_found)
+    found = similar_words(vectors, query, word=word, k=n_found)
     if as_json:
         record = {
             "query": vectors.words([query])[0],
@@ -161,8 +161,8 @@ def _static(model: Path, query: str, word: str | None, n_found: int, as_json: bo
                 {
                     "word": one.word,
                     "position": one.position,
-                    "known": one.is_known,
-                    "found": [{"score": round(score, 6), "word": near} for near, score in one.found],
+                    "known": one.known,
+                    "found": [{"score": round(near.score, 6), "word": near.word} for near in one.neighbors],
                 }
                 for one in found
             ],
@@ -174,14 +174,14 @@ def _static(model: Path, query: str, word: str | None, n_found: int, as_json: bo
     for one in found:
         console.print()
         console.print(Text.assemble((one.word, "bold cyan")))
-        if not one.is_known:
+        if not one.known:
             console.print("  [yellow]unknown to these vectors[/]")
             continue
         table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=True)
         table.add_column(justify="right", no_wrap=True)
         table.add_column(overflow="fold")
-        for near, score in one.found:
-            table.add_row(_score(score), Text(near))
+        for near in one.neighbors:
+            table.add_row(_score(near.score), Text(near.word))
         console.print(table)
 
 
@@ -222,7 +222,7 @@ def _record(words: list[str], found: list[SimilarWords]) -> dict[str, Any]:
                         "position": hit.position,
                         "words": list(hit.words),
                     }
-                    for hit in one.found
+                    for hit in one.neighbors
                 ],
             }
             for one in found
@@ -236,16 +236,16 @@ def _show(words: list[str], found: list[SimilarWords], console: Console) -> None
         console.print()
         place = ((before, "dim"), (one.word, "cyan"), (after, "dim"))
         console.print(Text.assemble((one.word, "bold cyan"), ("  in  ", "dim"), *place))
-        if not one.found:
+        if not one.neighbors:
             console.print("  [dim]no other word in the corpus[/]")
             continue
-        widest = min(20, max(cell_len(hit.word) for hit in one.found))
+        widest = min(20, max(cell_len(hit.word) for hit in one.neighbors))
         side = max(10, (console.width - 2 * widest - 14) // 2)
         table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=True)
         table.add_column(justify="right", no_wrap=True)
         table.add_column(max_width=widest, no_wrap=True, overflow="ellipsis", style="bold")
         table.add_column(no_wrap=True, overflow="crop")
-        for hit in one.found:
+        for hit in one.neighbors:
             table.add_row(_score(hit.score), Text(hit.word), _snippet(hit, side))
         console.print(table)
 

@@ -265,7 +265,7 @@ def _embed_answer(
     assert served.elmo is not None
     flat: Floats = np.concatenate(layers)
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in words])]).astype(np.int64)
-    found = Embeddings(words, flat, offsets, served.elmo.rarity(words))
+    found = Embeddings(words, flat, offsets, served.elmo.sif_weights(words))
     rows: Any
     if weights is None:
         rows = found.layers

@@ -12,12 +12,12 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ModelError
 from elmokit.core.model_folder import kind_of
 from elmokit.core.names import HUB, resolve_name
-from elmokit.serve.occurrences import Occurrences
 from elmokit.tasks.folder import load_classifier
 from elmokit.tasks.model import TextClassifier
 from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.mix import ScalarMix
+from elmokit.vectors.neighbors import Occurrences
 
 __all__ = ["Report", "Served", "Shelf", "open_shelf"]
 
@@ -51,7 +51,7 @@ class Served:
             "multilabel": bool(self.classifier and self.classifier.multilabel),
             "weights": self.weights(),
             "warm": bool(self.elmo and self.elmo.folder.start_state is not None),
-            "corpus_texts": self.occurrences.n_texts if self.occurrences else 0,
+            "corpus_texts": len(self.occurrences.texts) if self.occurrences else 0,
             "corpus": self.occurrences.name if self.occurrences else "",
         }
         training = encoder.training

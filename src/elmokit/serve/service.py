@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from elmokit.core.errors import ConfigError, nearest
-from elmokit.serve.occurrences import plane
 from elmokit.serve.registry import Served
 from elmokit.tasks.layer_cache import Batch
 from elmokit.tasks.model import TextClassifier
 from elmokit.vectors.embeddings import Floats
-from elmokit.vectors.neighbors import unit_rows
+from elmokit.vectors.neighbors import map_2d, unit_rows
+from elmokit.vectors.settings import layer_factors
 
 __all__ = ["INFLUENCE_WORDS", "factors", "influence", "layer_facts", "similar", "without_each"]
 
@@ -25,21 +25,9 @@ _MOST_ALIKE = 150  # occurrences of a word, of the texts and of the corpus, that
 
 def factors(served: Served, layer: int | None, weights: Sequence[float] | None) -> list[float]:
     """How much each layer counts: one alone, as given, or as in the model's own mix."""
-    n_layers = len(served.weights())
-    if layer is not None and weights is not None:
-        raise ConfigError("layer and weights exclude each other.", remedy="Choose one of them.")
-    if layer is not None:
-        if not -n_layers <= layer < n_layers:
-            raise ConfigError(f"There is no layer {layer}: layers are 0 (token encoder) to {n_layers - 1}.")
-        return [float(depth == layer % n_layers) for depth in range(n_layers)]
-    if weights is None:
+    if layer is None and weights is None:
         return served.weights()
-    if len(weights) != n_layers:
-        raise ConfigError(
-            f"{len(weights)} weights were given for {n_layers} layers.",
-            remedy="Give one weight per layer, token encoder first.",
-        )
-    return list(weights)
+    return list(layer_factors(len(served.weights()), layer, weights))
 
 
 def similar(
@@ -111,7 +99,7 @@ def similar(
         "text": text,
         "position": place,
         "neighbours": [
-            {"score": one.score, "word": one.word, **_shown(one.text, one.position, one.words)}
+            {"score": one.score, "word": one.word, **_shown(one.index, one.position, one.words)}
             for one in neighbours
         ],
         "siblings": siblings,
@@ -153,25 +141,25 @@ def _map(
         return [], []
     rows = [np.einsum("ld,l->d", layers[number][spot], share) for number, spot in same]
     vectors = np.concatenate([np.stack(rows), served.occurrences.mixed(places, share.tolist())])
-    spots, explained = plane(vectors)
+    spots, explained = map_2d(vectors)
     entries: list[dict[str, Any]] = [
         {"source": "yours", **_shown(number, spot, tokens[number])} for number, spot in same
     ]
     for place in places:
         found = served.occurrences.at(place)
-        entries.append({"source": "corpus", **_shown(found.text, found.position, found.words)})
+        entries.append({"source": "corpus", **_shown(found.index, found.position, found.words)})
     points = [{"x": float(x), "y": float(y), **entry} for (x, y), entry in zip(spots, entries, strict=True)]
     return points, explained
 
 
-def _shown(text: int, position: int, words: list[str]) -> dict[str, Any]:
+def _shown(text: int, position: int, words: Sequence[str]) -> dict[str, Any]:
     """A word with what stands around it; texts may be long, and there may be many."""
     start = max(0, position - _AROUND)
     return {
         "text": text,
         "position": position,
         "start": start,
-        "words": words[start : position + _AROUND + 1],
+        "words": list(words[start : position + _AROUND + 1]),
     }
 
 

@@ -27,19 +27,15 @@ from elmokit.training.machine import tuned_process
 from elmokit.vectors.embeddings import Embeddings, Floats
 from elmokit.vectors.encoder import IntArray, Layers, TokenIds, number_words
 from elmokit.vectors.fingerprint import model_fingerprint
-from elmokit.vectors.token_cache import CACHE_FOLDER, TokenCache
-from elmokit.vectors.word_cache import WordCache
-
-__all__ = ["Elmo", "State"]
+from elmokit.vectors.word_cache import CACHE_FOLDER, TokenCache, WordCache
 
 State = Literal["zero", "warm", "stateful"]
 _STATES = ("zero", "warm", "stateful")
-
 _BATCH_TOKENS = 8192
 _CHUNK_TEXTS = 512
 _WINDOW = 1024
 _CACHED_WORDS = 100_000
-_SIF = 1e-3
+_SIF = 1e-3  # the constant a of smooth inverse frequency
 
 
 class Elmo:
@@ -50,9 +46,9 @@ class Elmo:
     >>> out.tokens, out.layer(1), out.mixed(), out.sentence("mean") # doctest: +SKIP
 
     Args:
-        folder: the model and all it takes to feed it.
-        cached_words: how many words' token-encoder vectors are kept from call to call.
-        token_cache: vectors of a vocabulary, from ``elmokit cache``.
+        folder: The model with its vocabulary and tokenizer.
+        cached_words: How many words' token-encoder vectors to keep from call to call.
+        token_cache: Vectors of a vocabulary, from ``elmokit convert --token-cache``.
     """
 
     directional = True
@@ -67,7 +63,7 @@ class Elmo:
         self.folder = folder
         self.model = folder.model.eval()
         self._words = WordCache(folder, cached_words, token_cache)
-        self._rarity = _rarity(len(folder.vocabulary))
+        self._sif_weights = _sif_weights(len(folder.vocabulary))
 
     @classmethod
     def load(
@@ -77,29 +73,27 @@ class Elmo:
         cached_words: int = _CACHED_WORDS,
         token_cache: str | Path | None = None,
     ) -> Elmo:
-        """Open a model: one that comes with elmokit, a folder that ``elmokit pretrain`` or ``elmokit
-        convert`` has made, published ELMo files as they are, or a model on a hub.
+        """Open a bundled model, a model folder, published ELMo files, or a model on a hub.
 
         Args:
-            folder: a bundled name (``"news"``); or else a folder (of a published model, the folder or its
-                options file); or ``"hub:owner/name"``, ``"hub:owner/name@revision"``. A ``Path`` is always a
-                folder.
-            cached_words: how many words' token-encoder vectors are kept from call to call.
-            token_cache: a folder that ``elmokit cache`` has made; the one in the model folder is found
-                without being named.
+            folder: A bundled name (``"news"``), a folder (of a published model, the folder or its options
+                file), or ``"hub:owner/name"``, ``"hub:owner/name@revision"``. A ``Path`` is always a folder.
+            cached_words: How many words' token-encoder vectors to keep from call to call.
+            token_cache: A folder made with ``elmokit convert --token-cache``; by default, the one in the
+                model folder, if there is one.
         """
         home = resolve_name(folder)
         saved = load_bilm(home)
         beside = (home if home.is_dir() else home.parent) / CACHE_FOLDER
-        if token_cache is None and beside.is_dir():
+        if token_cache is None and (beside / "cache.json").exists():
             token_cache = beside
         stored = None if token_cache is None else TokenCache.open(token_cache, saved)
         return cls(saved, cached_words=cached_words, token_cache=stored)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short mark of the model: equal marks, comparable vectors. Computed once, as the weights do
-        not change under an ``Elmo``."""
+        """Equal fingerprints, comparable vectors. Computed once: the weights do not change under an
+        ``Elmo``."""
         return model_fingerprint(self.folder)
 
     @property
@@ -109,17 +103,17 @@ class Elmo:
 
     @property
     def features(self) -> WordFeatures:
-        """Words to the rows that the token encoder takes."""
+        """Turns words into rows for the token encoder."""
         return self.folder.features
 
     @property
     def training(self) -> dict[str, Any]:
-        """Where the model came from."""
+        """Where the model came from: corpus, settings, perplexity."""
         return self.folder.training
 
     @property
     def n_layers(self) -> int:
-        """Layers, token encoder included."""
+        """Number of layers, token encoder included."""
         return self.model.config.n_layers + 1
 
     @property
@@ -164,18 +158,18 @@ class Elmo:
         """Every layer of every word of ``texts``.
 
         The result depends neither on the order of the texts nor on the batch size, except with
-        ``state="stateful"``, where both are part of the question.
+        ``state="stateful"``.
 
         Args:
-            texts: raw strings, or lists of words (cleaned word by word, never split or dropped).
+            texts: Raw strings, or lists of words (cleaned word by word, never split or dropped).
             to: "numpy" arrays or "torch" tensors.
-            state: where each text starts: "zero"; "warm", the average state after a text; or
-                "stateful", each batch going on from the state of the one before, as the first ELMo
-                did. A state from an earlier result goes on from there.
-            batch_size: texts at a time; chosen by length unless given (1 for "stateful").
-            boundaries: keep the vectors of ``<s>`` and ``</s>``, too. A text without a word, which
-                otherwise has no rows, has just these two, and they are what its sentence vector pools.
-            progress: told how many texts were just done.
+            state: Where each text starts: "zero"; "warm", the average state after a text; "stateful",
+                each batch continuing from the state of the one before, as the first ELMo did; or a state
+                from an earlier result, to continue from there.
+            batch_size: Texts at a time; by default, chosen by length (1 for "stateful").
+            boundaries: Keep the vectors of ``<s>`` and ``</s>``, too. A text without a word, which
+                otherwise has no rows, has just these two, and its sentence vector pools them.
+            progress: Called with the number of texts just done.
         """
         if isinstance(texts, str):
             raise ConfigError(
@@ -188,9 +182,9 @@ class Elmo:
         notes = _notes_on_empty(words, boundaries)
         if boundaries:
             words = [[SPECIALS[BOS], *row, SPECIALS[EOS]] for row in words]
-        rarity = self._rarity_of(words, offsets) if boundaries else self.rarity(words)
+        weights = self.sif_weights(words, offsets if boundaries else None)
         result: Any = flat if to == "torch" else flat.numpy()
-        return Embeddings(words, result, offsets, rarity, notes, carried)
+        return Embeddings(words, result, offsets, weights, notes, carried)
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the model sees them."""
@@ -245,14 +239,11 @@ class Elmo:
     def encode(
         self, words: Sequence[Sequence[str]], state: BilmState | None = None, *, keep_state: bool = False
     ) -> Directions:
-        """Both stacks over a batch of texts given as words; ``<s>`` and ``</s>`` are added.
-
-        This is the bare computation behind ``embed``: one batch, padded to its longest text.
+        """Both stacks over one batch of texts given as words, between ``<s>`` and ``</s>``.
 
         Args:
-            words: of each text.
-            state: where the texts start, a row for each; zero unless given.
-            keep_state: give the state after each text, too, which is slower.
+            state: Where the texts start, a row for each; zero by default.
+            keep_state: Return the state after each text, too, which is slower.
         """
         vectors, places = self._words.look_up(words)
         lengths = torch.tensor([len(row) + 2 for row in words])
@@ -273,7 +264,7 @@ class Elmo:
         return Layers(out.layers, out.mask, n_edge=1)
 
     def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings[Floats]]:
-        """``embed`` for a stream of texts, some hundred at a time, so that memory stays flat."""
+        """``embed`` for a stream of texts, a few hundred at a time, so that memory stays flat."""
         chunk: list[Text] = []
         n_read = 0
         rows = _rows_carried(options.get("state", "zero"), options.get("batch_size")) or 1
@@ -281,22 +272,31 @@ class Elmo:
             chunk.append(text)
             n_read += n_characters(text)
             is_full = len(chunk) >= _CHUNK_TEXTS or n_read > 400 * _CHUNK_TEXTS
-            if is_full and len(chunk) % rows == 0:  # each row goes on with its own texts
-                found = self.embed(chunk, **options)
-                if found.state is not None:
-                    options["state"] = found.state
-                yield found
+            if is_full and len(chunk) % rows == 0:  # each row of a state continues with its own texts
+                embeddings = self.embed(chunk, **options)
+                if embeddings.state is not None:
+                    options["state"] = embeddings.state
+                yield embeddings
                 chunk, n_read = [], 0
         if chunk:
             yield self.embed(chunk, **options)
 
-    def rarity(self, words: list[list[str]]) -> Floats:
-        """How much each word of some texts counts in the "sif" pooling, (n_words,)."""
-        return self._rarity_of(words, np.zeros(0, dtype=np.int64))
+    def sif_weights(self, words: list[list[str]], boundaries: IntArray | None = None) -> Floats:
+        """The weight of each word of some texts in "sif" pooling, (n_words,).
+
+        Args:
+            boundaries: The offsets of the texts, if they stand between ``<s>`` and ``</s>``.
+        """
+        id_of = self.folder.vocabulary.id_of
+        ids = np.array([id_of(word) for row in words for word in row], dtype=np.int64)
+        ids[ids < len(SPECIALS)] = UNK  # special words inside a text
+        if boundaries is not None:
+            ids[boundaries[:-1]], ids[boundaries[1:] - 1] = BOS, EOS
+        return self._sif_weights[ids]
 
     def keep_words(self, words: Iterable[str]) -> None:
-        """Compute the token-encoder vectors of ``words`` now, and forget those of all others. No more
-        than ``cached_words`` are kept: the first ones. Without words, the cache is a plain one again.
+        """Compute the token-encoder vectors of ``words`` now (of the first ``cached_words``), keep them,
+        and forget all others. Without words, the cache is a plain one again.
 
         With the same words kept and others forgotten before each call, ``embed`` gives the same
         bits, whatever was embedded earlier: the last bit of a word's vector can depend on the
@@ -305,7 +305,7 @@ class Elmo:
         self._words.keep(words)
 
     def forget_words(self) -> None:
-        """Forget the token-encoder vectors of all words but those that ``keep_words`` was given."""
+        """Forget the token-encoder vectors of all words but those of ``keep_words``."""
         self._words.forget()
 
     def _embed(
@@ -364,8 +364,8 @@ class Elmo:
                 name: x.shape[1:] for name, x in given.items()
             }:
                 raise ConfigError(
-                    "The state given does not fit this model: another number of layers, or other widths.",
-                    remedy="Go on from a state that this model gave.",
+                    "The state does not fit this model: it has another number of layers, or other widths.",
+                    remedy="Continue from a state that this model returned.",
                 )
             return state
         if state not in _STATES:
@@ -374,34 +374,25 @@ class Elmo:
             return None
         if self.folder.start_state is None:
             raise ModelError(
-                "This model folder holds no start state, so state='warm' cannot be had.",
-                remedy="Models that elmokit pretrain and elmokit convert make have one; or say state='zero'.",
+                "This model has no start state for state='warm'.",
+                remedy="Use state='zero', or a model made by elmokit pretrain or elmokit convert.",
             )
         return self.folder.start_state
 
-    def _rarity_of(self, words: list[list[str]], framed: npt.NDArray[np.int64]) -> Floats:
-        """``framed``: the offsets of texts between ``<s>`` and ``</s>``, if they are."""
-        id_of = self.folder.vocabulary.id_of
-        ids = np.array([id_of(word) for row in words for word in row], dtype=np.int64)
-        ids[ids < len(SPECIALS)] = UNK  # those that stand in a text itself
-        ids[framed[:-1]], ids[framed[1:] - 1] = BOS, EOS
-        return self._rarity[ids]
-
 
 def _notes_on_empty(words: list[list[str]], boundaries: bool) -> list[str]:
-    """A note on the texts without a word, if there are any."""
     empty = [index for index, row in enumerate(words) if not row]
     if not empty:
         return []
     shown = ", ".join(str(index) for index in empty[:5]) + (", …" if len(empty) > 5 else "")
-    which = f"Text {shown} holds" if len(empty) == 1 else f"Texts {shown} hold"
+    which = f"Text {shown} has" if len(empty) == 1 else f"Texts {shown} have"
     if boundaries:
-        return [f"{which} no word: there are only the rows of <s> and </s>, which sentence vectors pool."]
-    return [f"{which} no word: there are no vectors, and sentence vectors are zero."]
+        return [f"{which} no words, only the rows of <s> and </s>; sentence vectors pool these."]
+    return [f"{which} no words: there are no vectors, and sentence vectors are zero."]
 
 
-def _rarity(n_words: int) -> Floats:
-    """How much each word of a vocabulary counts in "sif": a / (a + p), p by Zipf's law from its rank."""
+def _sif_weights(n_words: int) -> Floats:
+    """The weight of each word of a vocabulary: a / (a + p), with p by Zipf's law from its rank."""
     ranks = np.maximum(np.arange(n_words) - len(SPECIALS), 0) + 1.0
     share = 1.0 / ranks
     if n_words > len(SPECIALS):
@@ -411,14 +402,14 @@ def _rarity(n_words: int) -> Floats:
 
 
 def _rows_carried(state: State | BilmState, batch_size: int | None) -> int:
-    """Texts side by side whose state is carried on; 0 if none is."""
+    """Texts side by side whose state is carried over; 0 if none is."""
     if isinstance(state, BilmState):
         return batch_size or len(state.forward[0][0])
     return batch_size or 1 if state == "stateful" else 0
 
 
 def _plain(state: BilmState) -> BilmState:
-    """A copy that training can use, which it cannot do with tensors of inference mode."""
+    """A copy that training can use: it cannot use tensors of inference mode."""
     return BilmState.from_tensors({name: tensor.detach().clone() for name, tensor in state.tensors().items()})
 
 
@@ -426,14 +417,14 @@ def _some_rows(state: BilmState, n_rows: int) -> BilmState:
     known = len(state.forward[0][0])
     if n_rows > known:
         raise ConfigError(
-            f"The state given has {known} rows, the batch has {n_rows}.",
-            remedy="Go on with the batch size that the state came from.",
+            f"The state has {known} rows, the batch has {n_rows}.",
+            remedy="Continue with the batch size that the state came from.",
         )
     return state.rows(n_rows)
 
 
 def _put_back(before: BilmState, after: BilmState) -> BilmState:
-    """``after`` in place of the first rows of ``before``."""
+    """Replace the first rows of ``before`` by ``after``."""
     tensors = after.tensors()
     return BilmState.from_tensors(
         {

@@ -1,4 +1,4 @@
-"""What ``Elmo.embed`` gives: every layer of every word of some texts, and views of it."""
+"""What ``Elmo.embed`` returns: every layer of every word of some texts, and views of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from torch import Tensor
 
 from elmokit.bilm.state import BilmState
 from elmokit.core.errors import ConfigError, nearest
-
-__all__ = ["POOLINGS", "Embeddings", "Pooling", "pooled"]
+from elmokit.vectors.settings import StoreConfig, layer_factors
 
 Floats = npt.NDArray[np.float32]
 A = TypeVar("A", Floats, Tensor)
@@ -26,21 +25,21 @@ POOLINGS: tuple[Pooling, ...] = ("mean", "max", "last", "sif")
 class Embeddings(Generic[A]):
     """Every layer of every word, text by text, in the order the texts were given.
 
-    Attributes:
-        tokens: the words of each text.
-        flat: all words one after the other, (n_words, layer, dim); layer 0 is the token encoder.
-        offsets: text i is ``flat[offsets[i]:offsets[i + 1]]``.
-        rarity: how much each word counts in the "sif" pooling, (n_words,).
-        notes: what a person should know, such as texts without a word.
-        state: what the model remembers at the end, if ``state="stateful"`` was asked for.
-
     ``len(out)`` is the number of texts and ``out[i]`` all layers of one, (n_words, layer, dim).
+
+    Attributes:
+        tokens: The words of each text.
+        flat: All words one after the other, (n_words, layer, dim); layer 0 is the token encoder.
+        offsets: Text i is ``flat[offsets[i]:offsets[i + 1]]``.
+        sif_weights: The weight of each word in "sif" pooling, (n_words,).
+        notes: Notes for people, such as texts without a word.
+        state: The model's state at the end, with ``state="stateful"``.
     """
 
     tokens: list[list[str]]
     flat: A
     offsets: npt.NDArray[np.int64]
-    rarity: Floats
+    sif_weights: Floats
     notes: list[str] = field(default_factory=list)
     state: BilmState | None = None
 
@@ -55,7 +54,7 @@ class Embeddings(Generic[A]):
 
     @property
     def n_layers(self) -> int:
-        """Layers, token encoder included."""
+        """Number of layers, token encoder included."""
         return int(self.flat.shape[1])
 
     @property
@@ -66,15 +65,15 @@ class Embeddings(Generic[A]):
     @property
     def layers(self) -> list[A]:
         """All layers of each text, each (n_words, layer, dim)."""
-        return [self[index] for index in range(len(self))]
+        return self._split(self.flat)
 
     def layer(self, index: int) -> list[A]:
         """One layer of each text, each (n_words, dim); 0 is the token encoder, -1 the top."""
-        return self._split(self._chosen(index))
+        return self._split(self._mix(index))
 
     def mixed(self, weights: Sequence[float] | None = None, *, gamma: float = 1.0) -> list[A]:
-        """The weighted sum of the layers of each text, each (n_words, dim); equal weights unless given."""
-        return self._split(self._mixed(weights, gamma))
+        """The weighted sum of the layers of each text, each (n_words, dim); by default, equal weights."""
+        return self._split(self._mix(None, weights, gamma))
 
     def sentence(
         self,
@@ -89,32 +88,28 @@ class Embeddings(Generic[A]):
             pooling: "mean", "max", "last" (where each direction has read all: the forward half of
                 the last word and the backward half of the first) or "sif" (a mean in which
                 frequent words count less).
-            layer: pool one layer, instead of a mix.
-            weights: of the mix; equal unless given.
+            layer: Pool one layer instead of a mix.
+            weights: Weights of the mix; equal by default.
         """
-        if layer is not None and weights is not None:
-            raise ConfigError(
-                "layer and weights exclude each other.", remedy="Choose one: a layer, or a mix of them."
-            )
-        words = self._mixed(weights, 1.0) if layer is None else self._chosen(layer)
-        return pooled(words, self.offsets, pooling, self.rarity)
+        return pool(self._mix(layer, weights), self.offsets, pooling, self.sif_weights)
 
-    def _chosen(self, layer: int) -> A:
-        if not -self.n_layers <= layer < self.n_layers:
-            raise ConfigError(
-                f"There is no layer {layer}: layers are 0 (token encoder) to {self.n_layers - 1}."
+    def select(self, config: StoreConfig) -> A:
+        """What ``config`` asks for: (n_words or n_texts, dim), or (..., layer, dim) with all layers."""
+        if not config.all_layers:
+            words = self._mix(config.layer, config.weights)
+            return (
+                words if config.pool == "none" else pool(words, self.offsets, config.pool, self.sif_weights)
             )
-        return self.flat[:, layer]
+        if config.pool == "none":
+            return self.flat
+        layers: Any = [self.sentence(config.pool, layer=depth) for depth in range(self.n_layers)]
+        return torch.stack(layers, dim=1) if isinstance(self.flat, Tensor) else np.stack(layers, axis=1)
 
-    def _mixed(self, weights: Sequence[float] | None, gamma: float) -> A:
-        if weights is None:
-            weights = [1.0 / self.n_layers] * self.n_layers
-        if len(weights) != self.n_layers:
-            raise ConfigError(
-                f"{len(weights)} weights were given for {self.n_layers} layers.",
-                remedy="Give one weight per layer, token encoder first.",
-            )
-        factors = np.asarray(weights, dtype=np.float32) * np.float32(gamma)
+    def _mix(self, layer: int | None = None, weights: Sequence[float] | None = None, gamma: float = 1.0) -> A:
+        """One layer, or a mix of all, of every word, (n_words, dim)."""
+        factors = np.asarray(layer_factors(self.n_layers, layer, weights), np.float32) * np.float32(gamma)
+        if layer is not None:
+            return self.flat[:, layer]
         if isinstance(self.flat, Tensor):
             return torch.einsum("nld,l->nd", self.flat, torch.from_numpy(factors))
         return cast(A, np.einsum("nld,l->nd", self.flat, factors))
@@ -124,12 +119,12 @@ class Embeddings(Generic[A]):
         return [words[first:last] for first, last in bounds]
 
 
-def pooled(words: A, offsets: npt.NDArray[np.int64], pooling: Pooling, rarity: Floats | None = None) -> A:
+def pool(words: A, offsets: npt.NDArray[np.int64], pooling: Pooling, sif_weights: Floats | None = None) -> A:
     """One vector per text from the vectors of its words, (n_words, dim) -> (n_texts, dim)."""
     if pooling not in POOLINGS:
         raise ConfigError(f"There is no pooling {pooling!r}.", remedy=nearest(str(pooling), POOLINGS))
     if isinstance(words, Tensor):
-        return torch.from_numpy(pooled(words.numpy(), offsets, pooling, rarity))
+        return torch.from_numpy(pool(words.numpy(), offsets, pooling, sif_weights))
     starts, counts = offsets[:-1], np.diff(offsets)
     full = counts > 0  # texts with a word
     result = np.zeros((len(counts), words.shape[1]), dtype=np.float32)
@@ -144,8 +139,8 @@ def pooled(words: A, offsets: npt.NDArray[np.int64], pooling: Pooling, rarity: F
     else:
         shares: npt.NDArray[Any] = np.ones(len(words), dtype=np.float32)
         if pooling == "sif":
-            assert rarity is not None
-            shares = rarity
+            assert sif_weights is not None
+            shares = sif_weights
         totals = np.add.reduceat(words * shares[:, None], starts[full], axis=0)
         result[full] = totals / np.add.reduceat(shares, starts[full])[:, None]
     return cast(A, result)

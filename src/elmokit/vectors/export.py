@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from elmokit.core.atomic import atomic_write
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, nearest
-from elmokit.vectors.store import StoredText, VectorStore
+from elmokit.vectors.settings import EXPORTS
+from elmokit.vectors.store import VectorStore
 from elmokit.vectors.store_files import export_path
-from elmokit.vectors.store_settings import EXPORTS
 
 __all__ = ["check_exports", "export_npz", "export_parquet", "write_exports"]
 
@@ -63,9 +63,7 @@ def export_parquet(store: VectorStore, path: str | Path, advance: Any = lambda a
         atomic_write(Path(path)) as temporary,
         pq.ParquetWriter(temporary, schema, use_dictionary=listed) as writer,
     ):
-        for first, records in _groups(store):
-            last = first + len(records)
-            rows = store.vectors[int(store.offsets[first]) : int(store.offsets[last])]
+        for _, records, rows in store.groups(_ROWS_AT_ONCE):
             columns: list[Any]
             if store.config.pool == "none":
                 counts = [len(record.words) for record in records]
@@ -97,19 +95,6 @@ def export_npz(store: VectorStore, path: str | Path, advance: Any = lambda amoun
     with atomic_write(Path(path)) as temporary, open(temporary, "wb") as file:
         np.savez(file, vectors=store.vectors, offsets=store.offsets, ids=ids, id_offsets=id_offsets)
     advance(len(store))
-
-
-def _groups(store: VectorStore) -> Iterator[tuple[int, list[StoredText]]]:
-    """Texts with some thousand vectors at a time, and the number of the first."""
-    group: list[StoredText] = []
-    first = 0
-    for index, record in enumerate(store.records()):
-        if group and store.offsets[index + 1] - store.offsets[first] > _ROWS_AT_ONCE:
-            yield first, group
-            group, first = [], index
-        group.append(record)
-    if group:
-        yield first, group
 
 
 def _lists(rows: Any) -> Any:

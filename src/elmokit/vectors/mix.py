@@ -3,29 +3,39 @@
 trainable, frozen    x = w0 * layer0 + w1 * layer1 + w2 * layer2
   form "softmax"     x = gamma * (s0 * layer0 + ...),  s = softmax(w)
 function             x = relu(A [layer0; layer1; layer2] + b)
+
+``PublishedMix`` reads and writes softmax mixes in the names of the tools that train them: AllenNLP's
+(``scalar_mix_0.gamma``, in safetensors) and bilm-tf's (``input_ELMo_W``, in HDF5).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.core.errors import ConfigError
+from elmokit.core.errors import ConfigError, ModelError
+from elmokit.core.tensors import load_tensors, save_tensors
+from elmokit.published.hdf5 import open_arrays, write_arrays
+from elmokit.published.many_langs import read_state_dict
+from elmokit.vectors.embeddings import A, Embeddings
 from elmokit.vectors.settings import MixConfig
 
-__all__ = ["FunctionMix", "Mix", "ScalarMix", "make_mix"]
+_TINY = 1e-12  # added to the variance, as in the published code
+_ALLENNLP = re.compile(r"(.*\.)?scalar_mix_(\d+)\.(?:scalar_parameters\.(\d+)|(gamma))")
+_BILM_TF = re.compile(r"(?:(.+)_)?ELMo_(W|gamma)")
+_HDF5 = (".hdf5", ".h5")
+_MIX_FILES = "Give a .safetensors or .hdf5 file that holds a trained mix, or the weights.th of AllenNLP."
 
 
 class Mix(nn.Module):
-    """What all mixes share.
-
-    Attributes:
-        config: its settings.
-        out_dim: the width it gives.
-    """
+    """Base class of mixes; ``out_dim`` is the width of the result."""
 
     out_dim: int
 
@@ -40,15 +50,15 @@ class Mix(nn.Module):
         return self.mixed(layers)
 
     def mixed(self, layers: Sequence[Tensor]) -> Tensor:
-        """The mix itself."""
+        """The mix without normalization."""
         raise NotImplementedError
 
     def values(self) -> dict[str, float]:
-        """What to log: how much each layer counts, and gamma where there is one."""
+        """For the log: the weight of each layer, and gamma where there is one."""
         raise NotImplementedError
 
     def penalty(self) -> Tensor:
-        """L2 term, to be added to the loss."""
+        """L2 term of the loss."""
         return torch.zeros(())
 
 
@@ -68,7 +78,7 @@ class ScalarMix(Mix):
             start = torch.tensor(given).log()
         elif given:
             start = torch.tensor(given)
-        elif config.mix == "frozen":  # drawn once, stored with the model
+        elif config.mix == "frozen":  # random once, then stored with the model
             start = torch.rand(n_layers, generator=torch.Generator().manual_seed(seed))
             if config.mix_form == "raw" and not start.is_meta:  # (arithmetic there loads torch's compiler)
                 start = start / start.sum()
@@ -97,8 +107,8 @@ class ScalarMix(Mix):
     def values(self) -> dict[str, float]:
         """The weights (after softmax, if that is the form) and gamma."""
         shares = self.weights if self.gamma is None else torch.softmax(self.weights, dim=0)
-        found = {f"mix_{depth}": float(value) for depth, value in enumerate(shares.detach())}
-        return found if self.gamma is None else {**found, "mix_gamma": self.gamma.item()}
+        values = {f"mix_{depth}": float(value) for depth, value in enumerate(shares.detach())}
+        return values if self.gamma is None else {**values, "mix_gamma": self.gamma.item()}
 
     def penalty(self) -> Tensor:
         """Squared distance of the weights from equal ones."""
@@ -118,9 +128,9 @@ class FunctionMix(Mix):
         self.linear = nn.Linear(n_layers * dim, self.out_dim)
 
     def mixed(self, layers: Sequence[Tensor]) -> Tensor:
-        """The function's answer."""
-        found: Tensor = self.linear(torch.cat(list(layers), dim=-1))
-        return torch.relu(found) if self.config.mix_activation == "relu" else torch.tanh(found)
+        """The function's value."""
+        x: Tensor = self.linear(torch.cat(list(layers), dim=-1))
+        return torch.relu(x) if self.config.mix_activation == "relu" else torch.tanh(x)
 
     def values(self) -> dict[str, float]:
         """The share of each layer's block in the norm of the matrix."""
@@ -139,3 +149,181 @@ def make_mix(config: MixConfig, n_layers: int, dim: int, seed: int = 0) -> Mix:
     if config.mix == "function":
         return FunctionMix(config, n_layers, dim)
     return ScalarMix(config, n_layers, dim, seed)
+
+
+class PublishedMix(nn.Module):
+    """gamma * sum_k softmax(w)_k * layer_k, once for each of several outputs.
+
+    Args:
+        n_layers: Layers to mix, token encoder included.
+        n_outputs: Mixes side by side, each with weights of its own.
+        layer_norm: Normalize each layer to mean 0 and variance 1 first, over *all words of the batch*
+            together, as the published code can. A word's vector then depends on the rest of the batch.
+        l2: Penalty on the squared raw weights.
+
+    Attributes:
+        weights: Raw weights, (n_outputs, n_layers); zero at the start.
+        gammas: (n_outputs,); one at the start.
+    """
+
+    def __init__(
+        self, n_layers: int, n_outputs: int = 1, *, layer_norm: bool = False, l2: float = 0.0
+    ) -> None:
+        super().__init__()
+        if n_layers < 1 or n_outputs < 1 or l2 < 0:
+            raise ConfigError(
+                f"n_layers = {n_layers}, n_outputs = {n_outputs}, l2 = {l2:g}: layers and outputs must be at "
+                "least 1, l2 at least 0."
+            )
+        self.n_layers, self.n_outputs = n_layers, n_outputs
+        self.layer_norm, self.l2 = layer_norm, l2
+        self.weights = nn.Parameter(torch.zeros(n_outputs, n_layers))
+        self.gammas = nn.Parameter(torch.ones(n_outputs))
+
+    def forward(self, layers: Sequence[Tensor], mask: Tensor | None = None) -> list[Tensor]:
+        """All outputs, each of a layer's shape.
+
+        Args:
+            layers: Each (batch, time, dim) or (n_words, dim), token encoder first.
+            mask: (batch, time), True or 1 where there is a word; None for everywhere.
+        """
+        if len(layers) != self.n_layers:
+            raise ConfigError(
+                f"{len(layers)} layers were given to a mix of {self.n_layers}.",
+                remedy="Give the layers of the model that the mix was trained with.",
+            )
+        if self.layer_norm:
+            layers = [_normalize(layer, mask) for layer in layers]
+        shares = self.gammas.unsqueeze(1) * torch.softmax(self.weights, dim=1)  # (outputs, layers)
+        return [
+            cast(Tensor, sum(share * layer for share, layer in zip(row, layers, strict=True)))
+            for row in shares
+        ]
+
+    @torch.no_grad()
+    def mixed(self, embeddings: Embeddings[A]) -> list[list[A]]:
+        """For each output, one (n_words, dim) array per text. To ``layer_norm``, all texts are one batch."""
+        flat = torch.as_tensor(embeddings.flat)
+        outputs: list[Any] = self.forward(list(flat.unbind(1)))
+        if not isinstance(embeddings.flat, Tensor):
+            outputs = [out.numpy() for out in outputs]
+        bounds = list(zip(embeddings.offsets[:-1], embeddings.offsets[1:], strict=True))
+        return [[out[first:last] for first, last in bounds] for out in outputs]
+
+    def penalty(self) -> Tensor:
+        """L2 term of the loss."""
+        return self.l2 * self.weights.square().sum()
+
+    def values(self) -> list[dict[str, float]]:
+        """The share of each layer, and gamma, of each output."""
+        shares = torch.softmax(self.weights.detach(), dim=1)
+        return [
+            {f"mix_{depth}": float(share) for depth, share in enumerate(row)} | {"mix_gamma": float(gamma)}
+            for row, gamma in zip(shares, self.gammas.detach(), strict=True)
+        ]
+
+    @classmethod
+    def from_scalars(cls, *mixes: ScalarMix) -> PublishedMix:
+        """From mixes that a classifier has trained; raw weights must be positive to be shares."""
+        result = cls(len(mixes[0].weights) if mixes else 0, len(mixes))
+        with torch.no_grad():
+            for place, mix in enumerate(mixes):
+                if mix.gamma is not None:
+                    result.weights[place], result.gammas[place] = mix.weights, mix.gamma
+                    continue
+                if float(mix.weights.min()) <= 0:
+                    raise ConfigError(
+                        f"Raw weights {[round(float(w), 4) for w in mix.weights]} are not all above zero, so "
+                        "no softmax times gamma gives the same mix.",
+                        remedy="Fit with --mix-form softmax for a mix in the published form.",
+                    )
+                result.weights[place] = mix.weights.log()
+                result.gammas[place] = mix.weights.sum()
+        return result
+
+    def save(self, path: str | Path) -> None:
+        """Write the weights: AllenNLP's names to a .safetensors file, bilm-tf's to an .hdf5 file."""
+        path = Path(path)
+        weights, gammas = self.weights.detach(), self.gammas.detach()
+        if path.suffix.lower() == ".safetensors":
+            tensors = {
+                f"scalar_mix_{place}.scalar_parameters.{depth}": weights[place, depth : depth + 1].clone()
+                for place in range(self.n_outputs)
+                for depth in range(self.n_layers)
+            }
+            tensors |= {f"scalar_mix_{p}.gamma": gammas[p : p + 1].clone() for p in range(self.n_outputs)}
+            save_tensors(path, tensors, {"layer_norm": self.layer_norm})
+        elif path.suffix.lower() in _HDF5:
+            arrays = [(f"{p}_ELMo_W", weights[p].numpy()) for p in range(self.n_outputs)]
+            arrays += [(f"{p}_ELMo_gamma", gammas[p : p + 1].numpy()) for p in range(self.n_outputs)]
+            write_arrays(path, arrays, 4 * (weights.numel() + gammas.numel()))
+        else:
+            raise ConfigError(
+                f"A mix cannot be written to {path.name}.",
+                remedy="Choose a name that ends in .safetensors or .hdf5.",
+            )
+
+    @classmethod
+    def load(cls, path: str | Path, *, layer_norm: bool | None = None, l2: float = 0.0) -> PublishedMix:
+        """Read the weights of a trained mix.
+
+        Args:
+            path: A .safetensors file or a ``torch.save``d state dictionary with AllenNLP's names (a whole
+                model's will do), or an .hdf5 file with bilm-tf's.
+            layer_norm: As in the class; by default, what the file says, or False.
+            l2: As in the class.
+        """
+        path = Path(path)
+        tensors, meta = _read_arrays(path)
+        outputs: dict[str, dict[int, float]] = {}  # by depth; gamma is -1
+        modules: set[str] = set()
+        for name, values in tensors.items():
+            if match := _ALLENNLP.fullmatch(name):
+                module, place, depth, _ = match.groups()
+                modules.add(module or "")
+                outputs.setdefault(place, {})[-1 if depth is None else int(depth)] = float(values[0])
+            elif match := _BILM_TF.fullmatch(name):
+                place, part = match.groups()
+                row = outputs.setdefault(place or "", {})
+                row.update({-1: float(values[0])} if part == "gamma" else dict(enumerate(values.tolist())))
+        if len(modules) > 1:
+            raise ModelError(
+                f"{path} holds the mixes of several modules: {', '.join(sorted(modules))}.",
+                remedy="Save the tensors of the one that you mean to a file of its own.",
+            )
+        rows = [outputs[place] for place in sorted(outputs, key=lambda name: (len(name), name))]
+        n_layers = max((len(row) for row in rows), default=1) - 1
+        if n_layers < 1 or any(sorted(row) != list(range(-1, n_layers)) for row in rows):
+            raise ModelError(
+                f"{path} holds no whole mix: weights of one or more layers, and gamma, for each output.",
+                remedy=_MIX_FILES,
+            )
+        norm = bool(meta.get("layer_norm", False)) if layer_norm is None else layer_norm
+        mix = cls(n_layers, len(rows), layer_norm=norm, l2=l2)
+        with torch.no_grad():
+            mix.weights.copy_(torch.tensor([[row[depth] for depth in range(n_layers)] for row in rows]))
+            mix.gammas.copy_(torch.tensor([row[-1] for row in rows]))
+        return mix
+
+
+def _read_arrays(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The arrays of a file by name, flat, and its metadata."""
+    suffix, meta = path.suffix.lower(), dict[str, Any]()
+    if suffix == ".safetensors":
+        tensors, meta = load_tensors(path)
+    elif suffix in _HDF5:
+        with open_arrays(path) as file:
+            names = [name for name in file.names() if _BILM_TF.fullmatch(name)]
+            tensors = {name: torch.from_numpy(np.atleast_1d(file.read(name))) for name in names}
+    elif suffix in (".th", ".pt", ".pth", ".bin"):
+        tensors = read_state_dict(path)
+    else:
+        raise ModelError(f"{path} is not a file that a mix can be read from.", remedy=_MIX_FILES)
+    return {name: tensor.flatten() for name, tensor in tensors.items() if tensor.numel()}, meta
+
+
+def _normalize(layer: Tensor, mask: Tensor | None) -> Tensor:
+    """With one mean and one variance over all numbers of all words of the batch."""
+    words = layer if mask is None else layer[mask.bool()]
+    mean = words.mean()
+    return (layer - mean) / torch.sqrt((words - mean).square().mean() + _TINY)

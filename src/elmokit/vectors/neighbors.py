@@ -1,36 +1,37 @@
-"""The nearest vectors, exactly: texts that are like a text."""
+"""Nearest vectors by exact cosine: texts like a text, words used alike, and a 2-D map of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from elmokit.core.errors import ConfigError, DataError, ModelError
-from elmokit.text.tokenizing import reject_table
+from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
+from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline, reject_table
+from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import Floats
-from elmokit.vectors.selection import selected
+from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
 
-__all__ = ["Hit", "cosines", "nearest_rows", "search", "unit_rows"]
-
 _BLOCK_NUMBERS = 1 << 21  # 16 MB of double precision
+_BLOCK_ROWS = 8192
+_N_FREQUENT = 50  # words of a vocabulary that say little
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A text that was found.
+    """A text that ``search`` has found.
 
     Attributes:
-        id: of the text.
-        index: its number in the folder.
-        score: cosine similarity to the query, 1 at most.
-        text: the text itself.
+        index: Its number in the store.
+        score: Cosine similarity to the query, 1 at most.
     """
 
     id: str
@@ -39,19 +40,65 @@ class Hit:
     text: str
 
 
+@dataclass(frozen=True)
+class Occurrence:
+    """A word of a corpus in its context; of static word vectors, just a word.
+
+    Attributes:
+        score: Cosine similarity to the query's word, 1 at most.
+        position: Its place in its text, from 0.
+        words: All words of its text.
+        index: The number of its text in the corpus.
+        id: The id of its text in a vector store; elsewhere the number.
+    """
+
+    score: float
+    word: str
+    position: int = 0
+    words: tuple[str, ...] = ()
+    index: int = 0
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class SimilarWords:
+    """A word of the query and the occurrences most like it, best first.
+
+    Attributes:
+        position: Its place in the query, from 0.
+        known: False if static word vectors have no vector for it.
+    """
+
+    word: str
+    position: int
+    neighbors: list[Occurrence] = field(default_factory=list)
+    known: bool = True
+
+
+class WordTable(Protocol):
+    """Word vectors without context."""
+
+    @property
+    def pipeline(self) -> TextPipeline: ...
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+    def __contains__(self, word: str) -> bool: ...
+    def words(self, texts: Sequence[Text]) -> list[list[str]]: ...
+    def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]: ...
+
+
 def search(
     store: VectorStore | str | Path, queries: Sequence[str], elmo: Elmo, k: int = 10
 ) -> list[list[Hit]]:
-    """The ``k`` texts of an embedded folder that are most like each query, best first.
+    """The ``k`` texts of a vector store that are most like each query, best first.
 
-    Queries are embedded just as the texts of the folder were. Every text is compared, in blocks, so
+    Queries are embedded just as the texts of the store were. Every text is compared, in blocks, so
     the answer is exact and memory stays flat. With all layers, layers are compared side by side.
 
     Args:
-        store: a folder made with ``elmokit embed --pool mean`` or another pooling, opened or not.
-        queries: texts to look for.
-        elmo: the model that the folder was made with.
-        k: texts to find for each.
+        store: A folder made with ``elmokit embed --pool mean`` or another pooling.
+        elmo: The model that the store was made with.
+        k: Number of texts for each query.
     """
     if isinstance(queries, str):
         raise ConfigError(
@@ -59,7 +106,7 @@ def search(
         )
     reject_table(queries)
     store = store if isinstance(store, VectorStore) else VectorStore.open(store)
-    check_model(store, elmo)
+    _require_same_model(store, elmo)
     if store.config.pool == "none":
         raise ConfigError(
             f"{store.folder} holds a vector for each word, not for each text.",
@@ -69,29 +116,96 @@ def search(
     queries = list(queries)
     if not queries:
         return []
-    found = elmo.embed(queries, state=store.config.state)
-    for number, words in enumerate(found.tokens):
+    embeddings = elmo.embed(queries, state=store.config.state)
+    for number, words in enumerate(embeddings.tokens):
         if not words:
-            raise DataError(f"Query {number} ({queries[number]!r}) holds no word.", remedy="Ask for words.")
-    wanted = selected(found, store.config)
-    matrix = store.vectors.reshape(len(store), -1)
-    rows, scores = nearest_rows(matrix, wanted.reshape(len(queries), -1), k)
+            raise DataError(
+                f"Query {number} ({queries[number]!r}) holds no word.", remedy="Give each query a word."
+            )
+    vectors = embeddings.select(store.config).reshape(len(queries), -1)
+    rows, scores = nearest_rows(store.vectors.reshape(len(store), -1), vectors, k)
     hits = []
-    for nearest, similar in zip(rows.tolist(), scores.tolist(), strict=True):
-        records = [store.record(row) for row in nearest]
-        found_ones = zip(records, nearest, similar, strict=True)
-        hits.append([Hit(record.id, row, score, record.text) for record, row, score in found_ones])
+    for indices, similarities in zip(rows.tolist(), scores.tolist(), strict=True):
+        records = [store.record(index) for index in indices]
+        hits.append(
+            [
+                Hit(record.id, index, score, record.text)
+                for record, index, score in zip(records, indices, similarities, strict=True)
+            ]
+        )
     return hits
 
 
-def check_model(store: VectorStore, elmo: Elmo) -> None:
-    """Refuse a folder whose vectors another model has made: they cannot be compared."""
-    if store.fingerprint != elmo.fingerprint:
-        name = store.manifest["model"].get("name")
-        raise ModelError(
-            f"{store.folder} was made with another model{f' ({name})' if name else ''}.",
-            remedy="Use that model, or embed the texts again with this one: elmokit embed.",
-        )
+def similar_words(
+    model: Elmo | WordTable,
+    query: str,
+    texts: Iterable[str] | VectorStore | None = None,
+    *,
+    word: str | None = None,
+    layer: int | None = None,
+    weights: Sequence[float] | None = None,
+    state: Literal["zero", "warm"] = "zero",
+    k: int = 8,
+    different: bool = False,
+    progress: Callable[[int], None] = lambda amount: None,
+) -> list[SimilarWords]:
+    """For words of ``query``, the ``k`` words of a corpus whose vectors in context are most alike.
+
+    The corpus is read once, a few hundred texts at a time. Copies of a text count once. Static word
+    vectors know no context: for them, the nearest words of their own vocabulary, without a corpus.
+
+    Args:
+        query: A text with the words to compare.
+        texts: The corpus: any stream of texts, or a vector store with a vector for each word.
+        word: Only this word of the query; by default, its content words (see ``content_words``).
+        layer: Compare by one layer instead of a mix. A vector store decides on layer or mix itself.
+        weights: Weights of the mix; equal by default.
+        state: Where each text starts; a vector store decides itself.
+        k: Number of occurrences for each word.
+        different: Leave out occurrences of the same word.
+        progress: Called with the number of texts just done.
+    """
+    if k < 1:
+        raise ConfigError(f"k = {k} is out of range: it must be at least 1.")
+    if not isinstance(model, Elmo):
+        return _nearest_words(model, query, word, k)
+    if texts is None or isinstance(texts, str):
+        problem = "There is no corpus to search." if texts is None else "The corpus is one string."
+        raise ConfigError(problem, remedy="Give a list of texts, a TextSource or a VectorStore.")
+    reject_table(texts)
+    config = StoreConfig(layer=layer, mix_weights=",".join(map(repr, weights or ())), state=state)
+    config.factors(model.n_layers)  # checks them
+    if isinstance(texts, VectorStore):
+        _require_same_model(texts, model)
+        config = _store_config(texts, config, model.n_layers)
+    embeddings = model.embed([query], state=config.state)
+    words = embeddings.tokens[0]
+    places = _query_places(model.folder.pipeline, model.folder.vocabulary, words, word)
+    units = unit_rows(embeddings.select(config)[places])
+    best = [_Best(words[place], k, different) for place in places]
+    n_words = 0
+    for part in _parts(model, texts, config):
+        flat = [spelling for row in part.words for spelling in row]
+        ends = np.cumsum([len(row) for row in part.words])
+        n_words += len(flat)
+        if flat:
+            for one, scores in zip(best, cosines(part.vectors, units), strict=True):
+                one.add(part, flat, ends, scores)
+        progress(len(part.words))
+    if n_words == 0:
+        raise DataError("The corpus holds no word.", remedy="Give a corpus with some text in it.")
+    return [SimilarWords(words[place], place, one.top) for place, one in zip(places, best, strict=True)]
+
+
+def content_words(vocabulary: Vocabulary, words: Sequence[str]) -> list[int]:
+    """Places of the words that say something: those with a letter or digit that are not among the 50
+    most frequent words of the vocabulary; if there are none, all with a letter or digit."""
+    frequent = set(vocabulary.words[len(SPECIALS) :][:_N_FREQUENT])
+    spelled = [place for place, word in enumerate(words) if any(map(str.isalnum, word))]
+    rare = [
+        place for place in spelled if words[place] not in frequent and words[place].lower() not in frequent
+    ]
+    return rare or spelled
 
 
 def nearest_rows(
@@ -126,29 +240,17 @@ def nearest_rows(
         scores = np.concatenate([scores, near], axis=1)
         places = np.broadcast_to(np.arange(first, first + near.shape[1]), near.shape)
         rows = np.concatenate([rows, places], axis=1)
-        best = _best(scores, k)
+        best = _highest(scores, k)
         rows, scores = np.take_along_axis(rows, best, axis=1), np.take_along_axis(scores, best, axis=1)
     return rows, scores
-
-
-def _best(scores: Floats, k: int) -> npt.NDArray[np.int64]:
-    """Where the ``k`` highest of each row stand, highest first, the earlier first among equals."""
-    if scores.shape[1] <= 4 * k:
-        return np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    floor = np.partition(scores, -k, axis=1)[:, -k]  # the k-th highest
-    found = np.empty((len(scores), k), dtype=np.int64)
-    for row, (values, least) in enumerate(zip(scores, floor, strict=True)):
-        able = np.flatnonzero(values >= least)
-        found[row] = able[np.argsort(-values[able], kind="stable")[:k]]
-    return found
 
 
 def unit_rows(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Rows of length 1, in double precision; zero rows stay zero."""
     values = np.asarray(rows, dtype=np.float64)
     lengths = np.sqrt(np.einsum("nd,nd->n", values, values))
-    found: npt.NDArray[np.float64] = values / np.where(lengths > 0, lengths, 1.0)[:, None]
-    return found
+    units: npt.NDArray[np.float64] = values / np.where(lengths > 0, lengths, 1.0)[:, None]
+    return units
 
 
 def cosines(rows: npt.NDArray[Any], units: npt.NDArray[np.float64]) -> Floats:
@@ -157,5 +259,246 @@ def cosines(rows: npt.NDArray[Any], units: npt.NDArray[np.float64]) -> Floats:
     Computed in double and rounded to single precision, so that equal rows have equal cosines,
     wherever in a block they stand.
     """
-    found = (units @ unit_rows(rows).T).astype(np.float32)
-    return np.clip(np.nan_to_num(found, copy=False), -1.0, 1.0)
+    products = (units @ unit_rows(rows).T).astype(np.float32)
+    return np.clip(np.nan_to_num(products, copy=False), -1.0, 1.0)
+
+
+def _highest(scores: Floats, k: int) -> npt.NDArray[np.int64]:
+    """Places of the ``k`` highest scores of each row, highest first, the earlier first among equals."""
+    if scores.shape[1] <= 4 * k:
+        return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    floor = np.partition(scores, -k, axis=1)[:, -k]  # the k-th highest
+    places = np.empty((len(scores), k), dtype=np.int64)
+    for row, (values, least) in enumerate(zip(scores, floor, strict=True)):
+        candidates = np.flatnonzero(values >= least)
+        places[row] = candidates[np.argsort(-values[candidates], kind="stable")[:k]]
+    return places
+
+
+def _require_same_model(store: VectorStore, elmo: Elmo) -> None:
+    if store.fingerprint != elmo.fingerprint:
+        name = store.manifest["model"].get("name")
+        raise ModelError(
+            f"{store.folder} was made with another model{f' ({name})' if name else ''}.",
+            remedy="Use that model, or embed the texts again with this one: elmokit embed.",
+        )
+
+
+def _nearest_words(table: WordTable, query: str, word: str | None, k: int) -> list[SimilarWords]:
+    words = table.words([query])[0]
+    similar = []
+    for place in _query_places(table.pipeline, table.vocabulary, words, word):
+        known = words[place] in table
+        near = table.neighbours(words[place], k) if known else []
+        neighbors = [Occurrence(score, other) for other, score in near]
+        similar.append(SimilarWords(words[place], place, neighbors, known))
+    return similar
+
+
+def _query_places(
+    pipeline: TextPipeline, vocabulary: Vocabulary, words: Sequence[str], word: str | None
+) -> list[int]:
+    """The places of a query's words to look for: those of ``word``, or the content words."""
+    if not words:
+        raise DataError("The query holds no word.", remedy="Give a sentence with the word to look for.")
+    if word is None:
+        return content_words(vocabulary, words) or list(range(len(words)))
+    cleaned = pipeline.word(word)
+    places = [place for place, one in enumerate(words) if one == cleaned]
+    places = places or [place for place, one in enumerate(words) if one.casefold() == cleaned.casefold()]
+    if not places:
+        raise ConfigError(f"The query has no word {word!r}.", remedy=nearest(word, dict.fromkeys(words)))
+    return places
+
+
+def _store_config(store: VectorStore, config: StoreConfig, n_layers: int) -> StoreConfig:
+    """Layer or mix to compare by, which must be what the store holds."""
+    stored = store.config
+    if stored.pool != "none":
+        raise ConfigError(
+            f"{store.folder} holds a vector for each text, not for each word.",
+            remedy="Make one with: elmokit embed MODEL FILES --pool none --out FOLDER "
+            "(or look for texts: elmokit.search).",
+        )
+    if config.layer is None and config.weights is None:
+        return StoreConfig(layer=stored.layer, mix_weights=stored.mix_weights, state=stored.state)
+    if not stored.all_layers and stored.factors(n_layers) != config.factors(n_layers):
+        raise ConfigError(
+            f"{store.folder} holds the {stored.selection}, not the {config.selection}.",
+            remedy="Leave --layer and --mix-weights out, or embed again with them (--all-layers serves any).",
+        )
+    return StoreConfig(layer=config.layer, mix_weights=config.mix_weights, state=stored.state)
+
+
+class _Part(NamedTuple):
+    """Some texts of a corpus: the number of the first, ids, words, and a vector for each word."""
+
+    first: int
+    ids: list[str]
+    words: list[list[str]]
+    vectors: npt.NDArray[Any]
+
+
+def _parts(elmo: Elmo, texts: Iterable[str] | VectorStore, config: StoreConfig) -> Iterator[_Part]:
+    if isinstance(texts, VectorStore):
+        factors = np.array(config.factors(elmo.n_layers), dtype=np.float32)
+        for first, records, vectors in texts.groups(_BLOCK_ROWS):
+            if texts.config.all_layers:
+                vectors = np.einsum("nld,l->nd", np.asarray(vectors, np.float32), factors)
+            yield _Part(first, [one.id for one in records], [one.words for one in records], vectors)
+        return
+    first = 0
+    for embeddings in elmo.chunks(iter(texts), state=config.state):
+        ids = [str(first + place) for place in range(len(embeddings))]
+        yield _Part(first, ids, embeddings.tokens, embeddings.select(config))
+        first += len(embeddings)
+
+
+class _Best:
+    """The best occurrences so far for one word."""
+
+    def __init__(self, word: str, k: int, different: bool) -> None:
+        self.top: list[Occurrence] = []
+        self._excluded = word.casefold() if different else None
+        self._k = k
+
+    def add(self, part: _Part, flat: list[str], ends: npt.NDArray[Any], scores: Floats) -> None:
+        """Take in what is better than the worst so far; the earlier wins a tie."""
+        candidates: Any = np.arange(len(scores))
+        if len(self.top) == self._k:
+            candidates = np.flatnonzero(scores > self.top[-1].score)
+        for place in candidates[np.argsort(-scores[candidates], kind="stable")].tolist():
+            score = float(scores[place])
+            if len(self.top) == self._k and score <= self.top[-1].score:
+                return
+            if flat[place].casefold() == self._excluded:
+                continue
+            text = int(np.searchsorted(ends, place, side="right"))
+            words = tuple(part.words[text])
+            position = place - (int(ends[text]) - len(words))
+            if any(one.position == position and one.words == words for one in self.top):
+                continue
+            self.top.append(
+                Occurrence(score, flat[place], position, words, part.first + text, part.ids[text])
+            )
+            self.top.sort(key=lambda one: -one.score)
+            del self.top[self._k :]
+
+
+@dataclass(frozen=True)
+class Occurrences:
+    """Every word of a small corpus with all its layers, in memory: answers at once, by any mix.
+
+    Attributes:
+        texts: The words of each text.
+        flat: All layers of all words, (n_words, layer, dim), in half precision.
+        products: Dot products of each word's layers, (n_words, layer, layer).
+        text_of: The number of each word's text, (n_words,).
+        place_of: Each word's place in its text, (n_words,).
+    """
+
+    name: str
+    texts: list[tuple[str, ...]]
+    flat: Tensor
+    products: Tensor
+    text_of: npt.NDArray[np.int64]
+    place_of: npt.NDArray[np.int64]
+
+    @classmethod
+    def read(
+        cls,
+        elmo: Elmo,
+        texts: Iterable[str],
+        *,
+        name: str = "",
+        most: int = 50_000,
+        progress: Callable[[int], None] = lambda amount: None,
+    ) -> Occurrences:
+        """Embed the first ``most`` words of a corpus; copies of a text count once."""
+        words: list[tuple[str, ...]] = []
+        parts: list[Tensor] = []
+        n_words, seen = 0, set[tuple[str, ...]]()
+        for embeddings in elmo.chunks(iter(texts), to="torch"):
+            for row, layers in zip(map(tuple, embeddings.tokens), embeddings.layers, strict=True):
+                n_left = most - n_words
+                if row and n_left and row not in seen:
+                    seen.add(row)
+                    words.append(row[:n_left])
+                    parts.append(torch.as_tensor(layers)[:n_left].half())
+                    n_words += len(words[-1])
+                    progress(len(words[-1]))
+            if n_words >= most:
+                break
+        flat = torch.cat(parts) if parts else torch.zeros(0, elmo.n_layers, elmo.dim).half()
+        blocks = map(Tensor.float, flat.split(_BLOCK_ROWS))
+        products = torch.cat([torch.einsum("nid,njd->nij", block, block) for block in blocks])
+        text_of = np.repeat(np.arange(len(words)), [len(row) for row in words])
+        place_of = np.array([place for row in words for place in range(len(row))], dtype=np.int64)
+        return cls(name, words, flat, products, text_of, place_of)
+
+    def nearest(
+        self, vector: Floats, weights: Sequence[float], k: int, *, different_from: str = ""
+    ) -> list[Occurrence]:
+        """The ``k`` words whose mixed vectors are most like ``vector``, best first.
+
+        Args:
+            vector: (dim,), mixed in the same way.
+            weights: The weight of each layer.
+            different_from: Leave out this word.
+        """
+        scores = self._cosines(vector, weights)
+        excluded = different_from.casefold()
+        neighbors: list[Occurrence] = []
+        for place in np.argsort(-scores, kind="stable").tolist():
+            one = self.at(place, float(scores[place]))
+            if any(map(str.isalnum, one.word)) and (not excluded or one.word.casefold() != excluded):
+                neighbors.append(one)
+                if len(neighbors) == k:
+                    break
+        return neighbors
+
+    def of_word(self, word: str, most: int) -> list[int]:
+        """The first ``most`` places of a word in the corpus, whatever its case."""
+        wanted, start = word.casefold(), 0
+        places: list[int] = []
+        for row in self.texts:
+            places += [start + place for place, one in enumerate(row) if one.casefold() == wanted]
+            start += len(row)
+            if len(places) >= most:
+                break
+        return places[:most]
+
+    def at(self, place: int, score: float = 1.0) -> Occurrence:
+        """The word at a place."""
+        text, position = int(self.text_of[place]), int(self.place_of[place])
+        return Occurrence(score, self.texts[text][position], position, self.texts[text], text)
+
+    def mixed(self, places: Sequence[int], weights: Sequence[float]) -> Floats:
+        """The mixed vectors of some places, (n, dim)."""
+        rows = self.flat[list(places)].float()
+        return torch.einsum("nld,l->nd", rows, torch.tensor(list(weights))).numpy()
+
+    def _cosines(self, vector: Floats, weights: Sequence[float]) -> Floats:
+        """Cosines of all words, mixed in this way, with a vector, (dim,) -> (n_words,)."""
+        unit = torch.from_numpy(unit_rows(vector[None])[0]).float()
+        factors = torch.tensor(list(weights))
+        products = torch.cat([block.float() @ unit @ factors for block in self.flat.split(_BLOCK_ROWS)])
+        lengths = torch.einsum("nij,i,j->n", self.products, factors, factors).clamp(min=0).sqrt()
+        return (products / lengths.clamp(min=1e-12)).clamp(-1.0, 1.0).numpy()
+
+
+def map_2d(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], list[float]]:
+    """Points in the plane in which rows of length 1 differ most, (n, dim) -> (n, 2), by PCA.
+
+    Also the share of the variance that each axis shows. The larger end of each axis is positive.
+    """
+    from sklearn.decomposition import PCA
+
+    units = unit_rows(vectors)
+    points, shares = np.zeros((len(units), 2)), [0.0, 0.0]
+    if units.var(axis=0).sum() * len(units) > 1e-12:
+        pca = PCA(min(2, *units.shape), svd_solver="full")
+        for axis, column in enumerate(pca.fit_transform(units).T):
+            points[:, axis] = column * np.sign(column[np.abs(column).argmax()] or 1.0)
+            shares[axis] = float(pca.explained_variance_ratio_[axis])
+    return points, shares

@@ -1,24 +1,25 @@
-"""How layers are mixed, as settings (apart from the networks, so that help needs no library)."""
+"""Settings of mixes and vector stores, apart from the networks so that help imports no library."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from elmokit.core.config import Config, option
 from elmokit.core.errors import ConfigError
 
-__all__ = ["MixConfig", "layer_weights"]
+EXPORTS = ("parquet", "npz")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixConfig(Config):
-    """How the layers of a biLM become one vector per word."""
+    """How the layers of an encoder become one vector per word."""
 
     mix: Literal["trainable", "frozen", "function"] = option(
         "trainable",
-        "One weight per layer that is trained, or kept frozen; or a learned function of all, which is better "
+        "One weight per layer, trained or frozen; or a learned function of all layers, which is better "
         "with many labels.",
     )
     mix_form: Literal["raw", "softmax"] = option(
@@ -26,12 +27,12 @@ class MixConfig(Config):
     )
     mix_weights: str = option(
         "",
-        "Weights (of a softmax: shares) of the layers, lowest first, as in 0.2,0.3,0.5: fixed if frozen, "
+        "Weights (for softmax: shares) of the layers, lowest first, as in 0.2,0.3,0.5: fixed if frozen, "
         "else the start.",
     )
     mix_width: int | None = option(None, "Width of the function mix (default: a layer's).", at_least=1)
     mix_activation: Literal["relu", "tanh"] = option("relu", "Activation of the function mix.")
-    mix_norm: bool = option(False, "Normalise each layer of each word to mean 0, variance 1 first.")
+    mix_norm: bool = option(False, "Normalize each layer of each word to mean 0, variance 1 first.")
     mix_l2: float = option(
         0.0,
         "Penalty on the squared distance of trained weights from equal (function: on its matrix).",
@@ -53,19 +54,103 @@ class MixConfig(Config):
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The weights given, one by one; empty if none were."""
-        return layer_weights("mix_weights", self.mix_weights)
+        """The numbers in ``mix_weights``; empty if there are none."""
+        return _parse_weights(self.mix_weights)
 
 
-def layer_weights(name: str, text: str) -> tuple[float, ...]:
-    """The numbers in a list of weights, one by one; ``name`` is the setting, for the error."""
-    try:
-        found = tuple(float(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        found = (math.nan,)
-    if not all(map(math.isfinite, found)):
+@dataclass(frozen=True, kw_only=True)
+class StoreConfig(Config):
+    """Which vectors of a text are stored, and in what form. By default, an equal mix of the layers."""
+
+    layer: int | None = option(None, "Keep one layer: 0 is the token encoder, -1 the top.")
+    mix_weights: str = option(
+        "", "Weights of the layers, lowest first, as in 0.2,0.3,0.5. By default, equal."
+    )
+    all_layers: bool = option(False, "Keep every layer instead of a mix.")
+    pool: Literal["none", "mean", "max", "last", "sif"] = option(
+        "none",
+        "One vector per text: mean, max, last (where each direction has read all) or sif (a mean in "
+        "which frequent words count less). none: one vector per word.",
+    )
+    dtype: Literal["float32", "float16"] = option(
+        "float32", "Number type on disk; float16 takes half the space."
+    )
+    format: Literal["npy", "safetensors"] = option("npy", "File format of the vectors.")
+    state: Literal["zero", "warm"] = option(
+        "zero", "What each text starts from: zero, or the model's average state after a text."
+    )
+    id_column: str = option(
+        "", "Column with an id for each text: a name, or a number from 1. Empty: texts are numbered from 0."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choices = {
+            "layer": self.layer is not None,
+            "mix_weights": self.weights is not None,
+            "all_layers": self.all_layers,
+        }
+        chosen = [name for name, is_chosen in choices.items() if is_chosen]
+        if len(chosen) > 1:
+            raise ConfigError(
+                f"{' and '.join(chosen)} exclude each other.",
+                remedy="Choose one: a layer, a mix of them, or all of them.",
+            )
+
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        """The numbers in ``mix_weights``; None for equal weights."""
+        return _parse_weights(self.mix_weights) or None
+
+    def factors(self, n_layers: int) -> tuple[float, ...]:
+        """The weight of each of ``n_layers`` layers; an error if the model has no such layers."""
+        return layer_factors(n_layers, self.layer, self.weights)
+
+    @property
+    def selection(self) -> str:
+        """Which layers are kept, for people.
+
+        >>> StoreConfig(mix_weights="0.2,0.8").selection, StoreConfig(layer=1).selection
+        ('mix 0.2,0.8', 'layer 1')
+        """
+        if self.layer is not None:
+            return f"layer {self.layer}"
+        if self.all_layers:
+            return "all layers"
+        return f"mix {self.mix_weights}" if self.weights else "equal mix of all layers"
+
+
+def layer_factors(
+    n_layers: int, layer: int | None = None, weights: Sequence[float] | None = None
+) -> tuple[float, ...]:
+    """The weight of each layer: one layer alone, weights as given, or equal ones."""
+    if layer is not None and weights is not None:
         raise ConfigError(
-            f"{name} = {text!r} is not a list of numbers.",
+            "layer and weights exclude each other.", remedy="Choose one: a layer, or a mix of them."
+        )
+    if layer is not None:
+        if not -n_layers <= layer < n_layers:
+            raise ConfigError(
+                f"There is no layer {layer}: this model has {n_layers}.",
+                remedy=f"Choose 0 (token encoder) to {n_layers - 1} (top), or -1 for the top.",
+            )
+        return tuple(float(depth == layer % n_layers) for depth in range(n_layers))
+    if weights is not None and len(weights) != n_layers:
+        raise ConfigError(
+            f"{len(weights)} weights were given for {n_layers} layers.",
+            remedy="Give one weight per layer, token encoder first.",
+        )
+    return (1.0 / n_layers,) * n_layers if weights is None else tuple(weights)
+
+
+def _parse_weights(text: str) -> tuple[float, ...]:
+    try:
+        weights = tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        weights = (math.nan,)
+    if not all(map(math.isfinite, weights)):
+        raise ConfigError(
+            f"mix_weights = {text!r} is not a list of numbers.",
             remedy="Write one number per layer, lowest first, as in 0.2,0.3,0.5.",
         )
-    return found
+    return weights

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.core.errors import ConfigError, DataError
+from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store_files import MANIFEST, OFFSETS, TEXTS, header, read_manifest, row_bytes
-from elmokit.vectors.store_settings import StoreConfig
 
 __all__ = ["StoredText", "VectorStore"]
 
@@ -161,6 +161,23 @@ class VectorStore:
                     yield self._parsed(line, index)
         if index + 1 != len(self):
             raise self._damaged(index + 1)
+
+    def groups(self, n_vectors: int) -> Iterator[tuple[int, list[StoredText], Reals]]:
+        """All texts in order, about ``n_vectors`` vectors at a time: the number of the first text of a
+        group, its texts, and their vectors one after the other."""
+
+        def group(first: int, records: list[StoredText]) -> tuple[int, list[StoredText], Reals]:
+            last = first + len(records)
+            return first, records, self.vectors[int(self.offsets[first]) : int(self.offsets[last])]
+
+        first, records = 0, list[StoredText]()
+        for index, record in enumerate(self.records()):
+            if records and self.offsets[index + 1] - self.offsets[first] > n_vectors:
+                yield group(first, records)
+                first, records = index, []
+            records.append(record)
+        if records:
+            yield group(first, records)
 
     @cached_property
     def _line_starts(self) -> array[int]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.markup import escape
 
+from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store_files import OFFSETS, TEXTS
-from elmokit.vectors.store_settings import StoreConfig
 from elmokit.vectors.store_size import StoreSize
 
 __all__ = ["card", "plan", "size_text"]
@@ -37,7 +37,7 @@ def plan(manifest: dict[str, Any], config: StoreConfig, shape: Sequence[int], si
     parts = {"vectors": size.vectors, "offsets": size.offsets, "texts": size.texts, **size.exports}
     lines = [
         f"Text: {manifest['n_words']:,} words in {manifest['n_texts']:,} texts.",
-        f"Vectors: {each}, {escape(config.kept())}, {widths} {config.dtype}.",
+        f"Vectors: {each}, {escape(config.selection)}, {widths} {config.dtype}.",
         f"Size: [bold]{'about ' if size.exports else ''}{size_text(size.total)} on disk[/] "
         f"({', '.join(f'{name} {size_text(n_bytes)}' for name, n_bytes in parts.items())}).",
     ]
@@ -61,7 +61,7 @@ def card(manifest: dict[str, Any], config: StoreConfig) -> str:
     rows = {
         "model": f"{model['name'] or 'not named'} ({model['fingerprint']})",
         "texts": f"{manifest['n_texts']:,}, {manifest['n_words']:,} words, {n_empty:,} empty",
-        "vectors": f"{manifest['n_vectors']:,}, one {each}: {config.kept()}, start state {config.state}",
+        "vectors": f"{manifest['n_vectors']:,}, one {each}: {config.selection}, start state {config.state}",
         f"`vectors.{config.format}`": f"{shape}, {manifest['dim']} wide, {config.dtype}",
         f"`{OFFSETS}`": "text i is vectors[offsets[i]:offsets[i + 1]]",
         f"`{TEXTS}`": "id, text and words of each text, one a line",

@@ -17,10 +17,9 @@ from elmokit.core.atomic import explain_os_errors, reserve, sync
 from elmokit.core.console import Reporter
 from elmokit.core.errors import RunError
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.selection import selected
+from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store_card import size_text
 from elmokit.vectors.store_files import PROGRESS, TEXTS, export_path, header, row_bytes, write_json
-from elmokit.vectors.store_settings import StoreConfig
 from elmokit.vectors.store_size import store_size
 
 __all__ = ["Filling"]
@@ -119,7 +118,7 @@ class Filling:
             raise self._damaged(TEXTS)
         with np.errstate(over="ignore"):
             kind = np.dtype(self.config.dtype).newbyteorder("<")
-            values = np.ascontiguousarray(selected(found, self.config), dtype=kind)
+            values = np.ascontiguousarray(found.select(self.config), dtype=kind)
         if not np.isfinite(values).all():
             raise RunError(
                 "A vector holds a number that is not finite"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store_files import header, row_bytes
-from elmokit.vectors.store_settings import StoreConfig
 
 __all__ = ["StoreSize", "store_size"]
 

@@ -23,6 +23,7 @@ from elmokit.text.rows import IdentifiedTexts
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.export import check_exports, write_exports
+from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
 from elmokit.vectors.store_card import card, plan
 from elmokit.vectors.store_files import (
@@ -37,7 +38,6 @@ from elmokit.vectors.store_files import (
     write_json,
 )
 from elmokit.vectors.store_filling import Filling
-from elmokit.vectors.store_settings import StoreConfig
 
 __all__ = ["EmbedResult", "embed_files"]
 
@@ -106,7 +106,7 @@ def embed_files(
     before = _opened(out)
     name = "" if isinstance(model, Elmo) else Path(model).resolve().name
     elmo = model if isinstance(model, Elmo) else Elmo.load(model)
-    config.check(elmo.n_layers)
+    config.factors(elmo.n_layers)  # checks them
     elmo.embed([], state=config.state)  # the model may have no warm state to start from
     texts = IdentifiedTexts(files, read, config.id_column, outside=out)
     wanted = _identity(elmo, name, config, read, texts)

@@ -24,7 +24,7 @@ from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import TextPipeline, split_sentences
 from elmokit.vectors.elmo import Elmo, State
 from elmokit.vectors.embeddings import Floats
-from elmokit.vectors.token_cache import TokenCache, write_token_cache
+from elmokit.vectors.word_cache import TokenCache, write_token_cache
 
 __all__ = ["Difference", "Verification", "verify"]
 

@@ -1,42 +1,61 @@
-"""The word cache of ``Elmo``."""
+"""Token-encoder vectors, computed once per word: in memory, and on disk for a whole vocabulary.
+
+A token cache on disk is a folder with ``vectors.npy`` (n_words, dim), which is memory-mapped,
+``words.txt`` and ``cache.json``. Only words outside its vocabulary are computed when they appear.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.token_encoder import WordEncoder
+from elmokit.core.atomic import explain_os_errors, staging, sync, write_text
+from elmokit.core.errors import ModelError, RunError
+from elmokit.core.formatting import format_size
+from elmokit.core.run_folder import open_out
+from elmokit.core.tensors import fingerprint
 from elmokit.text.tokenizing import SPECIALS, UNK
-from elmokit.vectors.token_cache import TokenCache
+from elmokit.text.vocabulary import Rows
 
-__all__ = ["WordCache"]
-
-_KEPT_AT_A_TIME = 1024
-_LETTERS = 20  # of a word, on average, before all are forgotten: texts of strangers may hold very long ones
+CACHE_FOLDER = "token_cache"
+_FORMAT, _VERSION = "elmokit token cache", 1
+_BLOCK = 1024  # words that go through the token encoder at a time
+_MEAN_LETTERS = 20  # per cached word: texts of strangers may hold very long words
+_REMAKE = "Make it again with elmokit convert --token-cache, or delete the folder."
 
 
 class WordCache:
-    """Token-encoder vectors, computed once for each word and kept up to a number of words."""
+    """Token-encoder vectors in memory, up to a number of words.
 
-    def __init__(self, folder: BilmFolder, at_most: int, stored: TokenCache | None = None) -> None:
+    Args:
+        capacity: Words to keep, besides the special ones.
+        stored: Vectors that need not be computed.
+    """
+
+    def __init__(self, folder: BilmFolder, capacity: int, stored: TokenCache | None = None) -> None:
         self._stored = stored
         self._encoder = folder.model.encoder
         self._features = folder.features
-        self._at_most = max(1, at_most)
-        self._whole = folder.model.config.input == "word"  # the table itself is the cache
+        self._capacity = max(1, capacity)
+        self._is_table = folder.model.config.input == "word"  # the table itself is the cache
         self._id_of = folder.vocabulary.id_of
         self._places: dict[str, int] = {}
         self._table = torch.empty(0, folder.model.config.dim)
-        self._n_kept = self._n_letters = 0
+        self._n_pinned = self._n_letters = 0
 
     def look_up(self, words: Sequence[Sequence[str]]) -> tuple[Tensor, list[int]]:
-        """A table of vectors, and the place in it of each word of all texts, one after the other."""
-        if self._whole:
+        """A table of vectors, and the row in it of each word of all texts, one after the other."""
+        if self._is_table:
             ids = (self._id_of(word) for row in words for word in row)
             table = cast(WordEncoder, self._encoder).weight.detach()
             return table, [UNK if id < len(SPECIALS) else id for id in ids]
@@ -44,8 +63,8 @@ class WordCache:
             self.keep(())
         places = self._places
         new = list(dict.fromkeys(word for row in words for word in row if word not in places))
-        is_full = len(places) + len(new) > self._at_most + len(SPECIALS)
-        if is_full or self._n_letters > _LETTERS * self._at_most:
+        is_full = len(places) + len(new) > self._capacity + len(SPECIALS)
+        if is_full or self._n_letters > _MEAN_LETTERS * self._capacity:
             self.forget()
             new = list(dict.fromkeys(word for row in words for word in row if word not in places))
         if new:
@@ -53,22 +72,24 @@ class WordCache:
         return self._table, [places[word] for row in words for word in row]
 
     def keep(self, words: Iterable[str]) -> None:
-        """Forget all words but these, of which the first, up to the limit, stay from now on, and the
-        specials; those that stand in a text itself count as ``<unk>``."""
-        if self._whole:
+        """Empty the cache and pin these words (the first ones, up to the capacity) and the specials.
+
+        A special word inside a text counts as ``<unk>``.
+        """
+        if self._is_table:
             return
         self._places.clear()
         self._n_letters = 0
         self._add(list(SPECIALS))
         self._places.update(dict.fromkeys(SPECIALS, UNK))
-        new = [word for word in dict.fromkeys(words) if word not in self._places][: self._at_most]
-        for first in range(0, len(new), _KEPT_AT_A_TIME):
-            self._add(new[first : first + _KEPT_AT_A_TIME])
-        self._n_kept = len(self._places)
+        new = [word for word in dict.fromkeys(words) if word not in self._places][: self._capacity]
+        for first in range(0, len(new), _BLOCK):
+            self._add(new[first : first + _BLOCK])
+        self._n_pinned = len(self._places)
 
     def forget(self) -> None:
-        """Forget all words but those to be kept."""
-        while len(self._places) > self._n_kept:
+        """Drop all words but the pinned ones."""
+        while len(self._places) > self._n_pinned:
             self._n_letters -= len(self._places.popitem()[0])
 
     @torch.inference_mode()
@@ -76,8 +97,8 @@ class WordCache:
         first = len(self._places)
         needed = first + len(words)
         if needed > len(self._table):  # grow by half, so that growing stays cheap, but not past the limit
-            room = min(3 * first // 2, self._at_most + len(SPECIALS))
-            table = torch.empty(max(needed, room), self._table.shape[1])
+            n_rows = min(3 * first // 2, self._capacity + len(SPECIALS))
+            table = torch.empty(max(needed, n_rows), self._table.shape[1])
             table[:first] = self._table[:first]
             self._table = table
         self._table[first:needed] = self._vectors(words)
@@ -85,17 +106,120 @@ class WordCache:
         self._n_letters += sum(map(len, words))
 
     def _vectors(self, words: list[str]) -> Tensor:
-        """Of words not known yet: from the disk where they are stored, else computed."""
-        stored = [word for word in words if self._stored is not None and word in self._stored]
-        if self._stored is None or not stored:
-            return self._computed(words)
-        found = torch.empty(len(words), self._table.shape[1])
-        known = torch.tensor([word in self._stored for word in words])
-        found[known] = self._stored.rows(stored)
-        if len(stored) < len(words):
-            found[~known] = self._computed([word for word in words if word not in self._stored])
-        return found
-
-    def _computed(self, words: list[str]) -> Tensor:
-        vectors: Tensor = self._encoder(torch.from_numpy(self._features.rows(words).astype(np.int64)))
+        """From disk where they are stored, else computed."""
+        stored = self._stored
+        known = [word for word in words if stored is not None and word in stored]
+        if stored is None or not known:
+            return _encode(self._encoder, self._features.rows(words))
+        vectors = torch.empty(len(words), self._table.shape[1])
+        is_known = torch.tensor([word in stored for word in words])
+        vectors[is_known] = stored.rows(known)
+        if len(known) < len(words):
+            new = [word for word in words if word not in stored]
+            vectors[~is_known] = _encode(self._encoder, self._features.rows(new))
         return vectors
+
+
+class TokenCache:
+    """Token-encoder vectors of a vocabulary, on disk."""
+
+    def __init__(self, words: list[str], vectors: npt.NDArray[np.float32]) -> None:
+        self._places = {word: place for place, word in enumerate(words)}
+        self._vectors = vectors  # (n_words, dim)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._places
+
+    def rows(self, words: list[str]) -> Tensor:
+        """The vectors of words that are all in the cache, (n_words, dim)."""
+        return torch.from_numpy(self._vectors[[self._places[word] for word in words]])
+
+    @classmethod
+    def open(cls, folder: str | Path, model: BilmFolder) -> TokenCache:
+        """Open a cache that was made for ``model``; one of another model is an error."""
+        folder = Path(folder)
+        try:
+            record = json.loads((folder / "cache.json").read_text(encoding="utf-8"))
+            words = (folder / "words.txt").read_bytes().decode("utf-8").split("\n")[:-1]
+            vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
+            version = isinstance(record, dict) and (record.get("format"), record.get("format_version"))
+        except (OSError, ValueError, EOFError) as error:
+            raise ModelError(f"{folder} cannot be read as a token cache: {error}.", remedy=_REMAKE) from error
+        if version != (_FORMAT, _VERSION):
+            raise ModelError(f"{folder} is not a token cache that this elmokit reads.", remedy=_REMAKE)
+        if record.get("encoder") != _encoder_fingerprint(model):
+            raise ModelError(f"{folder} was made with the token encoder of another model.", remedy=_REMAKE)
+        shape = (len(words), model.model.config.dim)
+        if vectors.shape != shape or vectors.dtype != np.float32:
+            raise ModelError(
+                f"{folder / 'vectors.npy'} has shape {vectors.shape} and type {vectors.dtype}, "
+                f"words.txt and the model ask for {shape} and float32.",
+                remedy=_REMAKE,
+            )
+        return cls(words, vectors)
+
+
+def write_token_cache(
+    model: BilmFolder,
+    words: Iterable[str],
+    folder: str | Path,
+    *,
+    progress: Callable[[int], None] = lambda amount: None,
+) -> int:
+    """Write the token-encoder vectors of ``words`` to ``folder``, whole or not at all.
+
+    Special words are left out. An existing cache is replaced.
+
+    Returns:
+        The number of words stored.
+    """
+    folder = Path(folder)
+    if model.model.config.input == "word":
+        raise ModelError(
+            "A word-input model needs no token cache: its token encoder is a table already.",
+            remedy="Use it as it is.",
+        )
+    open_out(folder, "token-cache", resume=True)
+    kept = [word for word in dict.fromkeys(words) if word not in SPECIALS and "\n" not in word]
+    dim = model.model.config.dim
+    record = {
+        "format": _FORMAT,
+        "format_version": _VERSION,
+        "encoder": _encoder_fingerprint(model),
+        "n_words": len(kept),
+        "dim": dim,
+    }
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if shutil.disk_usage(existing).free < 4 * len(kept) * dim:
+        raise RunError(
+            f"{folder} will take {format_size(4 * len(kept) * dim)}, and the disk has less.",
+            remedy="Free some space, or choose another --out.",
+        )
+    with staging(folder, "cache.json") as staged, explain_os_errors(folder), torch.inference_mode():
+        vectors = np.lib.format.open_memmap(staged / "vectors.npy", "w+", np.float32, (len(kept), dim))
+        for first in range(0, len(kept), _BLOCK):
+            part = kept[first : first + _BLOCK]
+            rows = model.features.rows(part)
+            vectors[first : first + len(part)] = _encode(model.model.encoder, rows).numpy()
+            progress(len(part))
+        vectors.flush()
+        del vectors
+        sync(staged / "vectors.npy")
+        write_text(staged / "words.txt", "".join(f"{word}\n" for word in kept))
+        write_text(staged / "cache.json", json.dumps(record) + "\n")
+    return len(kept)
+
+
+def _encode(token_encoder: nn.Module, features: Rows) -> Tensor:
+    vectors: Tensor = token_encoder(torch.from_numpy(features.astype(np.int64)))
+    return vectors
+
+
+def _encoder_fingerprint(model: BilmFolder) -> str:
+    """Changes when anything does that a word's own vector depends on."""
+    tokenizer = "" if model.model.config.input == "char" else model.tokenizer.to_str(pretty=False)
+    parts = [part for named in model.model.encoder.named_parameters() for part in named]
+    return fingerprint(model.model.config.to_dict(), tokenizer, *parts)
