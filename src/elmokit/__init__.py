@@ -26,9 +26,8 @@ if TYPE_CHECKING:
         RunError,
     )
     from elmokit.published.convert import Conversion, convert
-    from elmokit.static.folder import load_vectors, save_vectors
     from elmokit.static.settings import SvdConfig, Word2VecConfig
-    from elmokit.static.train import train_vectors
+    from elmokit.static.train import baseline, train_vectors
     from elmokit.static.word_vectors import WordVectors
     from elmokit.tasks.estimator import ElmoClassifier
     from elmokit.tasks.fit import evaluate_files, fit_files
@@ -90,6 +89,7 @@ _HOMES = {
     "VocabularyConfig": "elmokit.text.settings",
     "Word2VecConfig": "elmokit.static.settings",
     "WordVectors": "elmokit.static.word_vectors",
+    "baseline": "elmokit.static.train",
     "compare_files": "elmokit.comparison.compare",
     "convert": "elmokit.published.convert",
     "embed_files": "elmokit.vectors.store_writer",
@@ -97,14 +97,12 @@ _HOMES = {
     "fit_files": "elmokit.tasks.fit",
     "load_bilm": "elmokit.bilm.folder",
     "load_classifier": "elmokit.tasks.folder",
-    "load_vectors": "elmokit.static.folder",
     "make_plan": "elmokit.comparison.recipes",
     "perplexity": "elmokit.bilm.perplexity",
     "pretrain": "elmokit.bilm.pretrain",
     "resolve": "elmokit.bilm.settings",
     "save_bilm": "elmokit.bilm.folder",
     "save_classifier": "elmokit.tasks.folder",
-    "save_vectors": "elmokit.static.folder",
     "search": "elmokit.vectors.neighbors",
     "similar_words": "elmokit.vectors.neighbors",
     "text_perplexity": "elmokit.bilm.perplexity",
@@ -153,6 +151,7 @@ __all__ = [
     "VocabularyConfig",
     "Word2VecConfig",
     "WordVectors",
+    "baseline",
     "compare_files",
     "convert",
     "embed_files",
@@ -160,14 +159,12 @@ __all__ = [
     "fit_files",
     "load_bilm",
     "load_classifier",
-    "load_vectors",
     "make_plan",
     "perplexity",
     "pretrain",
     "resolve",
     "save_bilm",
     "save_classifier",
-    "save_vectors",
     "search",
     "similar_words",
     "text_perplexity",

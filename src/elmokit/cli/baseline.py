@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -80,18 +79,21 @@ def command(
     config = config_class.from_dict({**settings["vectors"], **settings[group]})
 
     from elmokit.core.console import Reporter
-    from elmokit.static.folder import check_out, save_vectors
-    from elmokit.static.train import train_vectors
-    from elmokit.text.rows import TextSource
+    from elmokit.static.train import baseline
 
     reporter = Reporter("json" if as_json else "auto")
     began = time.perf_counter()
     try:
-        source = TextSource(texts, read, outside=out)
-        check_out(out)
-        vectors = train_vectors(cast(Method, method), source, config, text=text, reporter=reporter)
-        vectors = replace(vectors, training={**vectors.training, "command": command_line()})
-        save_vectors(out, vectors)
+        vectors = baseline(
+            cast(Method, method),
+            texts,
+            out,
+            text=text,
+            reporter=reporter,
+            command=command_line(),
+            **config.to_dict(),
+            **read.to_dict(),
+        )
     except KeyboardInterrupt:
         typer.echo("Interrupted.", err=True)
         raise typer.Exit(130) from None
@@ -114,9 +116,7 @@ def _text_config(pipeline: str | None, switches: dict[str, Any]) -> TextConfig:
 
 
 def _report(vectors: WordVectors, method: str, out: Path, seconds: float, reporter: Reporter) -> None:
-    from elmokit.static.card import sample_neighbours
-
-    neighbors = sample_neighbours(vectors)
+    neighbors = vectors.sample_neighbors()
     reporter.event(
         "end",
         folder=str(out),

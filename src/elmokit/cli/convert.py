@@ -153,15 +153,15 @@ def _ending(file: Path) -> str:
 def _import_vectors(
     source: Path, out: Path, max_words: int | None, settings: Settings, as_json: bool, reporter: Reporter
 ) -> None:
+    from elmokit.core.run_folder import open_out
     from elmokit.static.exchange import import_vectors
-    from elmokit.static.folder import check_out, save_vectors
 
-    check_out(out)
+    open_out(out, "word-vectors", resume=True)
     read = {name: value for name, value in settings["read"].items() if name in ("encoding", "errors")}
     vectors = import_vectors(source, max_words=max_words, **read)
     text = TextConfig.from_dict({**vectors.text.to_dict(), **settings["text"]})
     vectors = replace(vectors, text=text, training={**vectors.training, "command": command_line()})
-    save_vectors(out, vectors)
+    vectors.save(out)
     n_skipped = int(vectors.training.get("n_left_out") or 0)
     if as_json:
         print_json(
@@ -178,10 +178,10 @@ def _import_vectors(
 
 def _export_vectors(source: Path, out: Path, as_json: bool, reporter: Reporter) -> None:
     from elmokit.static.exchange import export_format, export_vectors
-    from elmokit.static.folder import load_vectors
+    from elmokit.static.word_vectors import WordVectors
 
     export_format(out)
-    vectors = load_vectors(source)
+    vectors = WordVectors.load(source)
     export_vectors(out, vectors)
     if as_json:
         print_json({"file": str(out), "n_words": vectors.n_words, "dim": vectors.dim})

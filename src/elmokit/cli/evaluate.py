@@ -83,20 +83,32 @@ def _evaluate_language_model(
 
 
 def _evaluate_vectors(model: Path, files: list[str], as_json: bool, reporter: Reporter) -> None:
-    from elmokit.static.folder import load_vectors
-    from elmokit.static.intrinsic import intrinsic_facts, is_analogy_file
+    from elmokit.static.intrinsic import evaluate_vectors
+    from elmokit.static.word_vectors import WordVectors
 
-    analogies = [file for file in files if is_analogy_file(file)]
-    pairs = [file for file in files if file not in analogies]
-    results = intrinsic_facts(load_vectors(model), pairs, analogies)
+    vectors = WordVectors.load(model)
+    results = {Path(file).name: evaluate_vectors(vectors, file) for file in files}
     if as_json:
-        print_json({"intrinsic": results})
+        print_json(
+            {
+                "intrinsic": [
+                    {
+                        "task": name,
+                        "measure": result.measure,
+                        "value": result.value,
+                        "covered": result.n_covered,
+                        "total": result.n_total,
+                    }
+                    for name, result in results.items()
+                ]
+            }
+        )
         return
-    for result in results:
-        value = "not defined" if result["value"] is None else f"[bold]{result['value']:.3f}[/]"
+    for name, result in results.items():
+        value = "not defined" if result.value is None else f"[bold]{result.value:.3f}[/]"
         reporter.say(
-            f"{escape(result['task'])}: {result['measure']} {value}, "
-            f"with {result['covered']:,} of {result['total']:,} in the vocabulary."
+            f"{escape(name)}: {result.measure} {value}, "
+            f"with {result.n_covered:,} of {result.n_total:,} in the vocabulary."
         )
 
 

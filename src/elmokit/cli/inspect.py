@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,11 +39,15 @@ def command(
         facts = card.describe(load_classifier(model), model)
         render = card.render
     elif kind == "word-vectors":
-        from elmokit.static import card as vectors_card
-        from elmokit.static.folder import load_vectors
+        from elmokit.core.model_card import print_facts
+        from elmokit.static.word_vectors import WordVectors
 
-        facts = vectors_card.describe(load_vectors(model), model)
-        render = vectors_card.render
+        card_facts = replace(WordVectors.load(model).facts(), title=model.resolve().name)
+        facts = {"folder": card_facts.title, **card_facts.values}
+
+        def render(facts: dict[str, Any], console: Console) -> None:
+            print_facts(card_facts, console)
+
     else:
         facts = bilm_card.describe(load_bilm(model), model)
         render = bilm_card.render

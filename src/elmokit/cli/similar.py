@@ -148,10 +148,10 @@ def _refuse_context(corpus: list[str] | None, config: StoreConfig) -> None:
 
 def _static(model: Path, query: str, word: str | None, n_found: int, as_json: bool) -> None:
     """The nearest words, by vectors that are the same in every sentence."""
-    from elmokit.static.folder import load_vectors
+    from elmokit.static.word_vectors import WordVectors
     from elmokit.vectors.neighbors import similar_words
 
-    vectors = load_vectors(model)
+    vectors = WordVectors.load(model)
     found = similar_words(vectors, query, word=word, k=n_found)
     if as_json:
         record = {

@@ -28,15 +28,15 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.core.names import resolve_name
 from elmokit.core.run_folder import open_out
-from elmokit.static.folder import load_vectors
 from elmokit.static.intrinsic import (
     Pair,
-    Questions,
+    Question,
     analogy_accuracy,
     read_pairs,
     read_questions,
     similarity_correlation,
 )
+from elmokit.static.word_vectors import WordVectors
 from elmokit.tasks.fit import versions
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
@@ -241,7 +241,10 @@ def _describe(plan: Plan, rows: Rows, encoder: Path | None, reporter: Reporter) 
 
 
 def _intrinsic(
-    work: Path, plan: Plan, pairs: Mapping[str, list[Pair]], questions: Mapping[str, Questions]
+    work: Path,
+    plan: Plan,
+    pairs: Mapping[str, list[Pair]],
+    questions: Mapping[str, Mapping[str, Sequence[Question]]],
 ) -> list[dict[str, Any]]:
     """How well the word vectors agree with what people say of words."""
     found: list[dict[str, Any]] = []
@@ -253,13 +256,10 @@ def _intrinsic(
         if method.family != "static" or source in seen or not folder.is_dir():
             continue
         seen.add(source)
-        vectors, names = load_vectors(folder), {"method": method.id, "name": method.name}
-        for task, known in pairs.items():
-            fit = similarity_correlation(vectors, known)
-            figures = {"measure": "Spearman", "value": fit.spearman, "total": fit.n_pairs}
-            found.append({**names, "task": task, **figures, "covered": fit.n_covered})
-        for task, asked in questions.items():
-            answers = analogy_accuracy(vectors, asked)
-            figures = {"measure": "accuracy", "value": answers.accuracy, "total": answers.n_questions}
-            found.append({**names, "task": task, **figures, "covered": answers.n_covered})
+        vectors, names = WordVectors.load(folder), {"method": method.id, "name": method.name}
+        results = {task: similarity_correlation(vectors, listed) for task, listed in pairs.items()}
+        results |= {task: analogy_accuracy(vectors, asked) for task, asked in questions.items()}
+        for task, result in results.items():
+            figures = {"measure": result.measure, "value": result.value, "total": result.n_total}
+            found.append({**names, "task": task, **figures, "covered": result.n_covered})
     return found

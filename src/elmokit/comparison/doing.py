@@ -24,10 +24,10 @@ from elmokit.comparison.steps import RESULT, Unit, bilm_folder, made_from
 from elmokit.comparison.unit_progress import FileReporter
 from elmokit.core.atomic import write_text
 from elmokit.core.tensors import save_tensors
-from elmokit.static.folder import load_vectors, save_vectors
 from elmokit.static.settings import SvdConfig, Word2VecConfig
 from elmokit.static.train import train_vectors
-from elmokit.tasks.encoders import Encoder, StaticEncoder
+from elmokit.static.word_vectors import WordVectors
+from elmokit.tasks.encoders import Encoder
 from elmokit.tasks.fit import report_facts, with_train_loss
 from elmokit.tasks.folder import save_classifier
 from elmokit.tasks.metrics import measure
@@ -159,7 +159,7 @@ def _vectors(folder: Path, method: Method, rows: Rows) -> dict[str, Any]:
     begun = time.monotonic()
     vectors = train_vectors(method.base, texts, config, text=TextConfig.from_dict(method.text))  # type: ignore[arg-type]
     seconds = time.monotonic() - begun
-    save_vectors(folder / "model", vectors)
+    vectors.save(folder / "model")
     return {
         "seconds": round(seconds, 2),
         "words": len(vectors.vocabulary),
@@ -182,7 +182,7 @@ def _fit(
 ) -> dict[str, Any]:
     encoder: Encoder
     if method.family == "static":
-        encoder = StaticEncoder(load_vectors(work / "units" / source_id(method) / "model"))
+        encoder = WordVectors.load(work / "units" / source_id(method) / "model")
     else:
         encoder = Elmo.load(bilm_folder(work, method, given))
     chosen = _chosen(unit, rows)

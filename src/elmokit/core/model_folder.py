@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 KINDS = {
     "bilm": Kind("a language model", "pretrain", "elmokit.vectors.elmo:Elmo.load"),
     "classifier": Kind("a classifier", "fit", "elmokit.tasks.folder:load_classifier"),
-    "word-vectors": Kind("word vectors", "baseline", "elmokit.static.folder:load_vectors"),
+    "word-vectors": Kind("word vectors", "baseline", "elmokit.static.word_vectors:WordVectors.load"),
     "linear": Kind("a linear model", "compare", "elmokit.tasks.linear:LinearModel.load"),
 }
 

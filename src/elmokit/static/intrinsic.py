@@ -1,13 +1,12 @@
-"""How well word vectors agree with people: similarity lists and analogy questions."""
+"""How well word vectors agree with people: word similarity and analogy questions."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from scipy import stats
@@ -15,77 +14,55 @@ from scipy import stats
 from elmokit.core.errors import DataError
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.readers import decode_lines, open_bytes
-from elmokit.text.tokenizing import SPECIALS, replace_surrogates
-from elmokit.vectors.embeddings import Floats
+from elmokit.text.tokenizing import SPECIALS
+from elmokit.vectors.encoder import FloatArray
 from elmokit.vectors.neighbors import unit_rows
 
-__all__ = [
-    "AnalogyResult",
-    "Pair",
-    "Questions",
-    "SimilarityResult",
-    "analogy_accuracy",
-    "intrinsic_facts",
-    "read_pairs",
-    "read_questions",
-    "similarity_correlation",
-]
-
 Pair = tuple[str, str, float]
-Questions = dict[str, list[tuple[str, str, str, str]]]
-"""By section, "" where there is none: a is to b as c is to d."""
-
+Question = tuple[str, str, str, str]
+"""a is to b as c is to d."""
 _QUESTIONS_AT_ONCE = 256
 _PAIR = "Each line must be word,word,number (or with tabs or spaces between)."
 
 
 @dataclass(frozen=True)
-class SimilarityResult:
-    """Agreement with a list of word pairs that people have judged.
+class IntrinsicResult:
+    """Agreement of word vectors with one list of human judgments.
 
     Attributes:
-        spearman: rank correlation of cosines and judgements over the pairs covered; None if it cannot
-            be told, for want of pairs or of differences between them.
-        n_covered: pairs both of whose words have a vector.
-        n_pairs: all pairs.
+        measure: Spearman's rank correlation of cosines and scores over word pairs, or the share of analogy
+            questions answered correctly.
+        value: None if it is undefined: nothing is covered, or all pairs are alike.
+        n_covered: Pairs or questions all of whose words have a vector; only these count.
+        n_total: All pairs or questions.
+        sections: Results by section of a list of questions; empty if it has none.
     """
 
-    spearman: float | None
+    measure: Literal["Spearman", "accuracy"]
+    value: float | None
     n_covered: int
-    n_pairs: int
+    n_total: int
+    sections: Mapping[str, IntrinsicResult] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class AnalogyResult:
-    """Questions "a is to b as c is to what?" that were answered.
-
-    Attributes:
-        n_right: answered as the list has it.
-        n_covered: questions all of whose words have a vector.
-        n_questions: all questions.
-        sections: the same three by section of the list; empty if there is none, or inside one.
-    """
-
-    n_right: int
-    n_covered: int
-    n_questions: int
-    sections: dict[str, AnalogyResult]
-
-    @property
-    def accuracy(self) -> float | None:
-        """Share of the questions covered that were answered rightly; None if none was covered."""
-        return self.n_right / self.n_covered if self.n_covered else None
+def evaluate_vectors(vectors: WordVectors, file: str | Path) -> IntrinsicResult:
+    """Compare word vectors with a file of scored word pairs or of analogy questions."""
+    _, first = next(_lines(Path(file)), (0, ""))
+    words = first.split()
+    if first.startswith(":") or (len(words) == 4 and "," not in first and _number(words[2]) is None):
+        return analogy_accuracy(vectors, read_questions(file))
+    return similarity_correlation(vectors, read_pairs(file))
 
 
 def read_pairs(file: str | Path) -> list[Pair]:
-    """A list of lines ``word, word, score``, as people have judged them.
+    """Read lines of two words and a score.
 
     Args:
-        file: separated by tabs, commas or spaces, also ``.gz``. Lines that begin with ``#`` are passed
-            over, and so is a first line that names the columns.
+        file: Separated by tabs, commas or spaces, also ``.gz``. Lines that begin with ``#`` are skipped, and
+            so is a first line that names the columns.
     """
     pairs: list[Pair] = []
-    named = False
+    has_header = False
     for number, line in _lines(Path(file)):
         if line.startswith("#"):
             continue
@@ -94,23 +71,23 @@ def read_pairs(file: str | Path) -> list[Pair]:
         score = _number(fields[2]) if len(fields) == 3 and all(fields) else None
         if score is not None:
             pairs.append((fields[0], fields[1], score))
-        elif len(fields) == 3 and not pairs and not named:
-            named = True
+        elif len(fields) == 3 and not pairs and not has_header:
+            has_header = True
         else:
             raise DataError(f"{file}, line {number}: not two words and a number.", remedy=_PAIR)
     if not pairs:
-        raise DataError(f"{file} holds no pair of words.", remedy=_PAIR)
+        raise DataError(f"{file} has no pair of words.", remedy=_PAIR)
     return pairs
 
 
-def read_questions(file: str | Path) -> Questions:
-    """Analogy questions by section.
+def read_questions(file: str | Path) -> dict[str, list[Question]]:
+    """Read analogy questions, by section ("" before the first one).
 
     Args:
-        file: lines of four words, ``a b c d``: a is to b as c is to d. A line ``: name`` begins a
-            section. Also ``.gz``.
+        file: Lines of four words, ``a b c d``: a is to b as c is to d. A line ``: name`` begins a section.
+            Also ``.gz``.
     """
-    found: Questions = {}
+    questions: dict[str, list[Question]] = {}
     section = ""
     for number, line in _lines(Path(file)):
         if line.startswith(":"):
@@ -122,70 +99,49 @@ def read_questions(file: str | Path) -> Questions:
                 f"{file}, line {number}: {len(words)} words where a question has four.",
                 remedy="Each line must be four words (a is to b as c is to d) or : and a section's name.",
             )
-        found.setdefault(section, []).append((words[0], words[1], words[2], words[3]))
-    if not found:
-        raise DataError(f"{file} holds no question.", remedy="Give lines of four words.")
-    return found
+        questions.setdefault(section, []).append((words[0], words[1], words[2], words[3]))
+    if not questions:
+        raise DataError(f"{file} has no question.", remedy="Give lines of four words.")
+    return questions
 
 
-def similarity_correlation(vectors: WordVectors, pairs: Sequence[Pair]) -> SimilarityResult:
-    """Spearman's rank correlation of the cosines of word pairs with people's judgements."""
-    known = [(vectors.known(one), vectors.known(other), score) for one, other, score in pairs]
-    covered = [(one, other, score) for one, other, score in known if one is not None and other is not None]
+def similarity_correlation(vectors: WordVectors, pairs: Sequence[Pair]) -> IntrinsicResult:
+    """Spearman's rank correlation of the cosines of word pairs with their scores."""
+    spelled = [(vectors.find(one), vectors.find(other), score) for one, other, score in pairs]
+    covered = [(one, other, score) for one, other, score in spelled if one is not None and other is not None]
     left = unit_rows(vectors.look_up([one for one, _, _ in covered]))
     right = unit_rows(vectors.look_up([other for _, other, _ in covered]))
-    cosines, judged = (left * right).sum(axis=1), [score for *_, score in covered]
-    can_be_told = len(set(cosines.tolist())) > 1 and len(set(judged)) > 1
-    spearman = float(stats.spearmanr(cosines, judged).statistic) if can_be_told else None
-    return SimilarityResult(spearman, len(covered), len(pairs))
+    cosines, scores = (left * right).sum(axis=1), [score for *_, score in covered]
+    is_defined = len(set(cosines.tolist())) > 1 and len(set(scores)) > 1
+    value = float(stats.spearmanr(cosines, scores).statistic) if is_defined else None
+    return IntrinsicResult("Spearman", value, len(covered), len(pairs))
 
 
-def analogy_accuracy(vectors: WordVectors, questions: Questions) -> AnalogyResult:
-    """Share of analogy questions answered rightly by 3CosAdd, as ``WordVectors.analogy`` does it."""
+def analogy_accuracy(vectors: WordVectors, questions: Mapping[str, Sequence[Question]]) -> IntrinsicResult:
+    """The share of analogy questions that ``WordVectors.analogy`` answers correctly."""
     units = unit_rows(vectors.vectors[len(SPECIALS) :]).astype(np.float32)  # (n_words, dim)
-    found = {section: _answered(vectors, units, some) for section, some in questions.items()}
-    results = found.values()
-    return AnalogyResult(
-        sum(one.n_right for one in results),
-        sum(one.n_covered for one in results),
-        sum(one.n_questions for one in results),
-        found if list(found) != [""] else {},
+    sections, n_right = {}, 0
+    for name, asked in questions.items():
+        right, covered = _count_right(vectors, units, asked)
+        n_right += right
+        sections[name] = IntrinsicResult(
+            "accuracy", right / covered if covered else None, covered, len(asked)
+        )
+    n_covered = sum(result.n_covered for result in sections.values())
+    return IntrinsicResult(
+        "accuracy",
+        n_right / n_covered if n_covered else None,
+        n_covered,
+        sum(result.n_total for result in sections.values()),
+        sections if list(sections) != [""] else {},
     )
 
 
-def intrinsic_facts(
-    vectors: WordVectors, similarity: Sequence[str | Path] = (), analogies: Sequence[str | Path] = ()
-) -> list[dict[str, Any]]:
-    """Figures for a report, one for each list: task, measure, value (None if it cannot be told), and how
-    many of the total were covered.
-
-    Args:
-        vectors: the table.
-        similarity: files for ``read_pairs``.
-        analogies: files for ``read_questions``.
-    """
-    facts: list[dict[str, Any]] = []
-    for file in similarity:
-        pairs = similarity_correlation(vectors, read_pairs(file))
-        facts.append(_fact(file, "Spearman", pairs.spearman, pairs.n_covered, pairs.n_pairs))
-    for file in analogies:
-        asked = analogy_accuracy(vectors, read_questions(file))
-        facts.append(_fact(file, "accuracy", asked.accuracy, asked.n_covered, asked.n_questions))
-    return facts
-
-
-def _fact(file: str | Path, measure: str, value: float | None, covered: int, total: int) -> dict[str, Any]:
-    name = replace_surrogates(Path(file).name)
-    return {"task": name, "measure": measure, "value": value, "covered": covered, "total": total}
-
-
-def _answered(
-    vectors: WordVectors, units: Floats, questions: Sequence[tuple[str, str, str, str]]
-) -> AnalogyResult:
-    """``units``: (n_words, dim), a row of length 1 for each word but the special ones."""
+def _count_right(vectors: WordVectors, units: FloatArray, questions: Sequence[Question]) -> tuple[int, int]:
+    """Questions answered correctly, and those covered; ``units`` has a row of length 1 for each word."""
     id_of = vectors.vocabulary.id_of
-    known = [tuple(map(vectors.known, words)) for words in questions]
-    rows = [[id_of(word) - len(SPECIALS) for word in words if word] for words in known if all(words)]
+    spelled = [tuple(map(vectors.find, words)) for words in questions]
+    rows = [[id_of(word) - len(SPECIALS) for word in words if word] for words in spelled if all(words)]
     asked = np.array(rows, dtype=np.int64).reshape(-1, 4)
     n_right = 0
     for first in range(0, len(asked), _QUESTIONS_AT_ONCE):
@@ -194,11 +150,11 @@ def _answered(
         for given in (a, b, c):
             scores[np.arange(len(d)), given] = -np.inf
         n_right += int((scores.argmax(axis=1) == d).sum())
-    return AnalogyResult(n_right, len(asked), len(questions), {})
+    return n_right, len(asked)
 
 
 def _number(text: str) -> float | None:
-    """The finite number that a text is."""
+    """The finite number that a text is, or None."""
     try:
         value = float(text)
     except ValueError:
@@ -209,16 +165,8 @@ def _number(text: str) -> float | None:
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
     """The lines of a file that are not blank, with their numbers."""
     if not file.is_file():
-        raise DataError(f"There is no file {file}.", remedy="Check the name and the folder.")
+        raise DataError(f"There is no file {file}.", remedy="Check the path.")
     with open_bytes(file) as stream:
         for number, line in enumerate(decode_lines(stream, str(file)), start=1):
             if stripped := line.strip():
                 yield number, stripped
-
-
-def is_analogy_file(file: str | Path) -> bool:
-    """True if the first line of a list is a section (``: capitals``) or has four words and no score."""
-    for _, line in _lines(Path(file)):
-        words = re.split(r"[,;\t ]+", line)
-        return line.startswith(":") or (len(words) == 4 and _number(words[2]) is None)
-    return False

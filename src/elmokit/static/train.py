@@ -1,33 +1,70 @@
-"""From raw text to word vectors, by any of the methods."""
+"""``baseline``: from raw text to static word vectors, by SVD or by gensim's skip-gram and CBOW."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import logging
 import platform
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 import elmokit
+from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, nearest
-from elmokit.static.counting import count_pairs
+from elmokit.core.run_folder import open_out
 from elmokit.static.settings import METHODS, STATIC_TEXT, Method, SvdConfig, VectorsConfig, Word2VecConfig
-from elmokit.static.svd import factorised, weighted
-from elmokit.static.word2vec import n_epochs, predicted
+from elmokit.static.svd import count_pairs, factorize, weight_counts
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig, TextConfig, VocabularyConfig
 from elmokit.text.tokenizing import SPECIALS, UNK, reject_table, replace_surrogates
-from elmokit.vectors.embeddings import Floats
+from elmokit.vectors.encoder import FloatArray
 
-__all__ = ["train_vectors"]
+_MAX_SENTENCE = 10_000  # gensim reads no more words of a sentence
+_ENOUGH_WORDS = 40_000_000
+
+
+def baseline(
+    method: Method,
+    texts: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    text: TextConfig = STATIC_TEXT,
+    reporter: Reporter | None = None,
+    command: str = "",
+    **settings: Any,
+) -> WordVectors:
+    """Learn static word vectors from files and write them to a model folder.
+
+    Args:
+        method: "svd", "sgns" (skip-gram with negative sampling) or "cbow".
+        texts: Files, folders or patterns; "-" is standard input.
+        out: Folder to write: new, empty, or with word vectors, which are replaced.
+        text: How raw text becomes words.
+        reporter: Silent unless given.
+        command: The command line, for the card.
+        settings: Of ``SvdConfig`` or ``Word2VecConfig``, ``TextConfig`` and ``ReadConfig``, by name.
+    """
+    out = Path(out)
+    configs = merge_settings(settings, vectors=_config_class(method)(), text=text, read=ReadConfig())
+    source = TextSource(texts, configs["read"], outside=out)
+    open_out(out, "word-vectors", resume=True)
+    vectors = train_vectors(
+        method, source, configs["vectors"], text=configs["text"], reporter=reporter, command=command
+    )
+    vectors.save(out)
+    return vectors
 
 
 def train_vectors(
@@ -46,45 +83,45 @@ def train_vectors(
     2
 
     Args:
-        method: "svd", "sgns" (skip-gram with negative sampling) or "cbow".
-        texts: a ``TextSource`` of some files, or a list of texts.
+        texts: A ``TextSource`` of some files, or a list of texts.
         config: ``SvdConfig`` for "svd", ``Word2VecConfig`` for the others; the defaults unless given.
-        text: how raw text becomes words.
-        reporter: who is told; silent unless given.
-        command: the command line, for the card.
     """
-    if method not in METHODS:
-        raise ConfigError(f"There is no method {method!r}.", remedy=nearest(method, METHODS))
-    class_ = SvdConfig if method == "svd" else Word2VecConfig
-    config = class_() if config is None else config
-    if not isinstance(config, class_):
+    config_class = _config_class(method)
+    config = config_class() if config is None else config
+    if not isinstance(config, config_class):
         raise ConfigError(
-            f"{method} takes a {class_.__name__}, not a {type(config).__name__}.",
-            remedy=f"Give config={class_.__name__}(...).",
+            f"{method} takes a {config_class.__name__}, not a {type(config).__name__}.",
+            remedy=f"Give config={config_class.__name__}(...).",
         )
     reporter = reporter or Reporter("silent")
-    source = texts if isinstance(texts, TextSource) else _GivenTexts(texts)
-    began = time.perf_counter()
-    with _numbered(source, text, config, reporter) as corpus:
+    source = texts if isinstance(texts, TextSource) else _ListSource(texts)
+    start = time.perf_counter()
+    with _prepare(source, text, config, reporter) as corpus:
         if isinstance(config, Word2VecConfig):
             config = replace(config, epochs=n_epochs(config, corpus.manifest["n_words"]))
-        rows = _rows(method, corpus, config, reporter)
-        own = [UNK] if corpus.counts[UNK] else []  # where nothing was unknown, nothing was learnt for it
-        own += range(len(SPECIALS), corpus.n_vocabulary)
-        made = {
+        rows = _train(method, corpus, config, reporter)
+        places = [UNK] if corpus.counts[UNK] else []  # without unknown words, nothing was learned for <unk>
+        places += range(len(SPECIALS), corpus.n_vocabulary)
+        training = {
             "method": method,
             "settings": config.to_dict(),
-            "corpus": _corpus_facts(corpus, source),
-            "seconds": round(time.perf_counter() - began, 1),
+            "corpus": _corpus_record(corpus, source),
+            "seconds": round(time.perf_counter() - start, 1),
             "date": datetime.date.today().isoformat(),
             "command": replace_surrogates(command),
             "versions": _versions(method),
         }
-        return WordVectors.of([corpus.words[place] for place in own], rows[own], text, made)
+        return WordVectors.of([corpus.words[place] for place in places], rows[places], text, training)
 
 
-class _GivenTexts(TextSource):
-    """Texts that are in memory already."""
+def _config_class(method: str) -> type[SvdConfig] | type[Word2VecConfig]:
+    if method not in METHODS:
+        raise ConfigError(f"There is no method {method!r}.", remedy=nearest(method, METHODS))
+    return SvdConfig if method == "svd" else Word2VecConfig
+
+
+class _ListSource(TextSource):
+    """Texts in memory."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         if isinstance(texts, str):
@@ -96,28 +133,28 @@ class _GivenTexts(TextSource):
         self.config = ReadConfig()
         self.files = []
         self._stdin = None
-        self._texts_given = texts
+        self._list = texts
 
     def __iter__(self) -> Iterator[str]:
-        for index, text in enumerate(self._texts_given):
+        for index, text in enumerate(self._list):
             if not isinstance(text, str):
                 raise DataError(
                     f"Text {index} is not a string, but {type(text).__name__}.",
-                    remedy="Turn missing values into empty strings first.",
+                    remedy="Replace missing values by empty strings first.",
                 )
             yield replace_surrogates(text)
 
     @property
     def name(self) -> str:
         """What to call it in a message."""
-        return f"a list of {len(self._texts_given):,}"
+        return f"a list of {len(self._list):,}"
 
 
 @contextlib.contextmanager
-def _numbered(
+def _prepare(
     source: TextSource, text: TextConfig, config: VectorsConfig, reporter: Reporter
 ) -> Iterator[Corpus]:
-    """The text as word ids, on disk for as long as it takes; rare words are ``<unk>``."""
+    """The text as word ids in a temporary folder; rare words are ``<unk>``."""
     settings = CorpusSettings(
         text=text,
         vocabulary=VocabularyConfig(max_words=config.max_words, min_count=config.min_count),
@@ -138,26 +175,28 @@ def _numbered(
         yield corpus
 
 
-def _rows(method: Method, corpus: Corpus, config: SvdConfig | Word2VecConfig, reporter: Reporter) -> Floats:
+def _train(
+    method: Method, corpus: Corpus, config: SvdConfig | Word2VecConfig, reporter: Reporter
+) -> FloatArray:
     """A row for each word of the vocabulary."""
-    if isinstance(config, SvdConfig):
-        with reporter.counting("Counting pairs", total=corpus.train.n_tokens, unit="words") as advance:
-            counts = count_pairs(
-                corpus.train, corpus.n_vocabulary, config.window, config.distance, progress=advance
-            )
-        with reporter.counting("Factorising"):
-            rows = factorised(weighted(counts, config), config)
-        if rows.shape[1] < config.dim:
-            reporter.say(
-                f"[yellow]The text is short: vectors are {rows.shape[1]} wide instead of {config.dim}.[/]"
-            )
-        return rows
-    total = corpus.manifest["n_words"] * config.epochs
-    with reporter.counting("Learning", total=total, unit="words") as advance:
-        return predicted(corpus, "sgns" if method == "sgns" else "cbow", config, progress=advance)
+    if isinstance(config, Word2VecConfig):
+        total = corpus.manifest["n_words"] * config.epochs
+        with reporter.counting("Training", total=total, unit="words") as advance:
+            return train_word2vec(corpus, "sgns" if method == "sgns" else "cbow", config, progress=advance)
+    with reporter.counting("Counting pairs", total=corpus.train.n_tokens, unit="words") as advance:
+        counts = count_pairs(
+            corpus.train, corpus.n_vocabulary, config.window, config.distance, progress=advance
+        )
+    with reporter.counting("Factorizing"):
+        rows = factorize(weight_counts(counts, config), config)
+    if rows.shape[1] < config.dim:
+        reporter.say(
+            f"[yellow]The text is short: vectors have {rows.shape[1]} dimensions instead of {config.dim}.[/]"
+        )
+    return rows
 
 
-def _corpus_facts(corpus: Corpus, source: TextSource) -> dict[str, Any]:
+def _corpus_record(corpus: Corpus, source: TextSource) -> dict[str, Any]:
     manifest = corpus.manifest
     names = [replace_surrogates(path.name) for path in source.files][:20]
     return {
@@ -176,3 +215,100 @@ def _versions(method: Method) -> dict[str, str]:
         library: version(library),
         "python": platform.python_version(),
     }
+
+
+# -- skip-gram and CBOW ---------------------------------------------------------------------------
+
+
+class Sentences:
+    """The documents of a corpus as lists of words, for any number of passes.
+
+    gensim drops what follows the 10,000th word of a sentence, so longer documents come in parts.
+    """
+
+    def __init__(self, corpus: Corpus, progress: Callable[[int], None] = lambda amount: None) -> None:
+        self._corpus = corpus
+        self._progress = progress
+
+    def __len__(self) -> int:
+        n_words = self._corpus.train.lengths - 2
+        return int((-(-n_words // _MAX_SENTENCE)).sum())
+
+    def __iter__(self) -> Iterator[list[str]]:
+        words, ids, offsets = self._corpus.words, self._corpus.train.ids, self._corpus.train.offsets
+        for begin, end in zip((offsets[:-1] + 1).tolist(), (offsets[1:] - 1).tolist(), strict=True):
+            for first in range(begin, end, _MAX_SENTENCE):
+                part = ids[first : min(end, first + _MAX_SENTENCE)].tolist()
+                yield [words[place] for place in part]
+                self._progress(len(part))
+
+
+def n_epochs(config: Word2VecConfig, n_words: int) -> int:
+    """Passes over a text of ``n_words``: the setting or, by default, more for a short text.
+
+    >>> [n_epochs(Word2VecConfig(), n_words) for n_words in (10_000, 4_000_000, 10**9)]
+    [50, 10, 5]
+    """
+    return config.epochs or min(50, max(5, -(-_ENOUGH_WORDS // max(1, n_words))))
+
+
+def train_word2vec(
+    corpus: Corpus,
+    kind: Literal["sgns", "cbow"],
+    config: Word2VecConfig,
+    *,
+    progress: Callable[[int], None] = lambda amount: None,
+) -> FloatArray:
+    """Vectors that predict nearby words ("sgns"), or a word from the mean of nearby ones ("cbow").
+
+    With one worker, the same text, settings and seed give the same vectors. More workers change the same
+    table at the same time, in an order that differs from run to run.
+
+    Returns:
+        (n_vocabulary, dim); rows of words that do not occur are zero.
+    """
+    from gensim.models import Word2Vec
+
+    sentences = Sentences(corpus, progress)
+    counts = corpus.counts[: corpus.n_vocabulary]
+    epochs = n_epochs(config, int(counts.sum()))
+    places = np.flatnonzero(counts)
+    with _quiet():
+        model = Word2Vec(
+            sg=int(kind == "sgns"),
+            vector_size=config.dim,
+            window=config.window,
+            negative=config.negatives,
+            sample=config.subsample,
+            alpha=config.lr,
+            epochs=epochs,
+            workers=config.workers,
+            seed=config.seed,
+            min_count=1,
+            sorted_vocab=0,
+            hashfxn=_hash,
+        )
+        model.build_vocab_from_freq(
+            {corpus.words[place]: int(counts[place]) for place in places}, corpus_count=len(sentences)
+        )
+        model.train(sentences, total_examples=len(sentences), total_words=int(counts.sum()), epochs=epochs)
+    table = np.zeros((len(counts), config.dim), dtype=np.float32)
+    table[places] = model.wv.vectors
+    return table
+
+
+def _hash(word: str) -> int:
+    """The same in every process, unlike Python's own."""
+    return zlib.crc32(str(word).encode())
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence gensim's log messages."""
+    logger = logging.getLogger("gensim")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,56 +1,76 @@
-"""``WordVectors``: a table with one vector for each word, wherever it stands."""
+"""``WordVectors``: a table with one vector per word, the same in every context; its folder; as an Encoder."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import nn
 
-from elmokit.core.errors import DataError, ModelError
-from elmokit.core.tensors import fingerprint
+from elmokit.bilm.lstm import shared_dropout
+from elmokit.bilm.token_encoder import WordEncoder
+from elmokit.core.atomic import write_text
+from elmokit.core.config import DropoutConfig
+from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError
+from elmokit.core.formatting import join_names
+from elmokit.core.model_card import Facts
+from elmokit.core.model_folder import read_record, write_model
+from elmokit.core.names import resolve_name
+from elmokit.core.tensors import check_tensors, fingerprint, load_tensors, save_tensors
+from elmokit.static.settings import METHODS
 from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import SPECIALS, UNK, Text, TextPipeline, tokenize_texts
-from elmokit.text.vocabulary import Vocabulary
-from elmokit.vectors.embeddings import Floats
+from elmokit.text.tokenizing import SPECIALS, UNK, Text, TextPipeline, load_tokenizer, tokenize_texts
+from elmokit.text.vocabulary import Vocabulary, WordIds
+from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, number_words
 from elmokit.vectors.neighbors import nearest_rows, unit_rows
 
-__all__ = ["UNKNOWN_WORDS", "WordVectors"]
-
 UNKNOWN_WORDS = (SPECIALS[UNK], "<UNK>", "unk", "UNK")
-"""What tables call the row for words that they do not know; the first that is there is taken."""
+"""What tables call the row for words that they do not know; the first one present is used."""
+_N_SAMPLES = 3
+Neighbors = list[tuple[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
     """A vector for each word of a vocabulary, and all it takes to find the words of a text.
 
-    What a table does not know has the vector of ``<unk>``. In tables made here that is a vector like
-    any other: rare words were replaced by ``<unk>`` before learning. A table from elsewhere that has
-    no such row gets the mean of all its vectors there. ``<pad>``, ``<s>`` and ``</s>`` are zero
-    unless the table has them; where they stand in a text as words, they are unknown words.
+    Words without a vector get that of ``<unk>``. In tables made here that is a vector like any other: rare
+    words were replaced by ``<unk>`` before training. A table from elsewhere without such a row gets the mean
+    of all its vectors there. ``<pad>``, ``<s>`` and ``</s>`` are zero unless the table has them; inside a
+    text they are unknown words.
+
+    As an ``Encoder`` it has one layer, and the table is standardized first: what skip-gram and CBOW learn
+    from a small text points nearly one way, and a head would see little else.
 
     >>> table = WordVectors.of(["cat", "dog", "tax"], [[1, 0], [0.8, 0.6], [0, 1]], TextConfig())
-    >>> table.neighbours("cat", k=1)
+    >>> table.neighbors("cat", k=1)
     [('dog', 0.800000011920929)]
     >>> table.look_up(["tax", "lion"]).shape
     (2, 2)
 
     Attributes:
-        vocabulary: the words, specials first.
+        vocabulary: The words, specials first.
         vectors: (n_words, dim), a row for each.
-        text: how raw text becomes words.
-        training: where it came from: method, settings, corpus, seconds, command, date.
+        text: How raw text becomes words.
+        training: Where it came from, as in config.json: method, settings, corpus, seconds, command, date.
     """
 
     vocabulary: Vocabulary
-    vectors: Floats
+    vectors: FloatArray
     text: TextConfig
     training: dict[str, Any] = field(default_factory=dict)
+
+    kind = "word-vectors"
+    n_layers = 1
+    directional = False
 
     def __post_init__(self) -> None:
         shape = self.vectors.shape
@@ -60,9 +80,9 @@ class WordVectors:
                 remedy="There must be one row for each word.",
             )
         if self.vectors.dtype != np.float32:
-            raise ModelError(f"Word vectors are float32, not {self.vectors.dtype}.")
+            raise ModelError(f"Word vectors must be float32, not {self.vectors.dtype}.")
         if not np.isfinite(self.vectors).all():
-            raise ModelError("A table of word vectors holds a value that is not a finite number.")
+            raise ModelError("A table of word vectors has a value that is not a finite number.")
 
     @classmethod
     def of(
@@ -72,32 +92,32 @@ class WordVectors:
         text: TextConfig,
         training: dict[str, Any] | None = None,
     ) -> WordVectors:
-        """A table from words (no two alike) and their rows; the special words are put in front.
+        """A table from distinct words and their rows; the special words are put in front.
 
         Args:
-            words: most frequent first, if that is known. A row for unknown words may be called
+            words: Most frequent first, if that is known. A row for unknown words may be called
                 ``<unk>``, ``<UNK>``, ``unk`` or ``UNK``.
             rows: (n_words, dim).
-            text: how raw text becomes words.
-            training: where it came from.
         """
-        given = np.asarray(rows, dtype=np.float32)
+        table = np.asarray(rows, dtype=np.float32)
         places = {word: place for place, word in enumerate(words)}
-        if given.ndim != 2 or not len(given) == len(words) == len(places) > 0:
+        if table.ndim != 2 or not len(table) == len(words) == len(places) > 0:
             raise ModelError(
-                f"{len(words)} words ({len(places)} distinct) and a table of shape {given.shape} "
+                f"{len(words)} words ({len(places)} distinct) and a table of shape {table.shape} "
                 "do not make word vectors.",
                 remedy="Give distinct words, and a row for each.",
             )
-        special = np.zeros((len(SPECIALS), given.shape[1]), dtype=np.float32)
-        special[UNK] = given.mean(axis=0, dtype=np.float64)
+        special = np.zeros((len(SPECIALS), table.shape[1]), dtype=np.float32)
+        special[UNK] = table.mean(axis=0, dtype=np.float64)
         for row, name in enumerate(SPECIALS):
             names = UNKNOWN_WORDS if row == UNK else (name,)
-            if found := [one for one in names if one in places]:
-                special[row] = given[places.pop(found[0])]
-        kept = np.fromiter(places.values(), dtype=np.int64, count=len(places))
-        table = np.concatenate([special, given[kept]])
-        return cls(Vocabulary([*SPECIALS, *places]), table, text, training or {})
+            if present := [name for name in names if name in places]:
+                special[row] = table[places.pop(present[0])]
+        others = np.fromiter(places.values(), dtype=np.int64, count=len(places))
+        vocabulary = Vocabulary([*SPECIALS, *places])
+        return cls(vocabulary, np.concatenate([special, table[others]]), text, training or {})
+
+    # -- the table --------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.vocabulary)
@@ -122,66 +142,216 @@ class WordVectors:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short mark that changes when anything does that a vector can depend on."""
+        """Changes with anything that a vector can depend on."""
         facts = {"text": self.text.to_dict(), "words": self.vocabulary.words, "shape": self.vectors.shape}
         return fingerprint(facts, self.vectors)
 
-    def words(self, texts: Sequence[Text]) -> list[list[str]]:
-        """The words of each text (a string, or a list of words), as the table knows them."""
-        return tokenize_texts(self.pipeline, texts)
-
-    def look_up(self, words: Sequence[str]) -> Floats:
+    def look_up(self, words: Sequence[str]) -> FloatArray:
         """The vector of each word, (n_words, dim); that of ``<unk>`` for words without one."""
         ids = np.fromiter(map(self.vocabulary.id_of, words), dtype=np.int64, count=len(words))
         ids[ids < len(SPECIALS)] = UNK
         return self.vectors[ids]
 
-    def vector(self, word: str) -> Floats:
+    def vector(self, word: str) -> FloatArray:
         """The vector of one word, (dim,); that of ``<unk>`` if it has none."""
-        found: Floats = self.look_up([word])[0]
-        return found
+        return np.asarray(self.look_up([word])[0])
 
-    def known(self, word: str) -> str | None:
-        """A word as the table spells it; None if it has no vector for it."""
+    def find(self, word: str) -> str | None:
+        """A word as the table spells it; None if the table has no vector for it."""
         if word in self:
             return word
         cleaned = self.pipeline.word(word)
         return cleaned if cleaned in self else None
 
-    def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]:
+    def neighbors(self, word: str, k: int = 10) -> Neighbors:
         """The ``k`` words with the highest cosine to ``word``, best first."""
-        word = self._sure(word)
+        word = self._require(word)
         return self._nearest(self.vector(word), [word], k)
 
-    def analogy(self, a: str, b: str, c: str, k: int = 10) -> list[tuple[str, float]]:
+    def sample_neighbors(self, k: int = 5) -> dict[str, Neighbors]:
+        """The neighbors of a few words that are neither very frequent nor rare, for a first impression."""
+        words = [word for word in self.vocabulary.words[len(SPECIALS) :][:1000] if len(word) > 3]
+        words = [word for word in words if word.isalpha()]
+        samples = words[len(words) // 4 :: max(1, len(words) // 4)][:_N_SAMPLES]
+        return {word: self.neighbors(word, k) for word in samples}
+
+    def analogy(self, a: str, b: str, c: str, k: int = 10) -> Neighbors:
         """The ``k`` words that are to ``c`` as ``b`` is to ``a`` (3CosAdd), without these three.
 
-        ``analogy("man", "king", "woman")`` asks for the words nearest to king - man + woman, each
-        brought to length 1 first.
+        ``analogy("man", "king", "woman")`` gives the words nearest to king - man + woman, each scaled to
+        length 1 first.
         """
-        asked = [self._sure(word) for word in (a, b, c)]
-        units = unit_rows(self.look_up(asked))
-        return self._nearest(units[1] - units[0] + units[2], asked, k)
+        words = [self._require(word) for word in (a, b, c)]
+        units = unit_rows(self.look_up(words))
+        return self._nearest(units[1] - units[0] + units[2], words, k)
 
     def similarity(self, a: str, b: str) -> float:
         """The cosine of two words."""
-        units = unit_rows(self.look_up([self._sure(a), self._sure(b)]))
+        units = unit_rows(self.look_up([self._require(a), self._require(b)]))
         return float(units[0] @ units[1])
 
-    def _sure(self, word: str) -> str:
-        if found := self.known(word):
-            return found
+    def _require(self, word: str) -> str:
+        if spelling := self.find(word):
+            return spelling
         close = difflib.get_close_matches(self.pipeline.word(word), self.vocabulary.words[len(SPECIALS) :])
-        raise DataError(
-            f"There is no vector for {word!r}.",
-            remedy=f"Like it are: {', '.join(close)}."
-            if close
-            else "Ask for a word of the text it learnt from.",
+        remedy = f"Similar words: {', '.join(close)}." if close else "Use a word of the training text."
+        raise DataError(f"There is no vector for {word!r}.", remedy=remedy)
+
+    def _nearest(self, query: npt.NDArray[Any], without: Sequence[str], k: int) -> Neighbors:
+        rows, scores = nearest_rows(
+            self.vectors[len(SPECIALS) :], query[None], k + len(without) if k > 0 else k
+        )
+        words = [self.vocabulary.words[row + len(SPECIALS)] for row in rows[0]]
+        return [pair for pair in zip(words, scores[0].tolist(), strict=True) if pair[0] not in without][:k]
+
+    # -- an Encoder -------------------------------------------------------------------------------
+
+    def standardize(self) -> WordVectors:
+        """The table with mean 0 and standard deviation 1 overall; rows of zeros stay zero. A table that was
+        standardized before is returned unchanged."""
+        if self.training.get("standardized") or self.training.get("levelled"):  # the name in 0.1
+            return self
+        own = self.vectors[len(SPECIALS) :]
+        center = own.mean(axis=0, dtype=np.float64)
+        spread = max(float((own - center).std()), float(np.finfo(np.float32).tiny))
+        table = ((self.vectors - center) / spread).astype(np.float32)
+        table[~self.vectors.any(axis=1)] = 0.0
+        return replace(self, vectors=table, training={**self.training, "standardized": True})
+
+    @cached_property
+    def module(self) -> WordEncoder:
+        """The standardized table; training it changes ``vectors`` of a ``copy``, whose memory it shares."""
+        with torch.device("meta"):
+            module = WordEncoder(len(self), self.dim, sparse=True)
+        module.weight = nn.Parameter(torch.from_numpy(self.standardize().vectors), requires_grad=False)
+        return module.eval()
+
+    def words(self, texts: Sequence[Text]) -> list[list[str]]:
+        """The words of each text (a string, or a list of words), as the table knows them."""
+        return tokenize_texts(self.pipeline, texts)
+
+    def to_ids(self, words: Iterable[Sequence[str]]) -> TokenIds:
+        """Texts given as words, as ids."""
+        return number_words(words, WordIds(self.vocabulary))
+
+    def layers(
+        self,
+        ids: TokenIds,
+        rows: IntArray,
+        *,
+        dropout: DropoutConfig | None = None,
+        rng: torch.Generator | None = None,
+    ) -> Layers:
+        """The one layer of the texts ``rows`` as one batch."""
+        vectors, index, lengths = ids.batch(rows, self.module)
+        mask = torch.arange(index.shape[1]) < lengths.unsqueeze(1)  # (batch, time)
+        x = F.embedding(index, vectors) * mask.unsqueeze(2)  # (batch, time, dim)
+        if dropout is not None:
+            x = shared_dropout(x, dropout.dropout_word, rng, over=2)
+            x = shared_dropout(x, dropout.dropout_input, rng, over=1)
+        return Layers((x,), mask)
+
+    def precompute(self, ids: TokenIds) -> TokenIds:
+        """The same texts with the vectors of all their words; valid until the weights change."""
+        return ids.with_vectors(self.module)
+
+    @torch.no_grad()
+    def batch(self, words: Sequence[Sequence[str]]) -> Layers:
+        """The layer of one batch of texts given as words."""
+        return self.layers(self.to_ids(words), np.arange(len(words)))
+
+    def sentences(self, texts: Sequence[Text]) -> FloatArray:
+        """One vector per text, (n_texts, dim): the mean over its words; zeros for a text without any."""
+        means = [self.batch([words]).values[0][0].mean(dim=0).numpy() for words in self.words(texts)]
+        return np.array(means, dtype=np.float32).reshape(-1, self.dim)
+
+    def unfreezing_order(self) -> list[list[str]]:
+        """The table is all there is to train."""
+        return [["weight"]]
+
+    def copy(self) -> WordVectors:
+        """A standardized copy for fine-tuning."""
+        table = self.standardize()
+        return replace(table, vectors=table.vectors.copy(), training={**table.training, "fine_tuned": True})
+
+    # -- a folder ---------------------------------------------------------------------------------
+
+    def facts(self) -> Facts:
+        """What the table is, for its card and ``elmokit inspect``."""
+        training = self.training
+        first_words = self.vocabulary.words[len(SPECIALS) :][:12]
+        neighbors = self.sample_neighbors()
+        method = training.get("method", "unknown")
+        rows = [
+            ("method", {**METHODS, "import": "imported"}.get(method, method)),
+            ("vectors", f"{self.n_words:,} words, {self.dim} dimensions; the same in every context"),
+            ("vocabulary", f"{' '.join(first_words)} …"),
+        ]
+        if settings := training.get("settings"):
+            rows.append(("settings", ", ".join(f"{name} {value}" for name, value in settings.items())))
+        if corpus := training.get("corpus"):
+            counts = f"{corpus['n_words']:,} words in {corpus['n_documents']:,} texts"
+            rows.append(("corpus", f"{counts} ({', '.join(corpus['files'])})"))
+            rows.append(("unknown words in it", f"{corpus['unknown_share']:.2%}"))
+            rows.append(("training", f"{training['seconds']:,.1f} s"))
+        for word, nearest in neighbors.items():
+            rows.append((f"near {word}", join_names(f"{other} {score:.2f}" for other, score in nearest)))
+        for label, key in (("imported from", "file"), ("date", "date"), ("made by", "command")):
+            if training.get(key):
+                rows.append((label, str(training[key])))
+        license = training.get("license") or training.get("licence")  # the name in 0.1
+        rows.append(("license", str(license or "not stated: that of the text applies")))
+        return Facts(
+            "Static word vectors: one vector per word, the same in every context.",
+            tuple(rows),
+            {
+                "kind": self.kind,
+                "n_words": self.n_words,
+                "dim": self.dim,
+                "text": self.text.to_dict(),
+                "first_words": first_words,
+                "neighbors": neighbors,
+                "training": training,
+            },
+            "Look at them with `elmokit similar` or, in Python, `elmokit.load`.",
         )
 
-    def _nearest(self, query: npt.NDArray[Any], without: Sequence[str], k: int) -> list[tuple[str, float]]:
-        words = self.vectors[len(SPECIALS) :]
-        rows, scores = nearest_rows(words, query[None], k + len(without) if k > 0 else k)
-        found = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
-        named = [(self.vocabulary.words[row + len(SPECIALS)], score) for row, score in found]
-        return [(word, score) for word, score in named if word not in without][:k]
+    def save(self, folder: str | Path) -> None:
+        """Write the table to a model folder, whole or not at all."""
+        record = {
+            "n_words": len(self),
+            "dim": self.dim,
+            "text": self.text.to_dict(),
+            "training": self.training,
+        }
+        tokenizer = self.pipeline.word_tokenizer(self.vocabulary.words)
+        with write_model(Path(folder), self.kind, record, card=self.facts()) as staged:
+            save_tensors(staged / "model.safetensors", {"vectors": torch.from_numpy(self.vectors)}, {})
+            write_text(staged / "tokenizer.json", tokenizer.to_str(pretty=False))
+            write_text(staged / "vocab.txt", self.vocabulary.text())
+
+    @classmethod
+    def load(cls, name: str | Path) -> WordVectors:
+        """Read a folder of word vectors; an error names the file that is missing, damaged or foreign."""
+        folder = resolve_name(name)
+        record = read_record(folder, cls.kind)
+        try:
+            text = TextConfig.from_dict(record["text"])
+            n_words, dim = int(record["n_words"]), int(record["dim"])
+            training = dict(record["training"])
+        except (KeyError, TypeError, ValueError, ConfigError) as error:
+            raise ModelError(f"{folder / 'config.json'} is damaged: {error}", remedy=FRESH) from error
+        vocabulary = Vocabulary.load(folder / "vocab.txt")
+        n_tokens = load_tokenizer(folder / "tokenizer.json").get_vocab_size()
+        for file, count in (("vocab.txt", len(vocabulary)), ("tokenizer.json", n_tokens)):
+            if count != n_words:
+                raise ModelError(
+                    f"{folder / file} has {count} words, config.json says {n_words}.", remedy=FRESH
+                )
+        weights = folder / "model.safetensors"
+        tensors, _ = load_tensors(weights)
+        check_tensors(weights, {"vectors": torch.empty(n_words, dim, device="meta")}, tensors)
+        try:
+            return cls(vocabulary, tensors["vectors"].float().numpy(), text, training)
+        except ModelError as error:
+            raise ModelError(f"{weights}: {error.message}", remedy=FRESH) from error

@@ -38,7 +38,7 @@ def describe(classifier: TextClassifier, folder: Path) -> dict[str, Any]:
         "encoder": record.get("encoder", {}),
         "n_parameters": {
             "mix and head": sum(p.numel() for p in network.parameters()),
-            "encoder": sum(p.numel() for p in classifier.encoder.model.parameters()),
+            "encoder": sum(p.numel() for p in classifier.encoder.module.parameters()),
         },
         "bytes": sum(file.stat().st_size for file in files),
         "record": {

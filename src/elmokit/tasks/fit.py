@@ -167,7 +167,7 @@ def fit_files(
     run = folder.run
     with folder.lock():
         inputs = {f"text.{name}_rows": part.content_hash() for name, part in parts.items()}
-        weights = fingerprint(*loaded.model.parameters())
+        weights = fingerprint(*loaded.module.parameters())
         folder.require_same(_lasting(config), {**inputs, "encoder.weights": weights})
         reporter.say(
             f"Rows: {len(parts['train'].texts):,} to train on, {len(parts['valid'].texts):,} for validation, "

@@ -19,7 +19,8 @@ from elmokit.core.atomic import explain_os_errors
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.tensors import fingerprint, load_tensors
-from elmokit.tasks.encoders import Encoder, StaticEncoder
+from elmokit.static.word_vectors import WordVectors
+from elmokit.tasks.encoders import Encoder
 from elmokit.tasks.layer_cache import (
     Batch,
     Examples,
@@ -386,7 +387,7 @@ def keep_all_layers(
 
 def _worth_keeping(encoder: Encoder, fit: FitConfig) -> bool:
     """Whether layers are to be kept on disk: looking word vectors up is as quick as reading them."""
-    quick = isinstance(encoder, StaticEncoder) or fit.epochs == 1
+    quick = isinstance(encoder, WordVectors) or fit.epochs == 1
     return fit.cache == "yes" or (fit.cache == "auto" and not quick)
 
 

@@ -84,7 +84,7 @@ class WordTable(Protocol):
     def vocabulary(self) -> Vocabulary: ...
     def __contains__(self, word: str) -> bool: ...
     def words(self, texts: Sequence[Text]) -> list[list[str]]: ...
-    def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]: ...
+    def neighbors(self, word: str, k: int = 10) -> list[tuple[str, float]]: ...
 
 
 def search(
@@ -289,7 +289,7 @@ def _nearest_words(table: WordTable, query: str, word: str | None, k: int) -> li
     similar = []
     for place in _query_places(table.pipeline, table.vocabulary, words, word):
         known = words[place] in table
-        near = table.neighbours(words[place], k) if known else []
+        near = table.neighbors(words[place], k) if known else []
         neighbors = [Occurrence(score, other) for other, score in near]
         similar.append(SimilarWords(words[place], place, neighbors, known))
     return similar
