@@ -16,7 +16,7 @@ import torch
 
 from elmokit import save_bilm
 from elmokit.static.word_vectors import WordVectors
-from elmokit.tasks.encoders import Encoder, StaticEncoder
+from elmokit.tasks.encoders import Encoder
 from elmokit.tasks.folder import save_classifier
 from elmokit.tasks.model import Network, TextClassifier
 from elmokit.tasks.settings import ClassifierConfig
@@ -55,7 +55,7 @@ def save_models(folder: Path) -> dict[str, Path]:
     elmo = Elmo.load(folder / "small")
     words = ["the", "bank", "raised", "rates", "river"]
     table = np.random.default_rng(0).normal(size=(len(words), 8)).astype(np.float32)
-    static = StaticEncoder(WordVectors.of(words, table, TextConfig(), {"method": "svd"}))
+    static = WordVectors.of(words, table, TextConfig(), {"method": "svd"})
     save_classifier(folder / "topics", untrained(elmo, mix_weights="0.5,0.2,0.3"))
     save_classifier(folder / "tags", untrained(elmo, multilabel=True, mix="frozen"))
     save_classifier(folder / "learnt", untrained(elmo, mix="function", max_words=6))

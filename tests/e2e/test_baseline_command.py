@@ -12,10 +12,8 @@ import pytest
 
 from elmokit.corpora import mini_news
 from elmokit.static.exchange import export_vectors, import_vectors
-from elmokit.static.folder import load_vectors, save_vectors
-from elmokit.static.settings import SvdConfig
-from elmokit.static.train import train_vectors
-from elmokit.text.rows import TextSource
+from elmokit.static.train import baseline
+from elmokit.static.word_vectors import WordVectors
 from elmokit.text.settings import PIPELINES, TextConfig
 from program import Cli
 
@@ -23,7 +21,7 @@ from program import Cli
 @pytest.fixture(scope="module")
 def vectors(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("static") / "vectors"
-    save_vectors(folder, train_vectors("svd", TextSource(tiny_corpus), SvdConfig(dim=8)))
+    baseline("svd", tiny_corpus, folder, dim=8)
     return folder
 
 
@@ -35,7 +33,7 @@ def test_svd_of_the_bundled_corpus_with_checks_and_exports(cli: Cli, tmp_path: P
     words = ("baseline", "svd", mini_news(), "--text-columns", "text", "--out", out, "--dim", 20)
     done = cli(*words)
     assert done.code == 0, done.err
-    found = load_vectors(out)
+    found = WordVectors.load(out)
     assert f"{found.n_words:,} words, vectors 20 wide" in done.out
     checks = ("evaluate", out, tmp_path / "pairs.csv", tmp_path / "questions.txt.gz")
     cli(*checks).check_fine(
@@ -57,7 +55,7 @@ def test_svd_of_the_bundled_corpus_with_checks_and_exports(cli: Cli, tmp_path: P
     again = cli(*words, "--json")
     (end,) = [json.loads(line) for line in again.out.splitlines()]
     assert (end["event"], end["n_words"], end["dim"]) == ("end", found.n_words, 20)
-    assert load_vectors(out).fingerprint == found.fingerprint
+    assert WordVectors.load(out).fingerprint == found.fingerprint
 
 
 @pytest.mark.parametrize("method", ["sgns", "cbow"])
@@ -70,29 +68,29 @@ def test_word2vec_learns_from_standard_input_and_with_its_own_settings(
         stdin=tiny_corpus.read_text(encoding="utf-8"),
     )  # fmt: skip
     assert done.code == 0, done.err
-    found = load_vectors(tmp_path / "v")
+    found = WordVectors.load(tmp_path / "v")
     assert found.text == PIPELINES["classic"]
     assert found.training["settings"]["negatives"] == 3
     assert found.training["corpus"]["files"] == ["standard input"]
 
 
 def test_a_foreign_table_becomes_a_folder(cli: Cli, vectors: Path, tmp_path: Path) -> None:
-    table = load_vectors(vectors)
+    table = WordVectors.load(vectors)
     export_vectors(tmp_path / "glove.txt", table, header=False)
     done = cli("convert", tmp_path / "glove.txt", tmp_path / "v")
     assert done.code == 0, done.err
-    found = load_vectors(tmp_path / "v")
+    found = WordVectors.load(tmp_path / "v")
     assert found.fingerprint == table.fingerprint
     assert (found.training["method"], found.training["file"]) == ("import", "glove.txt")
     first = ("--max-words", 5, "--set", "tokens=whitespace")
     done = cli("convert", tmp_path / "glove.txt", tmp_path / "w", *first)
     assert done.code == 0, done.err
-    found = load_vectors(tmp_path / "w")
+    found = WordVectors.load(tmp_path / "w")
     assert (found.n_words, found.text) == (4, TextConfig(lowercase=True, tokens="whitespace"))
 
 
 def test_similar_finds_the_nearest_words_and_says_that_there_is_no_context(cli: Cli, vectors: Path) -> None:
-    table = load_vectors(vectors)
+    table = WordVectors.load(vectors)
     rare = next(word for word in table.vocabulary.words[54:] if word.isalpha())  # not among the 50 first
     done = cli("similar", vectors, f"The {rare} saw [red] xyzzy!", "-k", 3)
     assert done.code == 0, done.err
@@ -101,7 +99,7 @@ def test_similar_finds_the_nearest_words_and_says_that_there_is_no_context(cli: 
     by_word = {block.splitlines()[0].strip(): block.splitlines()[1:] for block in blocks}
     assert by_word["xyzzy"] == ["  unknown to these vectors"]
     shown = [line.split()[1] for line in by_word[rare]]
-    assert shown == [word for word, _ in table.neighbours(rare, 3)]
+    assert shown == [word for word, _ in table.neighbors(rare, 3)]
     assert "the" not in by_word
 
     done = cli("similar", vectors, "The fox ate Bread", "--word", "BREAD", "-k", 2, "--json")
@@ -109,7 +107,7 @@ def test_similar_finds_the_nearest_words_and_says_that_there_is_no_context(cli: 
     assert (answer["query"], answer["context"]) == (["the", "fox", "ate", "bread"], False)
     (one,) = answer["words"]
     assert (one["word"], one["position"], one["known"]) == ("bread", 3, True)
-    assert [hit["word"] for hit in one["found"]] == [word for word, _ in table.neighbours("bread", 2)]
+    assert [hit["word"] for hit in one["found"]] == [word for word, _ in table.neighbors("bread", 2)]
 
 
 def test_bad_input_is_refused_with_a_remedy(
@@ -128,7 +126,7 @@ def test_bad_input_is_refused_with_a_remedy(
         (("cbow", tiny_corpus, *out, "--set", "power=1"), "cbow does not use --power"),
         (("svd", tiny_corpus, *out, "--counts", "pmi"), "Did you mean 'ppmi'?"),
         (("svd", tiny_corpus, *out, "--pipeline", "clasic"), "Did you mean 'classic'?"),
-        (("svd", tiny_corpus, "--out", tiny_model), "not a folder of word vectors"),
+        (("svd", tiny_corpus, "--out", tiny_model), "already holds a language model"),
         (("svd", tiny_corpus, "--out", tiny_corpus), "is a file"),
     ):
         cli("baseline", *words).check_refused(said)
@@ -153,5 +151,5 @@ def test_similar_refuses_what_only_context_can_answer(
 
 
 def test_inspect_shows_a_folder_of_vectors(cli: Cli, vectors: Path) -> None:
-    cli("inspect", vectors).check_fine("static word vectors", "the same in every context")
+    cli("inspect", vectors).check_fine("Static word vectors", "the same in every context")
     assert json.loads(cli("inspect", vectors, "--json").out)["dim"] > 0

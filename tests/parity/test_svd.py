@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pytest
 
 from elmokit.core.errors import DataError
-from elmokit.static import counting
-from elmokit.static.counting import count_pairs
+from elmokit.static import svd
 from elmokit.static.settings import SvdConfig
-from elmokit.static.svd import factorised, weighted
+from elmokit.static.svd import count_pairs, factorize, weight_counts
 from elmokit.static.train import train_vectors
 from elmokit.text.corpus import Documents
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS
@@ -74,7 +73,7 @@ def dense_weights(counts: Dense, config: SvdConfig) -> Dense:
 def test_counts_are_those_of_two_loops(
     window: int, distance: Literal["flat", "harmonic"], block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "_PAIRS_AT_ONCE", block)
+    monkeypatch.setattr(svd, "_PAIRS_AT_ONCE", block)
     documents = some_documents()
     seen: list[int] = []
     found = count_pairs(flat(documents), N_WORDS, window, distance, progress=seen.append)
@@ -109,7 +108,7 @@ def test_weights_and_vectors_are_those_of_dense_matrices(settings: dict[str, Any
     config = SvdConfig.from_dict({"dim": 6, "window": 3, **settings})
     documents = some_documents(seed=1)
     counts = count_pairs(flat(documents), N_WORDS, config.window, config.distance)
-    matrix = weighted(counts, config)
+    matrix = weight_counts(counts, config)
     wanted = dense_weights(dense_counts(documents, config.window, config.distance), config)
     np.testing.assert_allclose(matrix.toarray(), wanted, rtol=1e-6, atol=1e-6)
     assert matrix.nnz == (wanted > 1e-9).sum()  # no zero is stored
@@ -117,7 +116,7 @@ def test_weights_and_vectors_are_those_of_dense_matrices(settings: dict[str, Any
     left, values, _ = np.linalg.svd(wanted)
     for power in (0.0, 0.5, 1.0):
         powered = SvdConfig.from_dict({**config.to_dict(), "power": power})
-        found = factorised(matrix, powered)
+        found = factorize(matrix, powered)
         reference = left[:, :6] * values[:6] ** power
         assert found.shape == (N_WORDS, 6)
         # The sign of a singular vector is free: here its largest component is positive.
@@ -128,8 +127,8 @@ def test_weights_and_vectors_are_those_of_dense_matrices(settings: dict[str, Any
 
 def test_all_dimensions_give_the_matrix_back() -> None:
     config = SvdConfig(dim=N_WORDS, window=4, smoothing=1.0, power=1.0)
-    matrix = weighted(count_pairs(flat(some_documents(80)), N_WORDS, 4), config)
-    found = factorised(matrix, config)
+    matrix = weight_counts(count_pairs(flat(some_documents(80)), N_WORDS, 4), config)
+    found = factorize(matrix, config)
     assert found.shape == (N_WORDS, N_WORDS - len(SPECIALS) - 1)  # there are no more to be had
     square = matrix.toarray() @ matrix.toarray().T
     np.testing.assert_allclose(found @ found.T, square, atol=0.02 * np.abs(square).max())
@@ -139,7 +138,7 @@ def test_texts_without_two_words_together_are_refused() -> None:
     config = SvdConfig(dim=2)
     for documents in ([[5], [6], [7]], []):
         with pytest.raises(DataError, match="nothing to learn"):
-            factorised(weighted(count_pairs(flat(documents), N_WORDS, 3), config), config)
+            factorize(weight_counts(count_pairs(flat(documents), N_WORDS, 3), config), config)
 
 
 _PROGRAM = """

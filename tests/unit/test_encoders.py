@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from elmokit.core.errors import ConfigError
 from elmokit.static.word_vectors import WordVectors
-from elmokit.tasks.encoders import Encoder, StaticEncoder, load_encoder
+from elmokit.tasks.encoders import Encoder, load_encoder
 from elmokit.tasks.encoders import save_encoder as write_encoder
 from elmokit.tasks.folder import load_classifier, save_classifier
 from elmokit.tasks.layer_cache import number_texts
@@ -29,9 +29,9 @@ CLASSES = sorted(TOPICS)
 
 
 @pytest.fixture
-def static() -> StaticEncoder:
+def static() -> WordVectors:
     table = np.random.default_rng(0).normal(size=(len(WORDS), 9)).astype(np.float32)
-    return StaticEncoder(WordVectors.of(WORDS, table, TextConfig(), {"method": "svd"}))
+    return WordVectors.of(WORDS, table, TextConfig(), {"method": "svd"}).standardize()
 
 
 @pytest.fixture
@@ -53,20 +53,20 @@ def fit(encoder: Encoder, *, valid: bool = True, n: int = 60, **settings: Any) -
 # -- word vectors -----------------------------------------------------------------------------
 
 
-def test_a_static_batch_holds_the_words_vectors_and_zeros_past_the_end(static: StaticEncoder) -> None:
+def test_a_static_batch_holds_the_words_vectors_and_zeros_past_the_end(static: WordVectors) -> None:
     words = [["the", "bank"], ["rain"], [], ["xyzzy", "<pad>"]]
     out = static.batch(words)
     assert [tuple(layer.shape) for layer in out.values] == [(4, 2, 9)]
-    wanted = static.vectors.look_up(["the", "bank"])
+    wanted = static.look_up(["the", "bank"])
     np.testing.assert_array_equal(out.values[0][0].numpy(), wanted)
-    np.testing.assert_array_equal(out.values[0][1, 0].numpy(), static.vectors.vector("rain"))
+    np.testing.assert_array_equal(out.values[0][1, 0].numpy(), static.vector("rain"))
     assert not out.values[0][1, 1].any()
     assert not out.values[0][2].any()
     assert out.mask.tolist() == [[True, True], [True, False], [True, False], [True, True]]
-    np.testing.assert_array_equal(out.values[0][3, 0].numpy(), static.vectors.vector("<unk>"))
+    np.testing.assert_array_equal(out.values[0][3, 0].numpy(), static.vector("<unk>"))
 
 
-def test_numbered_texts_give_what_a_batch_of_words_gives(static: StaticEncoder) -> None:
+def test_numbered_texts_give_what_a_batch_of_words_gives(static: WordVectors) -> None:
     texts = ["we saw the storm", "", "profit xyzzy", "a"]
     numbered = number_texts(static, texts, 400)
     assert numbered.ids.lengths.tolist() == [4, 1, 2, 1]
@@ -78,54 +78,55 @@ def test_numbered_texts_give_what_a_batch_of_words_gives(static: StaticEncoder) 
 
 
 @pytest.mark.parametrize("head", ["pool", "bilstm", "linear"])
-def test_word_vectors_feed_the_same_heads(static: StaticEncoder, head: str, tmp_path: Path) -> None:
-    before = static.vectors.vectors.copy()
+def test_word_vectors_feed_the_same_heads(static: WordVectors, head: str, tmp_path: Path) -> None:
+    before = static.vectors.copy()
     result = fit(static, head=head, mix="frozen", n=90, epochs=10)
     assert max(entry["accuracy"] for entry in result.history) >= 0.95
-    np.testing.assert_array_equal(static.vectors.vectors, before)
+    np.testing.assert_array_equal(static.vectors, before)
     save_classifier(tmp_path / "model", result.classifier)
     texts = [text for text, _ in rows(20, 3)] + ["", "xyzzy"]
     wanted = result.classifier.probabilities(texts)
     np.testing.assert_array_equal(load_classifier(tmp_path / "model").probabilities(texts), wanted)
 
 
-def test_fine_tuning_moves_a_copy_of_the_table(static: StaticEncoder, tmp_path: Path) -> None:
-    before = static.vectors.vectors.copy()
-    assert static.vectors.training["levelled"]
+def test_fine_tuning_moves_a_copy_of_the_table(static: WordVectors, tmp_path: Path) -> None:
+    before = static.vectors.copy()
+    assert static.training["standardized"]
     tuned = fit(static, finetune=True, thaw=0.0, dropout_word=0.1, dropout_input=0.1).classifier.encoder
-    assert isinstance(tuned, StaticEncoder)
-    np.testing.assert_array_equal(static.vectors.vectors, before)
-    assert not np.array_equal(tuned.saved().vectors, before)
+    assert isinstance(tuned, WordVectors)
+    np.testing.assert_array_equal(static.vectors, before)
+    assert not np.array_equal(tuned.vectors, before)
     write_encoder(tmp_path / "tuned", tuned)
     again = load_encoder(tmp_path / "tuned")
-    assert isinstance(again, StaticEncoder)
-    np.testing.assert_array_equal(again.vectors.vectors, tuned.saved().vectors)
+    assert isinstance(again, WordVectors)
+    np.testing.assert_array_equal(again.vectors, tuned.vectors)
     assert again.training["fine_tuned"]
 
 
-def test_layers_of_word_vectors_are_kept_only_when_asked_for(static: StaticEncoder, tmp_path: Path) -> None:
+def test_layers_of_word_vectors_are_kept_only_when_asked_for(static: WordVectors, tmp_path: Path) -> None:
     config = ClassifierConfig.from_flat(**{**EASY, "mix": "frozen"})
     fit_classifier(static, targets(30), targets(30, 1), config, layers_folder=tmp_path / "layers")
     assert not (tmp_path / "layers").exists()
 
 
-def test_the_same_seed_gives_the_same_bits(static: StaticEncoder) -> None:
+def test_the_same_seed_gives_the_same_bits(static: WordVectors) -> None:
     first, second = (fit(static, mix="frozen", dropout_head=0.2, epochs=2) for _ in range(2))
     assert first.history == second.history
 
 
 def test_a_table_that_points_one_way_is_levelled_once(tmp_path: Path) -> None:
     table = 5 + 0.01 * np.random.default_rng(0).normal(size=(len(WORDS), 9)).astype(np.float32)
-    encoder = StaticEncoder(WordVectors.of(WORDS, table, TextConfig(), {}))
-    own = encoder.vectors.look_up(WORDS)
+    encoder = WordVectors.of(WORDS, table, TextConfig(), {}).standardize()
+    own = encoder.look_up(WORDS)
     np.testing.assert_allclose(own.mean(axis=0), 0, atol=1e-4)
     assert own.std() == pytest.approx(1, rel=1e-3)
-    assert not encoder.vectors.vectors[0].any()
+    assert not encoder.vectors[0].any()
+    assert encoder.standardize() is encoder
     assert max(entry["accuracy"] for entry in fit(encoder, mix="frozen", n=90, epochs=10).history) >= 0.9
     write_encoder(tmp_path / "saved", encoder)
     again = load_encoder(tmp_path / "saved")
-    assert isinstance(again, StaticEncoder)
-    np.testing.assert_array_equal(again.vectors.vectors, encoder.vectors.vectors)
+    assert isinstance(again, WordVectors)
+    np.testing.assert_array_equal(again.vectors, encoder.vectors)
 
 
 # -- no validation rows -----------------------------------------------------------------------

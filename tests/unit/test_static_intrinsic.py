@@ -10,10 +10,9 @@ import pytest
 
 from elmokit.core.errors import DataError
 from elmokit.static.intrinsic import (
-    AnalogyResult,
-    SimilarityResult,
+    IntrinsicResult,
     analogy_accuracy,
-    intrinsic_facts,
+    evaluate_vectors,
     read_pairs,
     read_questions,
     similarity_correlation,
@@ -39,8 +38,8 @@ def test_correlation_is_that_of_ranks(table: WordVectors) -> None:
         return np.array([(values < one).sum() + ((values == one).sum() + 1) / 2 for one in values])
 
     wanted = np.corrcoef(ranks(cosines), ranks(scores))[0, 1]
-    assert found.spearman == pytest.approx(wanted, abs=1e-3)
-    assert (found.n_covered, found.n_pairs) == (30, 32)
+    assert found.value == pytest.approx(wanted, abs=1e-3)
+    assert (found.n_covered, found.n_total) == (30, 32)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_correlation_is_that_of_ranks(table: WordVectors) -> None:
 def test_a_correlation_that_cannot_be_told_is_none(
     table: WordVectors, pairs: list[tuple[str, str, float]]
 ) -> None:
-    assert similarity_correlation(table, pairs).spearman is None
+    assert similarity_correlation(table, pairs).value is None
 
 
 def test_analogies_are_counted_by_section(table: WordVectors) -> None:
@@ -62,12 +61,12 @@ def test_analogies_are_counted_by_section(table: WordVectors) -> None:
     wrong = [(a, b, c, a) for a, b, c in asked[:10]]
     unknown = [("w1", "w2", "w3", "nothing"), ("x", "w2", "w3", "w4")]
     found = analogy_accuracy(table, {"easy": right, "hard": wrong + unknown})
-    assert (found.n_right, found.n_covered, found.n_questions) == (300, 310, 312)
-    assert found.accuracy == pytest.approx(300 / 310)
-    assert found.sections["easy"] == AnalogyResult(300, 300, 300, {})
-    assert found.sections["hard"] == AnalogyResult(0, 10, 12, {})
+    assert (found.n_covered, found.n_total) == (310, 312)
+    assert found.value == pytest.approx(300 / 310)
+    assert found.sections["easy"] == IntrinsicResult("accuracy", 1.0, 300, 300)
+    assert found.sections["hard"] == IntrinsicResult("accuracy", 0.0, 10, 12)
     none = analogy_accuracy(table, {"": unknown})
-    assert (none.accuracy, none.n_covered, none.sections) == (None, 0, {})
+    assert (none.value, none.n_covered, none.sections) == (None, 0, {})
 
 
 @pytest.mark.parametrize(
@@ -122,19 +121,16 @@ def test_questions_have_sections(tmp_path: Path) -> None:
             read(tmp_path / "nowhere.txt")
 
 
-def test_facts_for_a_report(table: WordVectors, tmp_path: Path) -> None:
+def test_a_file_shows_by_its_first_line_what_it_is(table: WordVectors, tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("w1\tw2\t1\nw3\tw4\t2\nw5\tx\t3\n")
-    (tmp_path / "questions.txt").write_text("w1 w2 w3 x\n")
-    pairs, questions = intrinsic_facts(table, [tmp_path / "pairs.tsv"], [tmp_path / "questions.txt"])
-    wanted = similarity_correlation(table, read_pairs(tmp_path / "pairs.tsv"))
-    assert wanted == SimilarityResult(pairs["value"], 2, 3)
-    assert (pairs["task"], pairs["measure"], pairs["covered"], pairs["total"]) == (
-        "pairs.tsv",
-        "Spearman",
-        2,
-        3,
-    )
-    assert questions == {
-        "task": "questions.txt", "measure": "accuracy", "value": None, "covered": 0, "total": 1,
-    }  # fmt: skip
-    assert intrinsic_facts(table) == []
+    (tmp_path / "sections.txt").write_text(": some\nw1 w2 w3 x\n")
+    (tmp_path / "plain.txt").write_text("w1 w2 w3 x\n")
+    found = evaluate_vectors(table, tmp_path / "pairs.tsv")
+    assert found == similarity_correlation(table, read_pairs(tmp_path / "pairs.tsv"))
+    assert (found.measure, found.n_covered, found.n_total) == ("Spearman", 2, 3)
+    for name in ("sections.txt", "plain.txt"):
+        found = evaluate_vectors(table, tmp_path / name)
+        assert (found.measure, found.value, found.n_covered, found.n_total) == ("accuracy", None, 0, 1)
+    (tmp_path / "pairs.tsv").write_text("a b\n")
+    with pytest.raises(DataError, match="line 1: not two words"):
+        evaluate_vectors(table, tmp_path / "pairs.tsv")

@@ -57,7 +57,9 @@ def baseline(
         settings: Of ``SvdConfig`` or ``Word2VecConfig``, ``TextConfig`` and ``ReadConfig``, by name.
     """
     out = Path(out)
-    configs = merge_settings(settings, vectors=_config_class(method)(), text=text, read=ReadConfig())
+    configs: dict[str, Any] = merge_settings(
+        settings, vectors=_config_class(method)(), text=text, read=ReadConfig()
+    )
     source = TextSource(texts, configs["read"], outside=out)
     open_out(out, "word-vectors", resume=True)
     vectors = train_vectors(

@@ -12,8 +12,7 @@ import pytest
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.static.settings import METHODS, Method, SvdConfig, Word2VecConfig
-from elmokit.static.train import train_vectors
-from elmokit.static.word2vec import Sentences
+from elmokit.static.train import Sentences, train_vectors
 from elmokit.text.corpus import CorpusSettings, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig, TextConfig, VocabularyConfig
@@ -95,7 +94,7 @@ def test_a_short_text_gives_narrower_svd_vectors_and_says_so() -> None:
     reporter = Heard()
     found = train_vectors("svd", ["a b c d a b c d"], SvdConfig(dim=50), reporter=reporter)
     assert found.dim == 3
-    assert any("3 wide instead of 50" in message for message in reporter.said)
+    assert any("3 dimensions instead of 50" in message for message in reporter.said)
 
 
 def test_words_in_like_company_have_like_vectors() -> None:
@@ -111,7 +110,7 @@ def test_words_in_like_company_have_like_vectors() -> None:
         config: Any = SvdConfig(dim=6) if method == "svd" else Word2VecConfig(dim=6, epochs=30, workers=2)
         found = train_vectors(method, texts, config)  # type: ignore[arg-type]
         for words in (animals, metals):
-            near = [word for word, _ in found.neighbours(words[0], 12) if word in animals + metals]
+            near = [word for word, _ in found.neighbors(words[0], 12) if word in animals + metals]
             assert set(near[:3]) == set(words[1:]), method
 
 
