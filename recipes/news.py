@@ -255,7 +255,7 @@ def pack(work: Path) -> None:
         name: {key: round(figures[key], 2) for key in ("perplexity", "forward", "backward")}
         for name, figures in found.items()
     }
-    saved.training["licence"] = (
+    saved.training["license"] = (
         "Apache-2.0 for the weights; of the texts they were made from, AG News, Brown, Reuters-21578, ABC "
         "and IMDB are for research and other non-commercial use, WikiText-2 is under CC BY-SA"
     )

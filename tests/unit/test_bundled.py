@@ -30,7 +30,7 @@ def test_its_card_says_what_it_is_made_of(cli: Cli) -> None:
     training = load_bilm("news").training
     assert len(training["corpus"]["files"]) == 6
     assert not any(part in file for file in training["corpus"]["files"] for part in ("valid", "test"))
-    assert "non-commercial" in training["licence"]
+    assert "non-commercial" in training["license"]
     for figures in (training["held_out"], *training["perplexities"].values()):
         assert set(figures) >= {"perplexity", "forward", "backward"}
     assert {name.partition(",")[0] for name in training["perplexities"]} == {"AG News", "WikiText-2"}

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,14 +15,14 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-import elmokit
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.bilm.state import BilmState
-from elmokit.core.atomic import staging, write_text
+from elmokit.core.atomic import write_text
 from elmokit.core.errors import FRESH, ConfigError, ModelError
-from elmokit.core.model_folder import FORMAT, FORMAT_VERSION, kind_of, read_record
-from elmokit.core.names import checksum, resolve_name
+from elmokit.core.model_card import Facts, origin_rows
+from elmokit.core.model_folder import kind_of, read_record, write_model
+from elmokit.core.names import resolve_name
 from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import TextPipeline, load_tokenizer
@@ -36,6 +36,13 @@ from elmokit.text.vocabulary import (
 )
 
 _START = "start_state.safetensors"
+_BARS = "▁▂▃▄▅▆▇█"
+_PARTS = {
+    "token encoder": "encoder.",
+    "forward LSTM": "forward_stack.",
+    "backward LSTM": "backward_stack.",
+    "word predictor": "predictor.",
+}
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,87 @@ class BilmFolder:
         """Words to the rows that the model's token encoder takes."""
         return word_features(self.model.config, self.vocabulary, self.tokenizer)
 
+    def facts(self) -> Facts:
+        """What the model is: for its card and ``elmokit inspect``."""
+        model, config, training = self.model, self.model.config, self.training
+        counts = {
+            part: sum(p.numel() for name, p in model.named_parameters() if name.startswith(prefix))
+            for part, prefix in _PARTS.items()
+        }
+        first_words = self.vocabulary.words[4:16]
+        cleaning = [
+            name for name in ("mend", "contractions", "urls", "lowercase") if getattr(self.text, name)
+        ]
+        if self.text.punctuation == "remove":
+            cleaning.append("no punctuation")
+        rows = [
+            ("input", _describe_input(config, model.n_pieces)),
+            ("LSTM", _describe_lstm(config)),
+            ("vectors", f"{config.n_layers + 1} layers (0 is the token encoder), {2 * config.dim} wide"),
+            (
+                "parameters",
+                f"{sum(counts.values()):,} ({', '.join(f'{name} {n:,}' for name, n in counts.items())})",
+            ),
+            ("vocabulary", f"{model.n_words:,} words: {' '.join(first_words)} …"),
+            ("text", ", ".join([*cleaning, self.text.tokens, f"<s> per {self.text.unit}"])),
+            ("softmax", config.objective),
+            *_training_rows(training),
+            *origin_rows(training, "not stated: that of the corpus applies"),
+        ]
+        values = {
+            "model": config.to_dict(),
+            "text": self.text.to_dict(),
+            "vector_dim": 2 * config.dim,
+            "n_words": model.n_words,
+            "n_pieces": model.n_pieces,
+            "first_words": first_words,
+            "parameters": counts,
+            "n_parameters": sum(counts.values()),
+            "training": training,
+        }
+        usage = "Open it with `elmokit inspect` or, in Python, `elmokit.load`."
+        return Facts("A bidirectional language model (ELMo).", tuple(rows), values, usage)
+
+
+def _describe_input(config: BilmConfig, n_pieces: int) -> str:
+    filters = " ".join(f"{width}×{n}" for width, n in config.filters) + f", {config.n_highway} highway"
+    if config.input == "char":
+        return f"characters: filters {filters}, words up to {config.max_chars} bytes"
+    if config.input == "word":
+        return "word table" + (", shared with the output" if config.tie else "")
+    if config.input == "dictionary":
+        return f"{n_pieces:,} listed characters: filters {filters}; and a word table"
+    return f"{n_pieces:,} {config.input} pieces, {config.pooling}"
+
+
+def _describe_lstm(config: BilmConfig) -> str:
+    parts = [f"{config.n_layers} + {config.n_layers} layers, {config.dim} wide each way"]
+    if config.hidden_dim != config.dim:
+        parts.append(f"{config.hidden_dim} cells projected")
+    if config.residual:
+        parts.append("residual")
+    clips = {"cells": config.cell_clip, "outputs": config.proj_clip}
+    parts += [f"{name} within ±{clip:g}" for name, clip in clips.items() if clip is not None]
+    return ", ".join(parts)
+
+
+def _training_rows(training: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if training.get("n_steps"):
+        time = f"{training['seconds']:,.0f} s"
+        yield "training", f"{training['n_steps']:,} steps, {training['n_words']:,} words, {time}"
+    scores = {"held-out text": training.get("held_out"), **training.get("perplexities", {})}
+    for text, score in scores.items():
+        if score and math.isfinite(score["perplexity"]):
+            both = f"forward {score['forward']:,.2f}, backward {score['backward']:,.2f}"
+            yield "perplexity", f"{score['perplexity']:,.2f} on {text} ({both}; exact)"
+    history = [entry["perplexity"] for entry in training.get("history", [])]
+    if len(history) > 1:
+        low, span = min(history), (max(history) - min(history)) or 1.0
+        bars = "".join(_BARS[round((value - low) / span * (len(_BARS) - 1))] for value in history)
+        yield "perplexity", f"{bars}  {history[0]:,.1f} → {history[-1]:,.1f}"
+    if training.get("fine_tuned"):
+        yield "fine-tuned", "as the encoder of a classifier: no longer a language model"
+
 
 def word_features(config: BilmConfig, vocabulary: Vocabulary, tokenizer: Tokenizer) -> WordFeatures:
     """What turns words into rows for a model of this shape."""
@@ -84,37 +172,27 @@ def weights_of(model: Bilm) -> dict[str, Tensor]:
 
 
 def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> None:
-    """Write the model into ``folder``: all files aside first, then each in its place. ``config.json``
-    goes first and comes last, so a folder that was cut short is never taken for a model.
+    """Write a model folder.
 
     Args:
-        folder: where to.
-        saved: the model.
-        half: keep numbers in half precision, which takes half the space; they are single when read.
+        half: Store numbers in half precision, which takes half the space; they are single when read.
     """
-    folder, model = Path(folder), saved.model
+    model = saved.model
     record = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "kind": "bilm",
-        "elmokit_version": elmokit.__version__,
         "model": model.config.to_dict(),
         "n_words": model.n_words,
         "n_pieces": model.n_pieces,
         "text": saved.text.to_dict(),
         "training": saved.training,
     }
-    with staging(folder, "config.json", gone=[_START]) as staged:
-        kept = torch.float16 if half else torch.float32
-        weights = {name: tensor.to(kept) for name, tensor in weights_of(model).items()}
+    with write_model(Path(folder), "bilm", record, card=saved.facts()) as staged:
+        dtype = torch.float16 if half else torch.float32
+        weights = {name: tensor.to(dtype) for name, tensor in weights_of(model).items()}
         save_tensors(staged / "model.safetensors", weights, {})
         write_text(staged / "tokenizer.json", saved.tokenizer.to_str(pretty=False))
         write_text(staged / "vocab.txt", saved.vocabulary.text())
         if saved.start_state is not None:
             save_tensors(staged / _START, saved.start_state.tensors(), {})
-        record["files"] = {file.name: checksum(file) for file in sorted(staged.iterdir())}
-        write_text(staged / "README.md", model_card(folder.resolve().name, saved))
-        write_text(staged / "config.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def load_bilm(folder: str | Path) -> BilmFolder:
@@ -136,6 +214,8 @@ def load_bilm(folder: str | Path) -> BilmFolder:
         text = TextConfig.from_dict(record["text"])
         n_words, n_pieces = int(record["n_words"]), int(record["n_pieces"])
         training = dict(record["training"])
+        if "licence" in training:  # as 0.1 spelled it
+            training["license"] = training.pop("licence")
     except (KeyError, TypeError, ValueError, ConfigError) as error:
         raise ModelError(f"{folder / 'config.json'} is damaged: {error}", remedy=FRESH) from error
     vocabulary = Vocabulary.load(folder / "vocab.txt")
@@ -166,55 +246,3 @@ def load_bilm(folder: str | Path) -> BilmFolder:
         check_tensors(folder / _START, model.zero_state(1).tensors(), start)
         start_state = BilmState.from_tensors({name: tensor.float() for name, tensor in start.items()})
     return BilmFolder(model, text, vocabulary, tokenizer, training, start_state)
-
-
-def model_card(name: str, saved: BilmFolder) -> str:
-    """The model's README.md."""
-    model, training = saved.model, saved.training
-    config = model.config
-    n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    valid = training.get("held_out")
-    lines = [
-        f"# {name}",
-        "",
-        f"A bidirectional language model (ELMo) made with elmokit {elmokit.__version__}.",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| input | {config.input} |",
-        f"| layers | token encoder + {config.n_layers} LSTM layers each way, vectors {2 * config.dim} wide |",
-        f"| parameters | {n_parameters:,} |",
-        f"| {'vocabulary' if config.objective == 'none' else 'words predicted'} | {model.n_words:,} |",
-    ]
-    corpus = training.get("corpus", {})
-    if corpus:
-        lines.append(
-            f"| corpus | {corpus['n_words']:,} words in {corpus['n_documents']:,} texts "
-            f"({', '.join(corpus['files'])}) |"
-        )
-        lines.append(f"| unknown words in it | {corpus['unknown_share']:.2%} |")
-    if valid and math.isfinite(valid["perplexity"]):
-        lines.append(
-            f"| held-out perplexity (exact) | {valid['perplexity']:.2f} "
-            f"(forward {valid['forward']:.2f}, backward {valid['backward']:.2f}) |"
-        )
-    for text, figures in training.get("perplexities", {}).items():
-        lines.append(
-            f"| perplexity (exact), {text.replace('<', '&lt;')} | {figures['perplexity']:.2f} "
-            f"(forward {figures['forward']:.2f}, backward {figures['backward']:.2f}) |"
-        )
-    if training.get("fine_tuned"):
-        lines.append("| fine-tuned | as the encoder of a classifier: no longer a language model |")
-    if source := training.get("source"):
-        lines.append(f"| converted from | {', '.join(source['files'])} ({source['format']}) |")
-    lines += [f"| note | {note} |" for note in training.get("notes", [])]
-    for label, key in (("date", "date"), ("made by", "command")):
-        if training.get(key):
-            lines.append(f"| {label} | `{training[key]}` |")
-    lines += [
-        f"| licence | {training.get('licence') or 'not stated: that of the corpus applies'} |",
-        "",
-        "Open it with `elmokit inspect` or, in Python, `elmokit.load_bilm`.",
-        "",
-    ]
-    return "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -26,32 +26,29 @@ def command(
     """Show what a model is: sizes, corpus, perplexity and layers; classes, mix weights and accuracy."""
     from rich.console import Console
 
-    from elmokit.bilm import card as bilm_card
-    from elmokit.bilm.folder import load_bilm
-    from elmokit.core.model_folder import kind_of
+    from elmokit.core.formatting import format_size
+    from elmokit.core.model_card import print_facts
+    from elmokit.core.model_folder import kind_of, load
 
-    console = Console(highlight=False)
-    kind = kind_of(model)
-    if kind == "classifier":
+    if kind_of(model) == "classifier":
         from elmokit.tasks import card
         from elmokit.tasks.folder import load_classifier
 
-        facts = card.describe(load_classifier(model), model)
-        render = card.render
-    elif kind == "word-vectors":
-        from elmokit.core.model_card import print_facts
-        from elmokit.static.word_vectors import WordVectors
-
-        card_facts = replace(WordVectors.load(model).facts(), title=model.resolve().name)
-        facts = {"folder": card_facts.title, **card_facts.values}
-
-        def render(facts: dict[str, Any], console: Console) -> None:
-            print_facts(card_facts, console)
-
-    else:
-        facts = bilm_card.describe(load_bilm(model), model)
-        render = bilm_card.render
+        described = card.describe(load_classifier(model), model)
+        if as_json:
+            typer.echo(json.dumps(described, ensure_ascii=False))
+        else:
+            card.render(described, Console(highlight=False))
+        return
+    loaded = load(model)
+    facts = loaded.facts()
+    home = model if model.is_dir() else model.parent
+    files = [file for file in home.rglob("*") if file.is_file() and file.relative_to(home).parts[0] != "run"]
+    n_bytes = sum(file.stat().st_size for file in files)
+    title = model.name or model.resolve().name
     if as_json:
-        typer.echo(json.dumps(facts, ensure_ascii=False))
+        values = {"folder": title, "kind": loaded.kind, **facts.values, "bytes": n_bytes}
+        typer.echo(json.dumps(values, ensure_ascii=False))
     else:
-        render(facts, console)
+        facts = replace(facts, title=title, rows=(*facts.rows, ("on disk", format_size(n_bytes))))
+        print_facts(facts, Console(highlight=False))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from elmokit.core.formatting import escape_markdown
+import elmokit
+from elmokit.core.formatting import escape_markdown, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,11 +32,32 @@ class Facts:
     title: str = ""
 
 
+def origin_rows(record: Mapping[str, Any], license: str) -> Iterator[tuple[str, str]]:
+    """Rows on where a model comes from: what its training record has of corpus, date, command and license.
+
+    Args:
+        record: The training record in ``config.json``.
+        license: What to show if the record names none.
+    """
+    if corpus := record.get("corpus"):
+        size = f"{corpus['n_words']:,} words in {plural(corpus['n_documents'], 'text')}"
+        yield "corpus", f"{size} ({', '.join(corpus['files'])})"
+        yield "unknown words", f"{corpus['unknown_share']:.2%} of the corpus"
+    if source := record.get("source"):
+        yield "converted from", f"{', '.join(source['files'])} ({source['format']})"
+    for note in record.get("notes", []):
+        yield "note", note
+    for name, key in (("imported from", "file"), ("date", "date"), ("made by", "command")):
+        if record.get(key):
+            yield name, str(record[key])
+    yield "license", str(record.get("license") or license)
+
+
 def card_text(facts: Facts) -> str:
     """README.md of a model."""
     rows = "".join(f"| {escape_markdown(name)} | {escape_markdown(value)} |\n" for name, value in facts.rows)
-    usage = f"\n{facts.usage}\n" if facts.usage else ""
-    return f"# {facts.title}\n\n{facts.summary}\n\n| | |\n|---|---|\n{rows}{usage}"
+    origin = f"{facts.summary} Made with elmokit {elmokit.__version__}."
+    return f"# {facts.title}\n\n{origin}\n\n| | |\n|---|---|\n{rows}\n{facts.usage}\n"
 
 
 def print_facts(facts: Facts, console: Console) -> None:
@@ -50,5 +72,6 @@ def print_facts(facts: Facts, console: Console) -> None:
     for name, value in facts.rows:
         table.add_row("" if name == last else escape(name), escape(value))
         last = name
-    console.print(f"[bold]{escape(facts.title)}[/]: {escape(facts.summary)}\n")
+    summary = facts.summary[:1].lower() + facts.summary[1:]
+    console.print(f"[bold]{escape(facts.title)}[/]: {escape(summary)}\n")
     console.print(table)

@@ -14,7 +14,7 @@ from elmokit.core.atomic import STAGED, explain_os_errors, write_text
 from elmokit.core.errors import RunError
 from elmokit.core.model_folder import KINDS, kind_of
 
-_LOCK, _SETTINGS = ".lock", "settings.json"
+_LOCK, _SETTINGS, _REPORT = ".lock", "settings.json", "report.json"
 
 
 class _Layout(NamedTuple):
@@ -31,7 +31,7 @@ _LAYOUTS = {
     "linear": _Layout("a linear model", "", "config.json"),
     "vectors": _Layout("a vector store", "", "manifest.json"),
     "token-cache": _Layout("a token cache", "", "cache.json"),
-    "report": _Layout("a report", "", "report.json"),
+    "report": _Layout("a report", "", _REPORT),
 }
 _INPUTS = {"content_hash": "the text", "weights": "the model it started from"}
 
@@ -134,24 +134,24 @@ def open_out(out: Path, kind: str, *, resume: bool) -> RunFolder:
         raise RunError(
             f"{out} already holds {other}; nothing in it was touched.", remedy="Choose another --out."
         )
-    if model is not None and state and not run.is_dir():
-        raise RunError(
-            f"{out} already holds a finished model without its training run.",
-            remedy="Choose another --out; to train it further, use --from with this folder.",
-        )
     if out.is_dir() and not _is_empty(out, state):
-        is_kind = (out / marker).is_file() or (bool(state) and (run / _LOCK).is_file())
-        if not is_kind or not resume:
-            problem = "is not empty" if not resume else f"does not hold {content}"
+        other_run = _read_lock(run)
+        problem = ""
+        if not resume:
+            problem = "is not empty"
+        elif not model and not _is_ours(out / marker) and not (state and (run / _LOCK).is_file()):
+            problem = f"does not hold {content}"
+        elif other_run not in ("", kind):
+            problem = f"holds {_LAYOUTS[other_run].content}"
+        if problem:
             raise RunError(
                 f"{out} exists and {problem}; nothing in it was touched.",
                 remedy="Choose another --out, or empty the folder yourself.",
             )
-        other_run = _read_lock(run)
-        if other_run not in ("", kind):
+        if model and state and not run.is_dir():
             raise RunError(
-                f"{out} already holds {_LAYOUTS[other_run].content}; nothing in it was touched.",
-                remedy="Choose another --out.",
+                f"{out} already holds a finished model without its training run.",
+                remedy="Choose another --out; to train it further, use --from with this folder.",
             )
     existing = next(path for path in (run, *run.absolute().parents) if path.exists())
     with explain_os_errors(out), tempfile.TemporaryFile(dir=existing):
@@ -162,9 +162,20 @@ def open_out(out: Path, kind: str, *, resume: bool) -> RunFolder:
 def _is_empty(out: Path, state: str) -> bool:
     """Whether ``out`` holds nothing, or only what a program that was killed early left in it."""
     names = {path.name for path in out.iterdir()}
-    if state and state in names and not any((out / state).iterdir()):
+    if state and (out / state).is_dir() and not any((out / state).iterdir()):
         names.remove(state)
     return all(name in (STAGED, _LOCK) or (name[0] == "." and name.endswith(".new")) for name in names)
+
+
+def _is_ours(marker: Path) -> bool:
+    """Whether a file with the right name was written by elmokit, as far as can be seen."""
+    if marker.name in (_SETTINGS, _REPORT):
+        return marker.is_file()
+    try:
+        record = json.loads(marker.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and str(record.get("format")).startswith("elmokit")
 
 
 def _read_lock(run: Path) -> str:

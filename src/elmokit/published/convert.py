@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,11 +14,11 @@ import torch
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.state import BilmState, average_state
-from elmokit.core.atomic import STAGED, explain_os_errors
 from elmokit.core.console import Reporter
-from elmokit.core.errors import ConfigError, ModelError, RunError, nearest
+from elmokit.core.errors import ConfigError, ModelError, nearest
 from elmokit.core.model_folder import kind_of
 from elmokit.core.names import resolve_name
+from elmokit.core.run_folder import open_out
 from elmokit.corpora import mini_news
 from elmokit.published.hdf5 import PICKLE_STARTS
 from elmokit.published.many_langs import is_many_langs, load_many_langs
@@ -80,7 +79,7 @@ def convert(
     source, out, reporter = resolve_name(source), Path(out), reporter or Reporter("silent")
     if to not in ("elmokit", "official"):
         raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(to, ["elmokit", "official"]))
-    _check_new(out)
+    open_out(out, "bilm", resume=False)
     is_ours = kind_of(source) is not None
     if is_ours and to == "elmokit" and not compact:
         raise ModelError(
@@ -132,7 +131,7 @@ def convert(
         "notes": notes,
         "date": datetime.date.today().isoformat(),
         "command": replace_surrogates(command),
-        "licence": "not stated: that of the published model applies",
+        "license": "not stated: that of the published model applies",
     }
     save_bilm(out, replace(saved, training=training), half=compact)
     return Conversion(out, n_parameters, notes)
@@ -152,19 +151,6 @@ def without_predictor(saved: BilmFolder) -> BilmFolder:
 
 def _n_parameters(saved: BilmFolder) -> int:
     return sum(parameter.numel() for parameter in saved.model.parameters())
-
-
-def _check_new(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise RunError(f"{out} is a file, not a folder.", remedy="Choose another name.")
-    if out.is_dir() and {file.name for file in out.iterdir()} - {STAGED}:
-        raise RunError(
-            f"{out} exists and is not empty; nothing in it was touched.",
-            remedy="Choose another name, or empty the folder yourself.",
-        )
-    there = next(path for path in (out, *out.absolute().parents) if path.exists())
-    with explain_os_errors(out), tempfile.TemporaryFile(dir=there):
-        pass  # better to know before the work than after it
 
 
 def calibrated(

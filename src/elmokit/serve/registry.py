@@ -57,7 +57,7 @@ class Served:
         training = encoder.training
         held_out = training.get("held_out") or {}
         found["perplexity"] = held_out.get("perplexity")
-        found["licence"] = training.get("licence") or ""
+        found["licence"] = training.get("license") or ""
         return found
 
     def weights(self) -> list[float]:

@@ -14,11 +14,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.bilm.folder import BilmFolder, load_bilm
+from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm, Directions
 from elmokit.bilm.state import BilmState
 from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import ConfigError, ModelError, nearest
+from elmokit.core.model_card import Facts
 from elmokit.core.names import resolve_name
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, Text, n_characters, tokenize_texts
@@ -51,6 +52,7 @@ class Elmo:
         token_cache: Vectors of a vocabulary, from ``elmokit convert --token-cache``.
     """
 
+    kind = "bilm"
     directional = True
 
     def __init__(
@@ -95,6 +97,14 @@ class Elmo:
         """Equal fingerprints, comparable vectors. Computed once: the weights do not change under an
         ``Elmo``."""
         return model_fingerprint(self.folder)
+
+    def facts(self) -> Facts:
+        """What the model is: for ``elmokit inspect`` and the service."""
+        return self.folder.facts()
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model to ``folder``."""
+        save_bilm(folder, self.folder)
 
     @property
     def module(self) -> Bilm:

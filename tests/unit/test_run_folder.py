@@ -1,0 +1,144 @@
+"""The one rule for ``--out``, the lock, and the settings of a run."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from elmokit.core.errors import RunError
+from elmokit.core.model_card import Facts
+from elmokit.core.model_folder import write_model
+from elmokit.core.run_folder import RunFolder, describe_changes, open_out
+
+KINDS = ("bilm", "classifier", "comparison", "word-vectors", "linear", "vectors", "token-cache", "report")
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_new_and_empty_folders_are_taken_and_nothing_is_made_yet(tmp_path: Path, kind: str) -> None:
+    assert open_out(tmp_path / "new" / "deep", kind, resume=True).out == tmp_path / "new" / "deep"
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "empty" / ".saving").mkdir(parents=True)  # left by a program that was killed
+    (tmp_path / "empty" / ".manifest.json.new").write_text("{", encoding="utf-8")
+    open_out(tmp_path / "empty", kind, resume=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_somebody_else_has_there_is_not_touched(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    for place, message in (("file", "is a file, not a folder"), ("file/sub", "Cannot write")):
+        with pytest.raises(RunError, match=message):
+            open_out(tmp_path / place, kind, resume=True)
+    mine = tmp_path / "mine"
+    for names in (["notes.txt"], ["run/notes.txt"], ["work/notes.txt"], ["config.json", "manifest.json"]):
+        for name in names:
+            (mine / name).parent.mkdir(parents=True, exist_ok=True)
+            (mine / name).write_text('{"format": "another"}', encoding="utf-8")
+        before = tree(mine)
+        with pytest.raises(RunError, match="nothing in it was touched") as caught:
+            open_out(mine, kind, resume=True)
+        assert str(mine) in caught.value.message
+        assert caught.value.remedy
+        assert tree(mine) == before
+
+
+@pytest.mark.parametrize("kind", ["bilm", "classifier", "comparison"])
+def test_a_run_is_resumed_by_its_own_kind_only(tmp_path: Path, kind: str) -> None:
+    with open_out(tmp_path / "out", kind, resume=True).lock():
+        pass
+    (tmp_path / "out" / "report.html").write_text("made by a run", encoding="utf-8")
+    open_out(tmp_path / "out", kind, resume=True)
+    with pytest.raises(RunError, match="is not empty"):
+        open_out(tmp_path / "out", kind, resume=False)
+    for other in {*KINDS} - {kind}:
+        with pytest.raises(RunError, match="nothing in it was touched"):
+            open_out(tmp_path / "out", other, resume=True)
+
+
+def test_a_run_of_an_earlier_version_is_resumed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").write_text("", encoding="utf-8")
+    open_out(tmp_path, "bilm", resume=True)
+    (tmp_path / "run" / "settings.json").write_text("{}", encoding="utf-8")
+    open_out(tmp_path, "classifier", resume=True)
+
+
+def test_a_model_is_replaced_by_its_own_kind_only(tmp_path: Path) -> None:
+    with write_model(tmp_path / "m", "word-vectors", {}, card=Facts("A table.", ())):
+        pass
+    open_out(tmp_path / "m", "word-vectors", resume=True)
+    for other in {*KINDS} - {"word-vectors"}:
+        with pytest.raises(RunError, match="already holds word vectors"):
+            open_out(tmp_path / "m", other, resume=True)
+
+
+def test_a_finished_model_without_its_run_is_not_trained_over(tmp_path: Path) -> None:
+    with write_model(tmp_path, "bilm", {}, card=Facts("A model.", ())):
+        pass
+    with pytest.raises(RunError, match="finished model without its training run") as caught:
+        open_out(tmp_path, "bilm", resume=True)
+    assert "--from" in caught.value.remedy
+
+
+def _try_lock(out: str, results: multiprocessing.Queue[str]) -> None:
+    try:
+        with open_out(Path(out), "bilm", resume=True).lock():
+            results.put("locked")
+    except RunError as error:
+        results.put(error.message)
+
+
+def test_two_processes_do_not_work_in_the_same_folder(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    results: multiprocessing.Queue[str] = context.Queue()
+    for is_held in (True, False):
+        process = context.Process(target=_try_lock, args=(str(tmp_path / "m"), results))
+        if is_held:
+            with open_out(tmp_path / "m", "bilm", resume=True).lock():
+                process.start()
+                assert results.get(timeout=60) == f"Another process is at work in {tmp_path / 'm'}."
+                process.join()
+        else:
+            process.start()
+            assert results.get(timeout=60) == "locked"
+            process.join()
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+def test_settings_are_recorded_once_and_must_stay_the_same(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, tmp_path, "bilm")
+    inputs = {"corpus.content_hash": "abc", "start_from.weights": None}
+    folder.require_same({"training": {"lr": 0.1, "filters": (1, 2)}}, inputs)
+    record = json.loads((tmp_path / "settings.json").read_text(encoding="utf-8"))
+    assert record["training"] == {"lr": 0.1, "filters": [1, 2]}
+    assert (record["corpus"], record["start_from"]) == ({"content_hash": "abc"}, {"weights": None})
+    folder.require_same({"training": {"lr": 0.1, "filters": (1, 2)}}, inputs)
+    with pytest.raises(RunError) as caught:
+        folder.require_same({"training": {"lr": 0.2, "filters": (1, 2)}}, {**inputs, "text.test_rows": "x"})
+    assert "lr was 0.1, now 0.2; the test rows changed." in caught.value.message
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"training": 1}'])
+def test_damaged_settings_are_an_error_that_names_the_file(tmp_path: Path, content: str) -> None:
+    (tmp_path / "settings.json").write_text(content, encoding="utf-8")
+    with pytest.raises(RunError, match=r"settings\.json cannot be read"):
+        RunFolder(tmp_path, tmp_path, "bilm").require_same({}, {})
+
+
+def test_changes_are_described_in_words() -> None:
+    before = {"a": {"x": 1, "gone": 2}, "text": {"content_hash": "1"}}
+    now = {"a": {"x": 1, "new": 3}, "text": {"content_hash": "2"}, "more": {"weights": "w"}}
+    assert describe_changes(before, now) == [
+        "gone was 2, now None",
+        "new was None, now 3",
+        "the text changed",
+        "the model it started from changed",
+    ]
