@@ -50,7 +50,7 @@ def origin_rows(record: Mapping[str, Any], license: str) -> Iterator[tuple[str, 
     for name, key in (("imported from", "file"), ("date", "date"), ("made by", "command")):
         if record.get(key):
             yield name, str(record[key])
-    yield "license", str(record.get("license") or license)
+    yield "license", str(record.get("license") or record.get("licence") or license)  # licence: 0.1
 
 
 def card_text(facts: Facts) -> str:

@@ -21,7 +21,7 @@ from elmokit.core.atomic import write_text
 from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError
 from elmokit.core.formatting import join_names
-from elmokit.core.model_card import Facts
+from elmokit.core.model_card import Facts, origin_rows
 from elmokit.core.model_folder import read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import check_tensors, fingerprint, load_tensors, save_tensors
@@ -289,18 +289,11 @@ class WordVectors:
         ]
         if settings := training.get("settings"):
             rows.append(("settings", ", ".join(f"{name} {value}" for name, value in settings.items())))
-        if corpus := training.get("corpus"):
-            counts = f"{corpus['n_words']:,} words in {corpus['n_documents']:,} texts"
-            rows.append(("corpus", f"{counts} ({', '.join(corpus['files'])})"))
-            rows.append(("unknown words in it", f"{corpus['unknown_share']:.2%}"))
+        if "seconds" in training:
             rows.append(("training", f"{training['seconds']:,.1f} s"))
         for word, nearest in neighbors.items():
             rows.append((f"near {word}", join_names(f"{other} {score:.2f}" for other, score in nearest)))
-        for label, key in (("imported from", "file"), ("date", "date"), ("made by", "command")):
-            if training.get(key):
-                rows.append((label, str(training[key])))
-        license = training.get("license") or training.get("licence")  # the name in 0.1
-        rows.append(("license", str(license or "not stated: that of the text applies")))
+        rows += origin_rows(training, "not stated: that of the text applies")
         return Facts(
             "Static word vectors: one vector per word, the same in every context.",
             tuple(rows),
