@@ -95,7 +95,7 @@ def test_folder_without_text_says_which_endings_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.pdf", "a.zip", "a.docx", "a.txt.bz2"])
 def test_files_that_need_unpacking_are_refused_by_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match="are not read") as caught:
+    with pytest.raises(DataError, match="cannot be read") as caught:
         find_files([write(tmp_path / name, "x")])
     assert caught.value.remedy
 
@@ -242,14 +242,14 @@ def test_cut_off_or_foreign_packed_files_are_named(tmp_path: Path, packing: str)
 # -- standard input ---------------------------------------------------------------------------
 
 
-def test_standard_input_can_be_read_twice_and_marks_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_can_be_read_twice_and_is_fingerprinted(monkeypatch: pytest.MonkeyPatch) -> None:
     def source(text: str) -> TextSource:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
         return TextSource(["-"])
 
     one, same, other = source("one\ntwo\n"), source("one\ntwo\n"), source("one\n")
     assert list(one) == list(one) == ["one", "two"]
-    assert one.marks() == same.marks() != other.marks()
+    assert one.fingerprints() == same.fingerprints() != other.fingerprints()
     assert list(one) == ["one", "two"]
 
 
@@ -258,12 +258,12 @@ def test_standard_input_does_not_mix_with_files(tmp_path: Path) -> None:
         TextSource(["-", write(tmp_path / "a.txt", "x")])
 
 
-def test_marks_change_with_the_file(tmp_path: Path) -> None:
+def test_fingerprints_change_with_the_file(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", "one\n")
-    before = TextSource([file]).marks()
-    assert TextSource([file]).marks() == before
+    before = TextSource([file]).fingerprints()
+    assert TextSource([file]).fingerprints() == before
     os.utime(file, ns=(1, 1))
-    assert TextSource([file]).marks() != before
+    assert TextSource([file]).fingerprints() != before
     json.dumps(before)
 
 
@@ -395,8 +395,11 @@ def test_parquet_text_stored_as_bytes_is_decoded(tmp_path: Path) -> None:
 
 
 def test_missing_parquet_column_names_the_nearest(tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", texts=["one"], n=[1])
+    with pytest.raises(DataError, match=r"a\.parquet has 2 columns \(texts, n\)"):
+        read(file)
     with pytest.raises(DataError, match=r"a\.parquet has no column 'text'") as caught:
-        read(parquet(tmp_path / "a.parquet", texts=["one"]))
+        read(file, text_columns="text")
     assert "'texts'" in caught.value.remedy
 
 

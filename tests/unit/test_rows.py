@@ -473,4 +473,4 @@ def test_files_of_all_kinds_follow_each_other_again_and_again(tmp_path: Path) ->
     expected = [("one", "x"), ("two", "y"), ("three", "z")]
     assert [(row.text, row.label) for row in rows] == [(row.text, row.label) for row in rows] == expected
     assert rows.name == f"{tmp_path / 'a.csv'} and 2 more files"
-    assert [mark[0] for mark in rows.marks()] == ["a.csv", "b.jsonl", "c.parquet"]
+    assert [name for name, *_ in rows.fingerprints()] == ["a.csv", "b.jsonl", "c.parquet"]

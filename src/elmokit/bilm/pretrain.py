@@ -171,8 +171,8 @@ def pretrain(
     folder = open_out(out, "bilm", resume=True)
     run = folder.run
     with folder.lock():
-        train_text = TextSource(texts, read, outside=out)
-        valid_text = TextSource(valid, read, outside=out) if valid else None
+        train_text = TextSource(texts, read, exclude=out)
+        valid_text = TextSource(valid, read, exclude=out) if valid else None
         corpus = _corpus(run, corpus_folder, config, base, train_text, valid_text, reporter)
         weights = fingerprint(*base.model.parameters()) if base else None
         content = str(corpus.manifest["content_hash"])

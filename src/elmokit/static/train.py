@@ -60,7 +60,7 @@ def baseline(
     configs: dict[str, Any] = merge_settings(
         settings, vectors=_config_class(method)(), text=text, read=ReadConfig()
     )
-    source = TextSource(texts, configs["read"], outside=out)
+    source = TextSource(texts, configs["read"], exclude=out)
     open_out(out, "word-vectors", resume=True)
     vectors = train_vectors(
         method, source, configs["vectors"], text=configs["text"], reporter=reporter, command=command

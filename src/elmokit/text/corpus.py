@@ -171,7 +171,7 @@ def prepare_corpus(
         "format_version": _VERSION,
         "settings": chosen,
         "settings_hash": _hash(json.dumps(chosen, sort_keys=True)),
-        "marks": {"train": train.marks(), "valid": valid.marks() if valid else []},
+        "marks": {"train": train.fingerprints(), "valid": valid.fingerprints() if valid else []},
     }
     manifest_file = folder / "manifest.json"
     if manifest_file.exists():

@@ -13,7 +13,8 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
@@ -22,89 +23,96 @@ import pyarrow.parquet as pq
 
 from elmokit.core.errors import DataError, nearest
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenizing import replace_surrogates
 
 Format = Literal["txt", "csv", "tsv", "jsonl", "parquet"]
 FORMATS: dict[str, Format] = {
     ".txt": "txt", ".text": "txt", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv",
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
 }  # fmt: skip
-_PACKED = (".gz", ".zst")
+_COMPRESSED = (".gz", ".zst")
+_UNREADABLE = {".zip", ".tar", ".7z", ".rar", ".pdf", ".doc", ".docx", ".xls", ".xlsx", ".bz2", ".xz"}
 _CHUNK = 1 << 20
 _LONGEST_LINE = 1 << 20
-_UNREADABLE = {".zip", ".tar", ".7z", ".rar", ".pdf", ".doc", ".docx", ".xls", ".xlsx", ".bz2", ".xz"}
+_LARGEST_FIELD = 1 << 26
+
+# -- finding files ----------------------------------------------------------------------------
 
 
 def format_of(path: Path) -> Format:
-    """The format a file's name promises; a name that promises nothing is plain text."""
+    """The format that a file's name implies: plain text unless its suffix says otherwise."""
+    return FORMATS.get(_suffix(path), "txt")
+
+
+def _suffix(path: Path) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _PACKED:
+    if suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
-    return FORMATS.get(suffixes[-1], "txt") if suffixes else "txt"
+    return suffixes[-1] if suffixes else ""
 
 
-def _is_text(path: Path) -> bool:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _PACKED:
-        suffixes.pop()
-    return bool(suffixes) and suffixes[-1] in FORMATS
+def find_files(sources: Sequence[str | Path], exclude: Path | None = None) -> list[Path]:
+    """The files that names, folders and glob patterns stand for, each once, in a stable order.
 
-
-def find_files(sources: Sequence[str | Path], outside: Path | None = None) -> list[Path]:
-    """The files meant by names, folders and glob patterns, each once, in a stable order.
-
-    Of folders and patterns, files below ``outside`` (where a run writes) are left out.
+    Files that folders and patterns find below ``exclude``, where a run writes, are left out.
     """
 
-    def own(file: Path) -> bool:
-        return outside is not None and outside.resolve() in file.resolve().parents
+    def is_input(file: Path) -> bool:
+        return file.is_file() and (exclude is None or exclude.resolve() not in file.resolve().parents)
 
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for source in sources:
         path = Path(source)
         try:
             exists, is_dir = path.exists(), path.is_dir()
-        except OSError:  # a name too long for a file, for one
+        except OSError:  # such as a name too long for a file
             exists = is_dir = False
         if is_dir:
-            inside = [
-                file
-                for file in sorted(path.rglob("*"))
-                if file.is_file()
-                and not any(part.startswith(".") for part in file.relative_to(path).parts)
-                and _is_text(file)
-                and not own(file)
-            ]
+            inside = [file for file in _files_below(path) if is_input(file)]
             if not inside:
                 raise DataError(
                     f"The folder {path} holds no text files.",
-                    remedy=f"Files are known by their ending: {', '.join(FORMATS)} (also .gz, .zst).",
+                    remedy=f"Files are recognized by their suffix: {', '.join(FORMATS)} (also .gz, .zst).",
                 )
-            found.update(dict.fromkeys(inside))
+            files.update(dict.fromkeys(inside))
         elif exists:
-            if not path.is_file():
-                raise DataError(
-                    f"{path} is neither a file nor a folder; texts are read more than once.",
-                    remedy="Pipe it in as standard input: ... | elmokit pretrain -",
-                )
-            if path.suffix.lower() in _UNREADABLE:
-                raise DataError(
-                    f"{path}: files ending in {path.suffix} are not read.",
-                    remedy="Unpack or export it first to .txt, .csv, .tsv, .jsonl or .parquet.",
-                )
-            found[path] = None
+            files[_checked(path)] = None
         else:
-            matches = sorted(glob.glob(str(source), recursive=True))
-            files = [Path(match) for match in matches if Path(match).is_file() and not own(Path(match))]
-            if not files:
+            matches = map(Path, sorted(glob.glob(str(source), recursive=True)))
+            inside = [match for match in matches if is_input(match)]
+            if not inside:
                 siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
                 hint = nearest(path.name, siblings) if 0 < len(siblings) < 200 else ""
                 raise DataError(
                     f"There is no file or folder {str(source)!r}.",
                     remedy=hint if hint.startswith("Did") else "Check the name and the folder.",
                 )
-            found.update(dict.fromkeys(files))
-    return list(found)
+            files.update(dict.fromkeys(inside))
+    return list(files)
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Files with a known suffix; hidden files and folders are skipped."""
+    for file in sorted(folder.rglob("*")):
+        if not any(part.startswith(".") for part in file.relative_to(folder).parts):
+            if _suffix(file) in FORMATS:
+                yield file
+
+
+def _checked(path: Path) -> Path:
+    if not path.is_file():
+        raise DataError(
+            f"{path} is neither a file nor a folder; texts are read more than once.",
+            remedy="Pipe it to standard input: ... | elmokit pretrain -",
+        )
+    if path.suffix.lower() in _UNREADABLE:
+        raise DataError(
+            f"{path}: files ending in {path.suffix} cannot be read.",
+            remedy="Unpack or export it first to .txt, .csv, .tsv, .jsonl or .parquet.",
+        )
+    return path
+
+
+# -- bytes and lines --------------------------------------------------------------------------
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -126,26 +134,20 @@ def _chunks(stream: IO[bytes], name: str) -> Iterator[bytes]:
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(
                 f"{name} cannot be decompressed or read to its end: {error}.",
-                remedy="The file looks cut off or damaged; take a fresh copy.",
+                remedy="The file looks truncated or damaged; take a fresh copy.",
             ) from error
         if not chunk:
             return
         yield bytes(chunk)
 
 
-def _binary(text: str) -> bool:
-    sample = text[:65536]
-    odd = sum(1 for char in sample if char < " " and char not in "\t\n\r\f\v\x1b")
-    return odd * 100 > len(sample)
-
-
 def decode_lines(
     stream: IO[bytes], name: str, *, encoding: str = "utf-8", errors: str = "strict", whole: bool = False
 ) -> Iterator[str]:
-    """Lines without their ends (``\\n``, ``\\r\\n`` or ``\\r``), decoded strictly unless told.
+    """Lines without their ends (``\\n``, ``\\r\\n`` or ``\\r``).
 
-    Memory does not grow with the stream: a line over a megabyte comes in parts cut at spaces,
-    unless lines must be ``whole`` (records).
+    Memory does not grow with the stream: a line over a megabyte comes in parts cut at spaces, unless
+    ``whole`` lines are required (for records).
     """
     try:
         "a".encode(encoding)  # a LookupError for rot13, hex and the like
@@ -159,16 +161,16 @@ def decode_lines(
         try:
             text = decoder.decode(chunk)
         except UnicodeDecodeError as error:
-            raise _undecodable(error, name, encoding, line, n_bytes, len(chunk), first) from error
+            raise _undecodable(error, name, encoding, line, n_bytes + len(chunk), first) from error
         except UnicodeError as error:
             raise DataError(
                 f"{name} is not {encoding} text: {error}.",
-                remedy="Say the file's encoding (--encoding utf-8, ...).",
+                remedy="Specify the file's encoding (--encoding utf-8, ...).",
             ) from error
         n_bytes += len(chunk)
         if first:
-            if _binary(text):
-                raise _not_text(name)
+            if _is_binary(text):
+                raise _binary_error(name)
             text, first = text.removeprefix("\ufeff"), False
         pending += text
         held = "\r" if pending.endswith("\r") else ""  # it may be half of \r\n
@@ -187,118 +189,75 @@ def decode_lines(
     try:
         pending += decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise _undecodable(error, name, encoding, line, n_bytes, 0, first) from error
+        raise _undecodable(error, name, encoding, line, n_bytes, first) from error
     if pending.rstrip("\r"):
         yield pending.rstrip("\r")
 
 
-def _not_text(name: str) -> DataError:
+def _is_binary(text: str) -> bool:
+    sample = text[:65536]
+    n_control = sum(1 for char in sample if char < " " and char not in "\t\n\r\f\v\x1b")
+    return n_control * 100 > len(sample)
+
+
+def _binary_error(name: str) -> DataError:
     return DataError(
         f"{name} looks like a binary file, not text.",
-        remedy="Give text in .txt, .csv, .tsv, .jsonl or .parquet (also .gz, .zst); "
-        "for UTF-16 text say --encoding utf-16.",
+        remedy="Use text in .txt, .csv, .tsv, .jsonl or .parquet (also .gz, .zst); "
+        "for UTF-16 text add --encoding utf-16.",
     )
 
 
 def _undecodable(
-    error: UnicodeDecodeError, name: str, encoding: str, line: int, n_bytes: int, size: int, first: bool
+    error: UnicodeDecodeError, name: str, encoding: str, line: int, n_bytes: int, first: bool
 ) -> DataError:
-    """The error, with its place in the whole file worked out from its place in the chunk."""
-    seen = bytes(error.object)
-    if first and seen[:65536].count(0) * 100 > len(seen[:65536]):
-        return _not_text(name)
-    before = seen[: error.start].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    place = n_bytes + size - len(seen) + error.start
+    """The error with its place in the whole file; ``n_bytes`` were read so far."""
+    content = bytes(error.object)
+    if first and content[:65536].count(0) * 100 > len(content[:65536]):
+        return _binary_error(name)
+    before = content[: error.start].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return DataError(
-        f"{name}, line {line + before.count(10)}, byte {place}: "
-        f"0x{seen[error.start]:02x} is not valid {encoding} ({error.reason}).",
-        remedy="Say the file's encoding (--encoding latin-1, cp1252, ...), "
-        "or replace what cannot be read (--errors replace).",
+        f"{name}, line {line + before.count(10)}, byte {n_bytes - len(content) + error.start}: "
+        f"0x{content[error.start]:02x} is not valid {encoding} ({error.reason}).",
+        remedy="Specify the file's encoding (--encoding latin-1, cp1252, ...), "
+        "or replace what cannot be decoded (--set errors=replace).",
     )
 
 
-_LARGEST_FIELD = 1 << 26
+# -- records ----------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _explaining(path: Path) -> Iterator[None]:
-    """Turn whatever goes wrong in a Parquet file into an error that helps."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be read as Parquet: {error}.",
-            remedy="The file looks cut off, damaged or foreign; take a fresh copy.",
-        ) from error
+@dataclass(frozen=True)
+class OpenFile:
+    """A file as records, each with the number of the line (in Parquet: row) it begins on.
 
-
-class FileSource:
-    """Some files, in order, and how each format is read: what texts and rows are made from.
-
-    Args:
-        sources: files, folders, glob patterns, or ``-`` for standard input (kept in a temporary
-            file, since it is read more than once).
-        config: how to read them.
-        outside: of folders and patterns, files below this folder are left out.
+    Attributes:
+        name: For messages.
+        format: Which of the methods below can read it.
     """
 
-    def __init__(
-        self,
-        sources: str | Path | Sequence[str | Path],
-        config: ReadConfig | None = None,
-        outside: Path | None = None,
-    ) -> None:
-        sources = [sources] if isinstance(sources, str | Path) else sources
-        self.config = config or ReadConfig()
-        self._stdin: IO[bytes] | None = None
-        if any(str(source) == "-" for source in sources):
-            if len(sources) > 1:
-                raise DataError("Standard input (-) cannot be mixed with files.")
-            self._stdin = tempfile.TemporaryFile(prefix="elmokit-")  # noqa: SIM115 (lives with self)
-            shutil.copyfileobj(sys.stdin.buffer, self._stdin)
-            self.files: list[Path] = []
-        else:
-            self.files = find_files(sources, outside)
-            if not self.files:
-                raise DataError(
-                    "No text was given.", remedy="Name a file, a folder, or - for standard input."
-                )
+    name: str
+    format: Format
+    stream: IO[bytes]
+    config: ReadConfig
 
-    @property
-    def name(self) -> str:
-        """What to call it in a message."""
-        if self._stdin is not None:
-            return "standard input"
-        more = f" and {len(self.files) - 1} more files" if len(self.files) > 1 else ""
-        return f"{self.files[0]}{more}"
+    def place(self, number: int) -> str:
+        """Where a record is, for messages."""
+        return f"{self.name}, {'row' if self.format == 'parquet' else 'line'} {number}"
 
-    def marks(self) -> list[list[Any]]:
-        """Name, size and time of each file: cheap to compare, and enough to see a change."""
-        if self._stdin is not None:
-            self._stdin.seek(0)
-            digest = hashlib.blake2b(digest_size=16)
-            while chunk := self._stdin.read(1 << 20):
-                digest.update(chunk)
-            return [["-", digest.hexdigest()]]
-        stats = [(path, path.stat()) for path in self.files]
-        return [[path.name, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+    def _lines(self, whole: bool) -> Iterator[tuple[int, str]]:
+        encoding, errors = self.config.encoding, self.config.errors
+        lines = decode_lines(self.stream, self.name, encoding=encoding, errors=errors, whole=whole)
+        return enumerate(lines, start=1)
 
-    @property
-    def is_stdin(self) -> bool:
-        """Whether this is standard input."""
-        return self._stdin is not None
-
-    # -- one format each ----------------------------------------------------------------------
-
-    def _lines(self, stream: IO[bytes], name: str, whole: bool = False) -> Iterator[str]:
-        config = self.config
-        return decode_lines(stream, name, encoding=config.encoding, errors=config.errors, whole=whole)
-
-    def _paragraphs(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
-        """Each paragraph of a plain text as one line, with the number of its first line."""
+    def blocks(self, *, whole: bool) -> Iterator[tuple[int, str]]:
+        """The lines of a plain text that are not blank, or its paragraphs as one line each."""
+        if self.config.blocks == "lines":
+            yield from ((number, line) for number, line in self._lines(whole) if line.strip())
+            return
         block: list[str] = []
         start = 0
-        for number, line in enumerate(self._lines(stream, name), start=1):
+        for number, line in self._lines(whole=False):
             if stripped := line.strip():
                 start = start if block else number
                 block.append(stripped)
@@ -308,14 +267,14 @@ class FileSource:
         if block:
             yield start, " ".join(block)
 
-    def _table(self, stream: IO[bytes], path: Path) -> Iterator[tuple[int, list[str]]]:
-        """The rows of a table that are not blank, all of one width, with the line each begins on."""
+    def table(self) -> Iterator[tuple[int, list[str]]]:
+        """The rows of a .csv or .tsv file that are not blank, all of one width."""
         csv.field_size_limit(_LARGEST_FIELD)
-        lines = (line + "\n" for line in self._lines(stream, str(path), whole=True))
+        lines = (line + "\n" for _, line in self._lines(whole=True))
         # Tab-separated files have no quoting: a quote in them is a character like any other.
         rows = (
             csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
-            if format_of(path) == "tsv"
+            if self.format == "tsv"
             else csv.reader(lines, strict=True)
         )
         width = 0
@@ -323,138 +282,136 @@ class FileSource:
         try:
             for row in rows:
                 if any(map(str.strip, row)):
+                    width = width or len(row)
                     if len(row) != width:
-                        if width:
-                            raise DataError(
-                                f"{path}, line {start}: {len(row)} fields where the first row has {width}.",
-                                remedy="Mend the row; a field that holds the separator must be quoted.",
-                            )
-                        width = len(row)
+                        raise DataError(
+                            f"{self.place(start)}: {len(row)} fields where the first row has {width}.",
+                            remedy="Correct the row; a field that holds the separator must be quoted.",
+                        )
                     yield start, row
                 start = rows.line_num + 1
         except csv.Error as error:
-            begun = f"; the row begins on line {start}" if start < rows.line_num else ""
+            begin = f"; the row begins on line {start}" if start < rows.line_num else ""
             raise DataError(
-                f"{path}, line {rows.line_num}: not readable as a table ({error}){begun}.",
+                f"{self.place(rows.line_num)}: not readable as a table ({error}){begin}.",
                 remedy="Look for a quote that is not closed or not doubled near this line.",
             ) from error
 
-    def _objects(self, stream: IO[bytes], path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The objects of a file of JSON lines, with their lines; a bare string is a text."""
-        for number, line in enumerate(self._lines(stream, str(path), whole=True), start=1):
+    def objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The objects of a file of JSON lines; a bare string is an object with a text."""
+        for number, line in self._lines(whole=True):
             if not line.strip():
                 continue
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise DataError(
-                    f"{path}, line {number}: not valid JSON ({error}).",
-                    remedy="Mend the line: each must be one whole JSON object.",
+                    f"{self.place(number)}: not valid JSON ({error}).",
+                    remedy="Correct the line: each must be one whole JSON object.",
                 ) from error
-            if isinstance(record, dict):
-                yield number, record
-            elif isinstance(record, str) and self.config.columns in ([], ["text"]):
-                yield number, {"text": record}
-            else:
+            if isinstance(record, str) and self.config.columns in ([], ["text"]):
+                record = {"text": record}
+            if not isinstance(record, dict):
                 raise DataError(
-                    f"{path}, line {number}: not a JSON object.",
+                    f"{self.place(number)}: not a JSON object.",
                     remedy=f'Each line must look like {{"{(self.config.columns or ["text"])[0]}": "..."}}.',
                 )
+            yield number, record
 
-    def _parquet_names(self, path: Path) -> list[str]:
+    def parquet_names(self) -> list[str]:
         """The names of the columns of a Parquet file."""
-        with _explaining(path), pq.ParquetFile(path) as file:
+        with self._parquet_file() as file:
             return list(file.schema_arrow.names)
 
-    def _parquet(self, path: Path, names: list[str]) -> Iterator[tuple[Any, ...]]:
-        """The rows of a Parquet file: of each the cells in the columns of these names."""
-        with _explaining(path), pq.ParquetFile(path) as file:
+    def parquet(self, names: list[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """The cells in these columns of each row of a Parquet file."""
+        start = 1
+        with self._parquet_file() as file:
             for batch in file.iter_batches(batch_size=1024, columns=list(dict.fromkeys(names))):
                 there = batch.schema.names  # of two columns with one name, the first is meant ...
                 places = range(len(there)) if there == names else map(there.index, names)  # ... or both
                 columns = [batch.column(place).to_pylist() for place in places]
-                yield from zip(*columns, strict=True)
+                yield from enumerate(zip(*columns, strict=True), start)
+                start += len(batch)
 
-    # -- columns ------------------------------------------------------------------------------
-
-    def _has_header(self, first: Sequence[str]) -> bool:
-        """Whether the first row of a table names its columns."""
-        if self.config.header != "auto":
-            return self.config.header == "yes"
-        wanted = self.config.columns
-        return not all(map(str.isdecimal, wanted)) if wanted else "text" in first
-
-    def _text_places(self, names: Sequence[str], path: Path, header: bool) -> list[int]:
-        """Where the text columns stand in a table."""
-        if self.config.columns:
-            return [self._place(name, names, path, header) for name in self.config.columns]
-        if header and "text" in names:
-            return [names.index("text")]
-        if len(names) == 1:
-            return [0]
-        raise DataError(
-            f"{path} has {len(names)} columns ({', '.join(names)[:200]}): which hold the text?",
-            remedy="Say --text-columns NAME[,NAME] or, without a header row, numbers from 1.",
-        )
-
-    def _parquet_text_places(self, names: Sequence[str], path: Path) -> list[int]:
-        """Where the text columns stand in a Parquet file."""
-        wanted = self.config.columns or ["text"]
-        return [self._place(name, names, path, True, " Choose with --text-columns.") for name in wanted]
-
-    def _place(
-        self,
-        name: str,
-        names: Sequence[str],
-        path: Path,
-        header: bool,
-        advice: str = " Choose with --text-columns; if there is no header row, by numbers from 1.",
-    ) -> int:
-        """Where the column of this name or number stands."""
-        if header and name in names:
-            return names.index(name)
-        if name.isdecimal():
-            if 1 <= int(name) <= len(names):
-                return int(name) - 1
-            raise DataError(
-                f"{path} has {len(names)} columns, so there is no column {name}.",
-                remedy=f"Number the columns from 1 to {len(names)}.",
-            )
-        if not header:
-            raise DataError(
-                f"Without a header row, {path} has no column named {name!r}.",
-                remedy=f"Number the columns from 1 to {len(names)}.",
-            )
-        raise DataError(f"{path} has no column {name!r}.", remedy=nearest(name, names) + advice)
-
-    # -- cells --------------------------------------------------------------------------------
-
-    def _text(self, cells: Iterable[Any]) -> str:
-        """Cells of any type as one text; those that are missing add nothing."""
-        parts = [cell.strip() if type(cell) is str else self._cell(cell) for cell in cells]
-        return replace_surrogates(" ".join(filter(None, parts)))
-
-    def _cell(self, cell: Any) -> str:
-        if isinstance(cell, str):
-            return cell.strip()
-        if isinstance(cell, bytes):
-            return cell.decode(self.config.encoding, self.config.errors).strip()
-        return "" if cell is None or cell != cell else str(cell).strip()  # NaN is not itself
-
-    def _object_text(self, record: dict[str, Any], wanted: Sequence[str], path: Path, number: int) -> str:
-        """The text in the fields ``wanted`` of a JSON object."""
+    @contextlib.contextmanager
+    def _parquet_file(self) -> Iterator[pq.ParquetFile]:
         try:
-            return self._text([record[name] for name in wanted])
-        except KeyError as error:
-            name = str(error.args[0])
-            raise no_field(name, record, f"{path}, line {number}", "--text-columns") from None
+            with pq.ParquetFile(self.name) as file:
+                yield file
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataError(
+                f"{self.name} cannot be read as Parquet: {error}.",
+                remedy="The file looks truncated, damaged or not like Parquet; take a fresh copy.",
+            ) from error
 
 
-def no_field(name: str, record: dict[str, Any], place: str, flag: str) -> DataError:
-    """The error for a JSON object that lacks a field."""
-    hint = (
-        f"JSON fields are chosen by name, not by number: {', '.join(record)}."
-        if name.isdecimal()
-        else nearest(name, record)
-    )
-    return DataError(f"{place}: no field {name!r}.", remedy=f"{hint} Choose with {flag}.")
+class FileSource:
+    """Some files, in order, that can be read any number of times.
+
+    Args:
+        sources: Files, folders, glob patterns, or ``-`` for standard input (kept in a temporary file, since
+            it is read more than once).
+        config: How to read them.
+        exclude: Files that folders and patterns find below this folder are left out.
+    """
+
+    def __init__(
+        self,
+        sources: str | Path | Sequence[str | Path],
+        config: ReadConfig | None = None,
+        exclude: Path | None = None,
+    ) -> None:
+        sources = [sources] if isinstance(sources, str | Path) else sources
+        self.config = config or ReadConfig()
+        self._stdin: IO[bytes] | None = None
+        self.files: list[Path] = []
+        if any(str(source) == "-" for source in sources):
+            if len(sources) > 1:
+                raise DataError("Standard input (-) cannot be mixed with files.")
+            self._stdin = tempfile.TemporaryFile(prefix="elmokit-")  # noqa: SIM115 (lives with self)
+            shutil.copyfileobj(sys.stdin.buffer, self._stdin)
+        else:
+            self.files = find_files(sources, exclude)
+            if not self.files:
+                raise DataError(
+                    "No text was given.", remedy="Name a file, a folder, or - for standard input."
+                )
+
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+        if self.is_stdin:
+            return "standard input"
+        more = f" and {len(self.files) - 1} more files" if len(self.files) > 1 else ""
+        return f"{self.files[0]}{more}"
+
+    @property
+    def is_stdin(self) -> bool:
+        """Whether this is standard input."""
+        return self._stdin is not None
+
+    def plain_file(self) -> str:
+        """The first file of plain text, for a message; empty if there is none."""
+        plain = (str(path) for path in self.files if format_of(path) == "txt")
+        return "Standard input" if self.is_stdin else next(plain, "")
+
+    def fingerprints(self) -> list[list[Any]]:
+        """Name, size and time of each file: cheap to compare, and enough to notice a change."""
+        if self._stdin is not None:
+            self._stdin.seek(0)
+            digest = hashlib.blake2b(digest_size=16)
+            while chunk := self._stdin.read(_CHUNK):
+                digest.update(chunk)
+            return [["-", digest.hexdigest()]]
+        stats = [(path, path.stat()) for path in self.files]
+        return [[path.name, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+
+    def open(self) -> Iterator[OpenFile]:
+        """Each file in turn; it is closed when the next one is asked for."""
+        if self._stdin is not None:
+            self._stdin.seek(0)
+            yield OpenFile("standard input", "txt", self._stdin, self.config)
+        for path in self.files:
+            with open_bytes(path) as stream:
+                yield OpenFile(str(path), format_of(path), stream, self.config)

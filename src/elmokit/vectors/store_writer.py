@@ -108,7 +108,7 @@ def embed_files(
     elmo = model if isinstance(model, Elmo) else Elmo.load(model)
     config.factors(elmo.n_layers)  # checks them
     elmo.embed([], state=config.state)  # the model may have no warm state to start from
-    texts = IdentifiedTexts(files, read, config.id_column, outside=out)
+    texts = IdentifiedTexts(files, read, config.id_column, exclude=out)
     wanted = _identity(elmo, name, config, read, texts)
     if before is not None and "n_texts" in before:
         _check_same(out, before, wanted)
@@ -181,7 +181,7 @@ def _identity(
         "model": {"name": name, "fingerprint": elmo.fingerprint},
         "settings": config.to_dict(),
         "reading": read.to_dict(),
-        "files": texts.marks(),
+        "files": texts.fingerprints(),
         "layers": elmo.n_layers if config.all_layers else 1,
         "dim": elmo.dim,
         "dtype": config.dtype,
