@@ -392,6 +392,10 @@ def test_parquet_columns_are_joined_and_missing_cells_left_out(tmp_path: Path) -
 def test_parquet_text_stored_as_bytes_is_decoded(tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", text=pa.array(["café".encode()], pa.binary()))
     assert read(file) == ["café"]
+    file = parquet(tmp_path / "b.parquet", text=pa.array([b"one", b"caf\xe9"], pa.binary()))
+    with pytest.raises(DataError, match=r"b\.parquet, row 2: not valid utf-8 .*0xe9"):
+        read(file)
+    assert read(file, encoding="latin-1") == ["one", "café"]
 
 
 def test_missing_parquet_column_names_the_nearest(tmp_path: Path) -> None:

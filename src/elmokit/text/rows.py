@@ -199,7 +199,13 @@ class _Records(FileSource):
         if isinstance(cell, str):
             return cell.strip()
         if isinstance(cell, bytes):
-            return cell.decode(self.config.encoding, self.config.errors).strip()
+            try:
+                cell = cell.decode(self.config.encoding, self.config.errors)
+            except UnicodeError as error:
+                raise DataError(
+                    f"{place}: not valid {self.config.encoding} ({error}).",
+                    remedy="Specify the encoding (--encoding latin-1, ...), or use --set errors=replace.",
+                ) from error
         return "" if cell is None or cell != cell else str(cell).strip()  # NaN is not itself
 
     def _label(self, cell: Any, place: str) -> str | None:
