@@ -122,10 +122,7 @@ def textbook_steps(corpus: Corpus) -> Callable[[int], int]:
 
 
 def _arrays(documents: Documents, first: int, last: int) -> list[npt.NDArray[np.int64]]:
-    return [
-        np.asarray(documents.ids[documents.offsets[i] : documents.offsets[i + 1]], dtype=np.int64)
-        for i in range(first, min(last, len(documents)))
-    ]
+    return [np.asarray(documents[i], dtype=np.int64) for i in range(first, min(last, len(documents)))]
 
 
 def _rate(steps: Callable[[int], int], count: int) -> float:
@@ -245,7 +242,7 @@ def _quality(config: PretrainConfig, corpus: Corpus, folder: Path, quick: bool) 
         valid=_slice(corpus.train, n_train, n_train + n_valid),
     )
     # Biases start from the counts of the slice alone.
-    counts = np.bincount(sliced.train.ids.astype(np.int64), minlength=len(corpus.counts))
+    counts = np.bincount(sliced.train.values.astype(np.int64), minlength=len(corpus.counts))
     sliced = replace(sliced, counts=counts)
     textbook = TextbookTrainer(_arrays(sliced.train, 0, n_train), corpus.n_vocabulary)
     valid = _arrays(sliced.valid, 0, n_valid)
@@ -283,7 +280,7 @@ def _quality(config: PretrainConfig, corpus: Corpus, folder: Path, quick: bool) 
 
 def _slice(documents: Documents, first: int, last: int) -> Documents:
     start, end = documents.offsets[first], documents.offsets[last]
-    return Documents(documents.ids[start:end], documents.offsets[first : last + 1] - start)
+    return Documents(documents.values[start:end], documents.offsets[first : last + 1] - start)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def test_random_bytes_are_refused_by_name(tmp_path: Path, cli: Cli) -> None:
 def test_words_all_below_the_threshold_are_refused(tmp_path: Path, cli: Cli) -> None:
     file = write(tmp_path / "rare.txt", "all words here are rare\n")
     outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--set", "min_count=5")
-    outcome.check_refused("0 of 5 distinct words", "at least 5 times", "--min-count")
+    outcome.check_refused("0 of 5 distinct words", "at least 5 times", "min_count")
 
 
 def test_vocabulary_of_one_is_refused(tmp_path: Path, cli: Cli) -> None:

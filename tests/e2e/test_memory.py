@@ -24,7 +24,7 @@ settings = CorpusSettings(TextConfig(), VocabularyConfig(), open_words=True, hel
 made = prepare_corpus(Path(sys.argv[2]), settings, TextSource([sys.argv[1]]))
 status = Path("/proc/self/status").read_text().splitlines()
 peak = int(next(line.split()[1] for line in status if line.startswith("VmHWM")))  # KiB
-print(json.dumps([made.manifest["n_words"], peak]))
+print(json.dumps([made.n_words, peak]))
 """
 
 

@@ -32,8 +32,7 @@ def prepared(tmp_path: Path, settings: CorpusSettings = SETTINGS, *lines: str) -
 def texts(corpus: Corpus, part: Documents) -> list[str]:
     """The documents as words, <s> and </s> checked and left out."""
     found = []
-    for first, end in zip(part.offsets, part.offsets[1:], strict=False):
-        ids = part.ids[first:end]
+    for ids in part:
         assert (ids[0], ids[-1]) == (BOS, EOS)
         found.append(" ".join(corpus.words[place] for place in ids[1:-1]))
     return found
@@ -63,11 +62,10 @@ def test_words_come_by_falling_count_and_only_frequent_ones_are_predicted(tmp_pa
 
 
 def test_manifest_counts_words_types_and_unknown_share(tmp_path: Path) -> None:
-    manifest = prepared(tmp_path).manifest
-    assert manifest["n_words"] == 12
-    assert manifest["n_types"] == 8
-    assert manifest["unknown_share"] == pytest.approx(5 / 12)
-    assert manifest["n_documents"] == {"train": 4, "valid": 0}
+    corpus = prepared(tmp_path)
+    assert (corpus.n_words, corpus.n_types) == (12, 8)
+    assert corpus.unknown_share == pytest.approx(5 / 12)
+    assert (len(corpus.train), len(corpus.valid)) == (4, 0)
 
 
 def test_limit_on_words_is_kept(tmp_path: Path) -> None:
@@ -86,7 +84,7 @@ def test_texts_without_a_word_are_left_out_and_counted(tmp_path: Path) -> None:
     settings = replace(SETTINGS, text=TextConfig(punctuation="remove"))
     corpus = prepared(tmp_path, settings, "the cat", "!!!", "the cat")
     assert texts(corpus, corpus.train) == ["the cat", "the cat"]
-    assert corpus.manifest["n_empty"] == 1
+    assert corpus.n_empty == 1
 
 
 def test_sentence_unit_makes_each_sentence_a_document(tmp_path: Path) -> None:
@@ -151,7 +149,7 @@ def test_words_all_below_the_threshold_are_refused_with_the_numbers(tmp_path: Pa
     settings = replace(SETTINGS, vocabulary=VocabularyConfig(min_count=5))
     with pytest.raises(DataError, match="Only 0 of 8 distinct words occur at least 5 times") as caught:
         prepared(tmp_path, settings)
-    assert "--min-count" in caught.value.remedy
+    assert "min_count" in caught.value.remedy
 
 
 def test_vocabulary_of_one_word_is_refused(tmp_path: Path) -> None:
@@ -181,18 +179,18 @@ def test_same_text_and_settings_are_not_prepared_again(tmp_path: Path) -> None:
 
 
 def test_other_settings_or_text_are_prepared_again(tmp_path: Path) -> None:
-    first = prepared(tmp_path).manifest["content_hash"]
+    first = prepared(tmp_path).content_hash
     assert phases(tmp_path, replace(SETTINGS, vocabulary=VocabularyConfig(min_count=1)))
     source(tmp_path / "a.txt", *LINES, "one more")
     assert phases(tmp_path)
-    assert load_corpus(tmp_path / "corpus").manifest["content_hash"] != first
+    assert load_corpus(tmp_path / "corpus").content_hash != first
 
 
 def test_content_hash_changes_with_the_text_and_not_with_the_vocabulary(tmp_path: Path) -> None:
     settings = replace(SETTINGS, vocabulary=VocabularyConfig(min_count=1))
-    first = prepared(tmp_path).manifest["content_hash"]
-    assert prepared(tmp_path, settings).manifest["content_hash"] == first
-    assert prepared(tmp_path, settings, *LINES, "more").manifest["content_hash"] != first
+    first = prepared(tmp_path).content_hash
+    assert prepared(tmp_path, settings).content_hash == first
+    assert prepared(tmp_path, settings, *LINES, "more").content_hash != first
 
 
 @pytest.mark.parametrize(
@@ -227,7 +225,7 @@ def test_manifest_is_plain_json_without_absolute_paths(tmp_path: Path) -> None:
 
 
 def test_ids_take_two_bytes_while_the_words_allow(tmp_path: Path) -> None:
-    assert prepared(tmp_path).train.ids.dtype == np.uint16
+    assert prepared(tmp_path).train.values.dtype == np.uint16
 
 
 def test_more_than_65536_distinct_words_keep_their_ids(tmp_path: Path) -> None:
@@ -246,8 +244,7 @@ def test_other_reading_settings_are_prepared_again(tmp_path: Path) -> None:
         found.append(prepare_corpus(tmp_path / "corpus", settings, source))
     assert found[0].words[4:] == ["red", "blue"]
     assert found[1].words[4:] == ["green", "gold"]
-    assert found[0].manifest == found[2].manifest
-    assert found[0].manifest["settings_hash"] != found[1].manifest["settings_hash"]
+    assert found[0].content_hash == found[2].content_hash != found[1].content_hash
 
 
 def test_an_empty_held_out_text_is_named(tmp_path: Path) -> None:
@@ -266,6 +263,6 @@ def test_an_empty_held_out_text_is_named(tmp_path: Path) -> None:
 def test_a_spread_takes_documents_from_everywhere() -> None:
     documents = Documents(np.arange(100, dtype=np.uint16), np.arange(0, 101, 5))
     few = documents.spread(25)
-    assert few.ids.tolist() == [i for start in (0, 20, 40, 60, 80) for i in range(start, start + 5)]
+    assert few.values.tolist() == [i for start in (0, 20, 40, 60, 80) for i in range(start, start + 5)]
     assert few.n_tokens == 25
     assert documents.spread(100) is documents

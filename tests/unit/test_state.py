@@ -72,7 +72,7 @@ def plain_average(shape: str, documents: Documents, n_chains: int) -> dict[str, 
     states: list[BilmState | None] = [None] * n_chains
     seen: list[dict[str, Tensor]] = []
     for number in range(len(documents) // n_chains * n_chains):
-        words = documents.ids[documents.offsets[number] : documents.offsets[number + 1]]
+        words = documents[number]
         index = torch.tensor([[int(word) for word in words]])
         with torch.no_grad():
             out = folder.model(features, index, None, states[number % n_chains], keep_state=True)
@@ -124,7 +124,7 @@ def test_long_texts_are_read_in_windows_with_the_same_result(
 def test_of_a_large_text_a_spread_of_texts_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     documents = documents_of(40)
     monkeypatch.setattr(start_state_module, "_TOKENS", documents.n_tokens // 3)
-    some = [documents.ids[documents.offsets[i] : documents.offsets[i + 1]] for i in range(0, 40, 4)]
+    some = [documents[i] for i in range(0, 40, 4)]
     offsets = np.concatenate([[0], np.cumsum([len(text) for text in some])]).astype(np.int64)
     fewer = Documents(np.concatenate(some), offsets)
     assert_close(measured("char", documents), plain_average("char", fewer, 2))

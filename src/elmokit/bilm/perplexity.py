@@ -155,9 +155,7 @@ def _zero(model: Bilm, documents: Documents, features: Rows, progress: Callable[
     lengths = documents.lengths
     for rows in bucket_batches(lengths, _EVAL_TOKENS):
         sizes = torch.from_numpy(lengths[rows])
-        ids = np.zeros((len(rows), int(sizes.max())), dtype=np.int64)
-        for place, row in enumerate(rows):
-            ids[place, : lengths[row]] = documents.ids[documents.offsets[row] : documents.offsets[row + 1]]
+        ids = documents.padded(rows).astype(np.int64)
         distinct, index = np.unique(ids, return_inverse=True)
         out = model(
             torch.from_numpy(features[distinct].astype(np.int64)),
@@ -214,7 +212,7 @@ def text_perplexity(
             )
         return {
             **asdict(found),
-            "n_words": corpus.manifest["n_words"],
-            "n_documents": corpus.manifest["n_documents"]["train"],
-            "unknown_share": corpus.manifest["unknown_share"],
+            "n_words": corpus.n_words,
+            "n_documents": len(corpus.train),
+            "unknown_share": corpus.unknown_share,
         }

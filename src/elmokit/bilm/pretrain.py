@@ -68,8 +68,7 @@ class LanguageModeling:
         self.model, self.corpus, self.config = model, corpus, config
         self.features = saved.features.rows(corpus.words)
         # A given validation text is measured whole; of a held-out share, enough for a steady figure.
-        given = bool(corpus.manifest["marks"]["valid"])
-        self.valid = corpus.valid if given else corpus.valid.spread(_HELD_OUT_WORDS)
+        self.valid = corpus.valid if corpus.has_valid else corpus.valid.spread(_HELD_OUT_WORDS)
         n_tokens = corpus.train.n_tokens
         self.n_lanes = max(1, min(config.n_lanes, n_tokens // max(2, config.window)))
         self._lanes = self._order(0)
@@ -175,8 +174,8 @@ def pretrain(
         valid_text = TextSource(valid, read, exclude=out) if valid else None
         corpus = _corpus(run, corpus_folder, config, base, train_text, valid_text, reporter)
         weights = fingerprint(*base.model.parameters()) if base else None
-        content = str(corpus.manifest["content_hash"])
-        folder.require_same(config.to_dict(), {"corpus.content_hash": content, "start_from.weights": weights})
+        inputs = {"corpus.content_hash": corpus.content_hash, "start_from.weights": weights}
+        folder.require_same(config.to_dict(), inputs)
         _describe(corpus, reporter)
 
         saved = _build(config, corpus, base, run, reporter)
@@ -257,15 +256,14 @@ def _corpus(
 
 
 def _describe(corpus: Corpus, reporter: Reporter) -> None:
-    manifest = corpus.manifest
     reporter.say(
-        f"Text: {manifest['n_words']:,} words in {manifest['n_documents']['train']:,} texts, "
-        f"{manifest['n_types']:,} distinct; {corpus.n_vocabulary:,} are predicted, "
-        f"{manifest['unknown_share']:.1%} of the text is <unk>; "
-        f"{manifest['n_documents']['valid']:,} texts held out."
+        f"Text: {corpus.n_words:,} words in {len(corpus.train):,} texts, "
+        f"{corpus.n_types:,} distinct; {corpus.n_vocabulary:,} are predicted, "
+        f"{corpus.unknown_share:.1%} of the text is <unk>; "
+        f"{len(corpus.valid):,} texts held out."
     )
-    if manifest["n_empty"]:
-        reporter.say(f"[dim]{manifest['n_empty']:,} texts hold no word and were left out.[/]")
+    if corpus.n_empty:
+        reporter.say(f"[dim]{corpus.n_empty:,} texts hold no word and were left out.[/]")
 
 
 def _build(
@@ -327,13 +325,7 @@ def _provenance(
     place = result.position
     return {
         "settings": config.training.to_dict(),
-        "corpus": {
-            "files": [replace_surrogates(path.name) for path in source.files][:20] or ["standard input"],
-            "n_words": corpus.manifest["n_words"],
-            "n_documents": corpus.manifest["n_documents"]["train"],
-            "unknown_share": corpus.manifest["unknown_share"],
-            "content_hash": corpus.manifest["content_hash"],
-        },
+        "corpus": corpus.record(source),
         "held_out": held_out,
         "history": place.history,
         "stopped": result.stopped,

@@ -87,7 +87,8 @@ def average_state(
     state, n_added = model.zero_state(n_chains), 0
     total = model.zero_state(1).tensors()
     for first in range(0, len(sample) - n_chains + 1, n_chains):
-        ids, lengths = sample.padded(range(first, first + n_chains))
+        ids = sample.padded(np.arange(first, first + n_chains))
+        lengths = sample.lengths[first : first + n_chains]
         distinct, index = np.unique(ids, return_inverse=True)
         vectors = model.encoder(torch.from_numpy(features[distinct].astype(np.int64)))
         out = model.run(

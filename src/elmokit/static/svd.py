@@ -43,13 +43,13 @@ def count_pairs(
     window = min(window, max(1, longest))  # words further apart never share a document
     size = max(1, _PAIRS_AT_ONCE // window)
     parts: list[Counts] = []
-    for first in range(0, len(documents.ids), size):
-        ids = np.asarray(documents.ids[first : first + size + window])
+    for first in range(0, len(documents.values), size):
+        ids = np.asarray(documents.values[first : first + size + window])
         parts.append(_count_forward(ids, size, n_words, window, distance))
         # Parts of similar size are added up, so that no large one is copied often.
         while len(parts) > 1 and parts[-2].nnz <= 2 * parts[-1].nnz:
             parts.append(parts.pop() + parts.pop())
-        progress(min(size, len(documents.ids) - first))
+        progress(min(size, len(documents.values) - first))
     total: Counts = sparse.csr_array((n_words, n_words), dtype=np.float64)
     for part in reversed(parts):
         total = total + part

@@ -100,14 +100,14 @@ def train_vectors(
     start = time.perf_counter()
     with _prepare(source, text, config, reporter) as corpus:
         if isinstance(config, Word2VecConfig):
-            config = replace(config, epochs=n_epochs(config, corpus.manifest["n_words"]))
+            config = replace(config, epochs=n_epochs(config, corpus.n_words))
         rows = _train(method, corpus, config, reporter)
         places = [UNK] if corpus.counts[UNK] else []  # without unknown words, nothing was learned for <unk>
         places += range(len(SPECIALS), corpus.n_vocabulary)
         training = {
             "method": method,
             "settings": config.to_dict(),
-            "corpus": _corpus_record(corpus, source),
+            "corpus": corpus.record(source),
             "seconds": round(time.perf_counter() - start, 1),
             "date": datetime.date.today().isoformat(),
             "command": replace_surrogates(command),
@@ -168,11 +168,10 @@ def _prepare(
             corpus = prepare_corpus(
                 Path(folder) / "corpus", settings, source, progress=lambda phase, amount: advance(amount)
             )
-        manifest = corpus.manifest
         reporter.say(
-            f"Text: {manifest['n_words']:,} words in {manifest['n_documents']['train']:,} texts; "
+            f"Text: {corpus.n_words:,} words in {len(corpus.train):,} texts; "
             f"{corpus.n_vocabulary - len(SPECIALS):,} words get a vector, "
-            f"{manifest['unknown_share']:.1%} of the text is <unk>."
+            f"{corpus.unknown_share:.1%} of the text is <unk>."
         )
         yield corpus
 
@@ -182,7 +181,7 @@ def _train(
 ) -> FloatArray:
     """A row for each word of the vocabulary."""
     if isinstance(config, Word2VecConfig):
-        total = corpus.manifest["n_words"] * config.epochs
+        total = corpus.n_words * config.epochs
         with reporter.counting("Training", total=total, unit="words") as advance:
             return train_word2vec(corpus, "sgns" if method == "sgns" else "cbow", config, progress=advance)
     with reporter.counting("Counting pairs", total=corpus.train.n_tokens, unit="words") as advance:
@@ -196,18 +195,6 @@ def _train(
             f"[yellow]The text is short: vectors have {rows.shape[1]} dimensions instead of {config.dim}.[/]"
         )
     return rows
-
-
-def _corpus_record(corpus: Corpus, source: TextSource) -> dict[str, Any]:
-    manifest = corpus.manifest
-    names = [replace_surrogates(path.name) for path in source.files][:20]
-    return {
-        "files": names or [source.name],
-        "n_words": manifest["n_words"],
-        "n_documents": manifest["n_documents"]["train"],
-        "unknown_share": manifest["unknown_share"],
-        "content_hash": manifest["content_hash"],
-    }
 
 
 def _versions(method: Method) -> dict[str, str]:
@@ -237,7 +224,7 @@ class Sentences:
         return int((-(-n_words // _MAX_SENTENCE)).sum())
 
     def __iter__(self) -> Iterator[list[str]]:
-        words, ids, offsets = self._corpus.words, self._corpus.train.ids, self._corpus.train.offsets
+        words, ids, offsets = self._corpus.words, self._corpus.train.values, self._corpus.train.offsets
         for begin, end in zip((offsets[:-1] + 1).tolist(), (offsets[1:] - 1).tolist(), strict=True):
             for first in range(begin, end, _MAX_SENTENCE):
                 part = ids[first : min(end, first + _MAX_SENTENCE)].tolist()

@@ -39,7 +39,7 @@ class Lanes:
     """
 
     def __init__(self, documents: Documents, n_lanes: int, n_steps: int, order: Ints | None = None) -> None:
-        self._ids = documents.ids
+        self._ids = documents.values
         self._order = np.arange(len(documents)) if order is None else order
         lengths = documents.lengths[self._order]
         self._firsts = documents.offsets[:-1][self._order]  # where each document stands on disk
