@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from elmokit import Elmo, PretrainConfig, embed_files, pretrain, resolve
+from elmokit import Elmo, PretrainConfig, embed, pretrain, resolve
 from elmokit.cli.main import main
 from odd_texts import TEXTS, make_model
 from program import COLOURS, Cli, Outcome, Start, environment
@@ -100,7 +100,7 @@ def odd_corpus(tmp_path: Path) -> Path:
 @pytest.fixture
 def odd_store(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> Path:
     """Their vectors on disk, free to be damaged."""
-    embed_files(elmo, odd_corpus, tmp_path / "store")
+    embed(elmo, odd_corpus, tmp_path / "store")
     return tmp_path / "store"
 
 

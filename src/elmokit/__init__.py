@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from elmokit.vectors.neighbors import search, similar_words
     from elmokit.vectors.settings import MixConfig, StoreConfig
     from elmokit.vectors.store import VectorStore
-    from elmokit.vectors.store_writer import embed_files
+    from elmokit.vectors.store_writer import embed
     from elmokit.vectors.verify import Verification, verify
     from elmokit.vectors.word_cache import TokenCache, write_token_cache
 
@@ -92,7 +92,7 @@ _HOMES = {
     "baseline": "elmokit.static.train",
     "compare_files": "elmokit.comparison.compare",
     "convert": "elmokit.published.convert",
-    "embed_files": "elmokit.vectors.store_writer",
+    "embed": "elmokit.vectors.store_writer",
     "evaluate_files": "elmokit.tasks.fit",
     "fit_files": "elmokit.tasks.fit",
     "load_bilm": "elmokit.bilm.folder",
@@ -154,7 +154,7 @@ __all__ = [
     "baseline",
     "compare_files",
     "convert",
-    "embed_files",
+    "embed",
     "evaluate_files",
     "fit_files",
     "load_bilm",

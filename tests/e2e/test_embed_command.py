@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from elmokit import load_bilm, save_bilm
-from elmokit.vectors import store_filling
+from elmokit.vectors import store_writer
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.store import VectorStore
 from program import Cli, Start, small_disk, wait_for_more
@@ -31,11 +31,11 @@ WORDS = (
 _SLOWLY = """
 import time
 from elmokit.cli.main import main
-from elmokit.vectors import store_filling
+from elmokit.vectors import store_writer
 from elmokit.vectors.elmo import Elmo
 work = Elmo.{slow}
 Elmo.{slow} = lambda *given, **named: (time.sleep(0.3), work(*given, **named))[1]
-store_filling._CHUNK_TEXTS = 64
+store_writer._CHUNK_TEXTS = 64
 main()
 """
 EMBEDDING_SLOWLY, READING_SLOWLY = _SLOWLY.format(slow="embed"), _SLOWLY.format(slow="words")
@@ -80,7 +80,7 @@ def test_killed_at_random_moments_and_run_again_it_ends_in_the_same_bytes(
         process.communicate()
         n_kills += process.returncode == -signal.SIGKILL
     assert n_kills > 0
-    monkeypatch.setattr(store_filling, "_CHUNK_TEXTS", 64)
+    monkeypatch.setattr(store_writer, "_CHUNK_TEXTS", 64)
     cli(*words, out).check_fine()
     cli(*words, tmp_path / "alone").check_fine("Done.", "MB on disk")
     assert contents(out) == contents(tmp_path / "alone")
@@ -109,7 +109,7 @@ def test_interrupted_it_says_how_to_go_on_and_going_on_with_another_model_is_ref
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate()
     assert process.returncode == 130, said
-    assert "Run the same command to go on" in said
+    assert "Run the same command to resume" in said
     assert "Traceback" not in said
     before = contents(out)
 
@@ -120,11 +120,11 @@ def test_interrupted_it_says_how_to_go_on_and_going_on_with_another_model_is_ref
     other = cli("embed", tmp_path / "other", corpus, "--out", out)
     other.check_refused("another model", "Nothing was touched")
     other = cli("embed", tiny_model, corpus, "--pool", "max", "--out", out)
-    other.check_refused("pool was 'none', is 'max'")
+    other.check_refused("pool was 'none', now 'max'")
     cli("similar", tiny_model, "the fox", "--in", out).check_refused("not finished")
     assert contents(out) == before
 
-    cli("embed", tiny_model, corpus, "--out", out).check_fine("Going on from text")
+    cli("embed", tiny_model, corpus, "--out", out).check_fine("Resuming from text")
     cli("embed", tiny_model, corpus, "--out", out).check_fine("Already done.")
 
 

@@ -13,14 +13,14 @@ from elmokit import load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import TextPipeline
-from elmokit.vectors.store_writer import embed_files
+from elmokit.vectors.store_writer import embed
 from program import Cli
 
 
 @pytest.fixture(scope="module")
 def store(tiny_model: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("store") / "vectors"
-    embed_files(tiny_model, tiny_corpus, out)
+    embed(tiny_model, tiny_corpus, out)
     return out
 
 

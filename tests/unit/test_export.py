@@ -13,10 +13,9 @@ import pytest
 
 from elmokit.core.errors import RunError
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.export import export_npz, export_parquet
 from elmokit.vectors.settings import StoreConfig
-from elmokit.vectors.store import VectorStore
-from elmokit.vectors.store_writer import embed_files
+from elmokit.vectors.store import VectorStore, export_npz, export_parquet
+from elmokit.vectors.store_writer import embed
 from odd_texts import TEXTS, contents
 
 
@@ -26,9 +25,9 @@ from odd_texts import TEXTS, contents
 def test_exports_hold_the_same_vectors(
     elmo: Elmo, odd_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("elmokit.vectors.export._ROWS_AT_ONCE", 11)
+    monkeypatch.setattr("elmokit.vectors.store._EXPORT_ROWS", 11)
     out = tmp_path / "store"
-    result = embed_files(elmo, odd_corpus, out, StoreConfig.from_dict(settings), exports=["parquet", "npz"])
+    result = embed(elmo, odd_corpus, out, config=StoreConfig.from_dict(settings), exports=["parquet", "npz"])
     assert result.exports == [out / "vectors.parquet", out / "vectors.npz"]
     store = VectorStore.open(out)
     table = pq.read_table(out / "vectors.parquet")
@@ -59,7 +58,7 @@ def test_one_long_id_does_not_make_all_others_long(elmo: Elmo, tmp_path: Path) -
     table = tmp_path / "rows.jsonl"
     table.write_text("".join(json.dumps({"key": id, "text": "the"}) + "\n" for id in ids), encoding="utf-8")
     out = tmp_path / "store"
-    embed_files(elmo, table, out, StoreConfig(id_column="key", pool="mean"), exports=["npz"])
+    embed(elmo, table, out, config=StoreConfig(id_column="key", pool="mean"), exports=["npz"])
     assert (out / "vectors.npz").stat().st_size < 200_000
     with np.load(out / "vectors.npz", allow_pickle=False) as archive:
         assert ids_in(archive) == ids
@@ -72,8 +71,8 @@ def test_an_export_that_breaks_off_leaves_nothing(odd_store: Path, monkeypatch: 
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("elmokit.vectors.export.np.savez", full)
-    monkeypatch.setattr("elmokit.vectors.export._lists", full)
+    monkeypatch.setattr("elmokit.vectors.store.np.savez", full)
+    monkeypatch.setattr("elmokit.vectors.store._nested_lists", full)
     for export in (export_npz, export_parquet):
         with pytest.raises(RunError, match="the disk is full"):
             export(found, odd_store / "vectors.other")

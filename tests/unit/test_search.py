@@ -24,7 +24,7 @@ from elmokit.vectors.fingerprint import model_fingerprint
 from elmokit.vectors.neighbors import content_words, nearest_rows, search, similar_words
 from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
-from elmokit.vectors.store_writer import embed_files
+from elmokit.vectors.store_writer import embed
 
 TEXTS = [
     "The bank raised its rates on Monday.",
@@ -142,7 +142,7 @@ def test_search_finds_each_text_itself_first(
     elmo: Elmo, corpus: Path, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     config = StoreConfig.from_dict({**settings, "id_column": "key"})
-    embed_files(elmo, corpus, tmp_path / "store", config)
+    embed(elmo, corpus, tmp_path / "store", config=config)
     found = search(tmp_path / "store", [text for text in TEXTS if text], elmo, k=3)
     for index, hits in zip([0, 1, 2, 3, 5, 0, 7], found, strict=True):
         assert (hits[0].index, hits[0].id, hits[0].text) == (index, f"k{index}", TEXTS[index])
@@ -152,7 +152,7 @@ def test_search_finds_each_text_itself_first(
 
 
 def test_search_agrees_with_embed_and_takes_an_open_store(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:
-    embed_files(elmo, corpus, tmp_path / "store", StoreConfig(pool="mean"))
+    embed(elmo, corpus, tmp_path / "store", config=StoreConfig(pool="mean"))
     store = VectorStore.open(tmp_path / "store")
     queries = ["a bank", "children raised rates 😀"]
     wanted = brute_force(np.asarray(store.vectors), elmo.embed(queries).sentence("mean"))
@@ -176,8 +176,8 @@ def test_the_model_is_marked_once_for_writing_and_any_number_of_searches(
 
     monkeypatch.setattr("elmokit.vectors.elmo.model_fingerprint", watched)
     elmo = make_elmo()
-    embed_files(elmo, corpus, tmp_path / "texts", StoreConfig(pool="mean"))
-    embed_files(elmo, corpus, tmp_path / "words")
+    embed(elmo, corpus, tmp_path / "texts", config=StoreConfig(pool="mean"))
+    embed(elmo, corpus, tmp_path / "words")
     for _ in range(3):
         search(tmp_path / "texts", ["the bank"], elmo)
     similar_words(elmo, "the bank", VectorStore.open(tmp_path / "words"))
@@ -185,8 +185,8 @@ def test_the_model_is_marked_once_for_writing_and_any_number_of_searches(
 
 
 def test_search_refuses_what_it_cannot_answer(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:
-    embed_files(elmo, corpus, tmp_path / "words")
-    embed_files(elmo, corpus, tmp_path / "texts", StoreConfig(pool="mean"))
+    embed(elmo, corpus, tmp_path / "words")
+    embed(elmo, corpus, tmp_path / "texts", config=StoreConfig(pool="mean"))
     with pytest.raises(ConfigError, match="each word") as caught:
         search(tmp_path / "words", ["x"], elmo)
     assert "--pool mean" in caught.value.remedy
@@ -274,7 +274,7 @@ def test_a_folder_of_vectors_gives_the_same_answer(
 ) -> None:
     monkeypatch.setattr("elmokit.vectors.neighbors._BLOCK_ROWS", 10)
     config = StoreConfig.from_dict({**settings, "id_column": "key"})
-    embed_files(elmo, corpus, tmp_path / "store", config)
+    embed(elmo, corpus, tmp_path / "store", config=config)
     store = VectorStore.open(tmp_path / "store")
     (found,) = similar_words(elmo, "a bank on a river", store, word="bank", k=6)
     (wanted,) = similar_words(
@@ -296,7 +296,7 @@ def test_a_folder_of_vectors_gives_the_same_answer(
 
 def test_a_folder_with_other_vectors_is_refused(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:
     def opened(name: str, **settings: Any) -> VectorStore:
-        embed_files(elmo, corpus, tmp_path / name, StoreConfig.from_dict(settings))
+        embed(elmo, corpus, tmp_path / name, config=StoreConfig.from_dict(settings))
         return VectorStore.open(tmp_path / name)
 
     with pytest.raises(ConfigError, match="each text") as caught:

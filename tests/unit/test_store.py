@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from elmokit.core.errors import DataError
-from elmokit.vectors.store import VectorStore
-from elmokit.vectors.store_files import header
+from elmokit.vectors.store import VectorStore, array_header
 from odd_texts import TEXTS
 
 
@@ -36,7 +35,7 @@ def test_texts_are_fetched_by_number_and_slice(odd_store: Path) -> None:
 @pytest.mark.parametrize("shape", [(0,), (7,), (0, 3), (5, 3), (10**12, 3, 1024)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_headers_are_what_numpy_reads(tmp_path: Path, shape: tuple[int, ...], dtype: str) -> None:
-    head = header("npy", dtype, shape)
+    head = array_header("npy", dtype, shape)
     assert len(head) == 128
     path = tmp_path / "a.npy"
     path.write_bytes(head)
@@ -73,7 +72,7 @@ def cut(name: str) -> Callable[[Path], None]:
 def swap_offsets(folder: Path) -> None:
     offsets = np.load(folder / "offsets.npy", allow_pickle=False)
     offsets[[1, 2]] = offsets[[2, 1]]
-    (folder / "offsets.npy").write_bytes(header("npy", "int64", offsets.shape) + offsets.tobytes())
+    (folder / "offsets.npy").write_bytes(array_header("npy", "int64", offsets.shape) + offsets.tobytes())
 
 
 def pickled(folder: Path) -> None:

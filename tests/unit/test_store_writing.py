@@ -13,13 +13,13 @@ from safetensors.numpy import load_file
 
 from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.text.settings import ReadConfig
-from elmokit.vectors import store_filling
+from elmokit.vectors import store_writer
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import POOLINGS
 from elmokit.vectors.fingerprint import model_fingerprint
 from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
-from elmokit.vectors.store_writer import embed_files
+from elmokit.vectors.store_writer import embed
 from odd_texts import TEXTS, make_model
 
 
@@ -60,7 +60,7 @@ def test_vectors_on_disk_are_those_of_embed(
     elmo: Elmo, odd_corpus: Path, tmp_path: Path, settings: dict[str, Any], format: str, dtype: str
 ) -> None:
     config = StoreConfig.from_dict({**settings, "format": format, "dtype": dtype})
-    result = embed_files(elmo, odd_corpus, tmp_path / "store", config)
+    result = embed(elmo, odd_corpus, tmp_path / "store", config=config)
     store = VectorStore.open(tmp_path / "store")
     wanted = expected(elmo, config)
     assert store.vectors.dtype == np.dtype(dtype)
@@ -93,8 +93,8 @@ def test_vectors_on_disk_are_those_of_embed(
 def test_files_can_be_read_by_numpy_and_safetensors_alone(
     elmo: Elmo, odd_corpus: Path, tmp_path: Path
 ) -> None:
-    embed_files(elmo, odd_corpus, tmp_path / "a")
-    embed_files(elmo, odd_corpus, tmp_path / "b", StoreConfig(format="safetensors"))
+    embed(elmo, odd_corpus, tmp_path / "a")
+    embed(elmo, odd_corpus, tmp_path / "b", config=StoreConfig(format="safetensors"))
     plain = np.load(tmp_path / "a" / "vectors.npy", mmap_mode="r", allow_pickle=False)
     offsets = np.load(tmp_path / "a" / "offsets.npy", allow_pickle=False)
     assert np.array_equal(load_file(tmp_path / "b" / "vectors.safetensors")["vectors"], plain)
@@ -105,11 +105,11 @@ def test_files_can_be_read_by_numpy_and_safetensors_alone(
 def test_a_corpus_of_many_chunks_and_empty_texts_only(
     elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_filling, "_CHUNK_NUMBERS", 20 * elmo.n_layers * elmo.dim)
+    monkeypatch.setattr(store_writer, "_CHUNK_NUMBERS", 20 * elmo.n_layers * elmo.dim)
     texts = [TEXTS[i % len(TEXTS)] + f" {i}" for i in range(150)]
     path = tmp_path / "many.jsonl"
     path.write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
-    embed_files(elmo, path, tmp_path / "store")
+    embed(elmo, path, tmp_path / "store")
     np.testing.assert_allclose(
         VectorStore.open(tmp_path / "store").vectors,
         expected(elmo, StoreConfig(), texts),
@@ -118,7 +118,7 @@ def test_a_corpus_of_many_chunks_and_empty_texts_only(
     )
     path.write_text('{"text": ""}\n{"text": " "}\n', encoding="utf-8")
     for pool, shape in (("none", (0, elmo.dim)), ("mean", (2, elmo.dim))):
-        result = embed_files(elmo, path, tmp_path / pool, StoreConfig.from_dict({"pool": pool}))
+        result = embed(elmo, path, tmp_path / pool, config=StoreConfig.from_dict({"pool": pool}))
         store = VectorStore.open(tmp_path / pool)
         assert (result.n_empty, store.vectors.shape) == (2, shape)
         assert not store.vectors.any()
@@ -126,7 +126,7 @@ def test_a_corpus_of_many_chunks_and_empty_texts_only(
 
 def test_a_word_model_embeds_unknown_words_too(odd_corpus: Path, tmp_path: Path) -> None:
     words = Elmo(make_model(input="word"))
-    embed_files(words, odd_corpus, tmp_path / "store")
+    embed(words, odd_corpus, tmp_path / "store")
     np.testing.assert_allclose(
         VectorStore.open(tmp_path / "store").vectors, expected(words, StoreConfig()), rtol=1e-5, atol=1e-6
     )
@@ -139,11 +139,11 @@ def test_ids_come_from_a_column_of_any_format(elmo: Elmo, tmp_path: Path) -> Non
     (tmp_path / "a.csv").write_text("key,text\nk1,the bank\nk2,a river\n", encoding="utf-8")
     (tmp_path / "b.jsonl").write_text('{"key": 7, "text": "x"}\n{"key": 8.0, "text": ""}\n', encoding="utf-8")
     config = StoreConfig(id_column="key")
-    embed_files(elmo, [tmp_path / "a.csv", tmp_path / "b.jsonl"], tmp_path / "store", config)
+    embed(elmo, [tmp_path / "a.csv", tmp_path / "b.jsonl"], tmp_path / "store", config=config)
     assert VectorStore.open(tmp_path / "store").ids == ["k1", "k2", "7", "8"]
     (tmp_path / "bare.csv").write_text("k1,the bank\nk2,a river\n", encoding="utf-8")
     read = ReadConfig(text_columns="2")
-    embed_files(elmo, tmp_path / "bare.csv", tmp_path / "bare", StoreConfig(id_column="1"), read=read)
+    embed(elmo, tmp_path / "bare.csv", tmp_path / "bare", config=StoreConfig(id_column="1"), read=read)
     assert VectorStore.open(tmp_path / "bare").ids == ["k1", "k2"]
 
 
@@ -165,7 +165,7 @@ def test_an_id_that_cannot_be_had_is_named_and_nothing_is_left_behind(
 ) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=message) as caught:
-        embed_files(elmo, tmp_path / name, tmp_path / "store", StoreConfig(id_column=column))
+        embed(elmo, tmp_path / name, tmp_path / "store", config=StoreConfig(id_column=column))
     assert caught.value.remedy
     assert not (tmp_path / "store").exists()
 
@@ -191,28 +191,31 @@ def test_settings_that_make_no_sense_are_refused_before_anything_is_written(
     elmo: Elmo, odd_corpus: Path, tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        embed_files(elmo, odd_corpus, tmp_path / "store", StoreConfig.from_dict(settings))
+        embed(elmo, odd_corpus, tmp_path / "store", config=StoreConfig.from_dict(settings))
     with pytest.raises(ConfigError, match="pickle"):
-        embed_files(elmo, odd_corpus, tmp_path / "store", exports=["pickle"])
+        embed(elmo, odd_corpus, tmp_path / "store", exports=["pickle"])
     assert not (tmp_path / "store").exists()
 
 
 def test_a_warm_start_needs_a_model_that_has_one(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> None:
     cold = Elmo(replace(elmo.folder, start_state=None))
     with pytest.raises(ModelError, match="start state"):
-        embed_files(cold, odd_corpus, tmp_path / "store", StoreConfig(state="warm"))
+        embed(cold, odd_corpus, tmp_path / "store", config=StoreConfig(state="warm"))
     assert not (tmp_path / "store").exists()
 
 
 def test_a_corpus_without_a_text_is_refused(elmo: Elmo, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
     with pytest.raises(DataError, match="holds no text"):
-        embed_files(elmo, tmp_path / "empty.txt", tmp_path / "store")
+        embed(elmo, tmp_path / "empty.txt", tmp_path / "store")
     assert not (tmp_path / "store").exists()
 
 
 def test_numbers_too_large_for_float16_are_refused(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="float16"):
-        embed_files(
-            elmo, odd_corpus, tmp_path / "store", StoreConfig(mix_weights="1e9,1e9,1e9", dtype="float16")
+        embed(
+            elmo,
+            odd_corpus,
+            tmp_path / "store",
+            config=StoreConfig(mix_weights="1e9,1e9,1e9", dtype="float16"),
         )

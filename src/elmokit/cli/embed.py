@@ -46,14 +46,14 @@ def command(
     read = ReadConfig.from_dict(settings["read"])
 
     from elmokit.core.console import Reporter
-    from elmokit.vectors.store_writer import embed_files
+    from elmokit.vectors.store_writer import embed
 
     reporter = Reporter("json" if as_json else "auto")
     try:
-        result = embed_files(model, texts, out, config, read=read, exports=export or (), reporter=reporter)
+        result = embed(model, texts, out, config=config, read=read, exports=export or (), reporter=reporter)
     except KeyboardInterrupt:
         reporter.event("end", folder=str(out), stopped="interrupted")
-        reporter.say("[bold]Interrupted.[/] What was done is kept. Run the same command to go on.")
+        reporter.say("[bold]Interrupted.[/] What was done is kept. Run the same command to resume.")
         raise typer.Exit(130) from None
     reporter.event(
         "end",

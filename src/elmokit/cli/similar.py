@@ -188,8 +188,7 @@ def _static(model: Path, query: str, word: str | None, n_found: int, as_json: bo
 def _opened(corpus: list[str], read: ReadConfig) -> TextSource | VectorStore:
     """The texts to look through, or a folder of vectors."""
     from elmokit.text.rows import TextSource
-    from elmokit.vectors.store import VectorStore
-    from elmokit.vectors.store_files import MANIFEST
+    from elmokit.vectors.store import MANIFEST, VectorStore
 
     stores = [place for place in corpus if place != "-" and (Path(place) / MANIFEST).is_file()]
     if not stores:

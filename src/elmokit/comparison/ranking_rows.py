@@ -19,10 +19,10 @@ from elmokit.comparison.standing import (
     unranked,
 )
 from elmokit.comparison.verdict import chosen
+from elmokit.core.formatting import format_size
 from elmokit.tasks.drawing import one_line
 from elmokit.tasks.report_page import SPLITS
 from elmokit.tasks.report_words import percent, rough_time
-from elmokit.vectors.store_card import size_text
 
 __all__ = ["Column", "Row", "ranking_columns", "ranking_rows"]
 
@@ -90,8 +90,8 @@ def ranking_columns(facts: Mapping[str, Any]) -> list[Column]:
         Column("Time", "Pretrain", _shown(rough_time, "seconds", "pretrain")),
         Column("Time", "Fit", _shown(rough_time, "seconds", "fit")),
         Column("", "Texts/s", _shown(_rate, "documents_per_second")),
-        Column("Room", "Memory", _shown(size_text, "peak_memory")),
-        Column("Room", "Disk", _shown(size_text, "bytes")),
+        Column("Room", "Memory", _shown(format_size, "peak_memory")),
+        Column("Room", "Disk", _shown(format_size, "bytes")),
         Column("", "Published", _published),
     ]
     methods = ranked(facts)

@@ -25,12 +25,12 @@ from elmokit.comparison.standing import (
     seconds_of,
 )
 from elmokit.comparison.verdict import answer, headline_figures
+from elmokit.core.formatting import format_size
 from elmokit.tasks.drawing import one_line
 from elmokit.tasks.pictures import curves
 from elmokit.tasks.report_markdown import Table
 from elmokit.tasks.report_page import curve_pictures, mix_part, picture
 from elmokit.tasks.report_words import flat, four_places, is_number, percent, rough_time, said, shown
-from elmokit.vectors.store_card import size_text
 
 __all__ = ["comparison_page"]
 
@@ -370,6 +370,6 @@ def _details(facts: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]
     machine = []
     for name, value in (facts.get("machine") or {}).items():
         is_memory = name == "memory" and is_number(value)
-        machine.append((one_line(name), size_text(value) if is_memory else shown(value)))
+        machine.append((one_line(name), format_size(value) if is_memory else shown(value)))
     found = [("Machine", machine), ("Versions", list(flat(facts.get("versions") or {})))]
     return [(caption, rows) for caption, rows in found if rows]

@@ -18,8 +18,8 @@ from elmokit.comparison.standing import (
     tied,
     unranked,
 )
+from elmokit.core.formatting import format_size
 from elmokit.tasks.report_words import percent, rough_time
-from elmokit.vectors.store_card import size_text
 
 __all__ = ["answer", "chosen", "headline_figures", "listed", "points", "seeds_text", "side_by_side"]
 
@@ -177,7 +177,7 @@ def headline_figures(facts: Mapping[str, Any]) -> list[dict[str, str]]:
     if speed := figure(take, "documents_per_second"):
         found.append(("Speed", f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}", "texts a second"))
     if size := figure(take, "bytes"):
-        found.append(("Size", size_text(size), "on disk"))
+        found.append(("Size", format_size(size), "on disk"))
     return [dict(zip(("name", "value", "under"), entry, strict=True)) for entry in found]
 
 

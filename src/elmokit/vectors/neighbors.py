@@ -277,7 +277,7 @@ def _highest(scores: Floats, k: int) -> npt.NDArray[np.int64]:
 
 def _require_same_model(store: VectorStore, elmo: Elmo) -> None:
     if store.fingerprint != elmo.fingerprint:
-        name = store.manifest["model"].get("name")
+        name = store.manifest.model.name
         raise ModelError(
             f"{store.folder} was made with another model{f' ({name})' if name else ''}.",
             remedy="Use that model, or embed the texts again with this one: elmokit embed.",

@@ -1,37 +1,141 @@
-"""``VectorStore``: a folder that ``elmokit embed`` has made, read where it lies on disk."""
+"""``VectorStore``: a folder that ``elmokit embed`` has made, read where it lies on disk.
+
+manifest.json               what it holds and what it was made from
+vectors.npy | .safetensors  all vectors one after the other, (n_vectors, [layer,] dim)
+offsets.npy                 text i is vectors[offsets[i]:offsets[i + 1]], (n_texts + 1,)
+texts.jsonl                 id, text and words of each text, one per line
+progress.json               how much is done; deleted at the end
+README.md                   a card for people
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import struct
 from array import array
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from elmokit.core.atomic import atomic_write, write_text
 from elmokit.core.errors import ConfigError, DataError
+from elmokit.core.model_card import Facts
+from elmokit.core.model_folder import FORMAT, FORMAT_VERSION
+from elmokit.core.ragged import Ragged
 from elmokit.vectors.settings import StoreConfig
-from elmokit.vectors.store_files import MANIFEST, OFFSETS, TEXTS, header, read_manifest, row_bytes
-
-__all__ = ["StoredText", "VectorStore"]
 
 T = TypeVar("T")
 Reals = npt.NDArray[np.floating[Any]]
+MANIFEST, OFFSETS, TEXTS = "manifest.json", "offsets.npy", "texts.jsonl"
+_KIND = "vectors"
+_SAFETENSORS_CODES = {"float32": "F32", "float16": "F16"}
+_EXPORT_ROWS = 4096
 _FRESH = "Files are damaged or do not belong together; take a fresh copy, or embed the texts again."
+_NOT_OURS = "Give a folder that elmokit embed has made."
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """The model that made the vectors; ``name`` may be empty."""
+
+    name: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """``manifest.json``: what a store holds and what it was made from. Fields are named as in the file.
+
+    Attributes:
+        reading: Settings of reading, as JSON values.
+        files: Name, size and time of each file.
+        layers: Layers that are stored of each vector.
+        done: All vectors are there.
+        n_texts: 0 until all texts were read, like the counts that follow.
+    """
+
+    elmokit_version: str
+    model: ModelRef
+    settings: StoreConfig
+    reading: dict[str, Any]
+    files: list[Any]
+    layers: int
+    dim: int
+    dtype: str
+    done: bool = False
+    n_texts: int = 0
+    n_words: int = 0
+    n_vectors: int = 0
+    n_empty: int = 0
+    texts_bytes: int = 0
+    ids_bytes: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array of all vectors."""
+        layers = (self.layers,) if self.settings.all_layers else ()
+        return (self.n_vectors, *layers, self.dim)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one vector, or of all its layers."""
+        return np.dtype(self.settings.dtype).itemsize * prod(self.shape[1:])
+
+    @property
+    def header(self) -> bytes:
+        """The bytes before the numbers in the file of vectors."""
+        return array_header(self.settings.format, self.settings.dtype, self.shape)
+
+    def write(self, folder: Path) -> None:
+        """Write ``manifest.json``."""
+        record = {"format": FORMAT, "format_version": FORMAT_VERSION, "kind": _KIND, **asdict(self)}
+        write_text(folder / MANIFEST, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest | None:
+        """The manifest of a folder; None if there is none, DataError if it is foreign or damaged."""
+        file = folder / MANIFEST
+        if not file.exists():
+            return None
+        try:
+            record = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise DataError(f"{file} cannot be read: {error}.", remedy=_NOT_OURS) from error
+        if not isinstance(record, dict) or record.get("format") != FORMAT or record.get("kind") != _KIND:
+            raise DataError(f"{file} was not written by elmokit embed.", remedy=_NOT_OURS)
+        if (version := record.get("format_version")) != FORMAT_VERSION:
+            raise DataError(
+                f"{file} has format version {version!r}, this elmokit reads {FORMAT_VERSION}.",
+                remedy="Install a newer elmokit, or embed the texts again.",
+            )
+        try:
+            values = {field.name: record[field.name] for field in fields(cls) if field.name in record}
+            values["model"] = ModelRef(**record["model"])
+            values["settings"] = StoreConfig.from_dict(record["settings"])
+            manifest = cls(**values)
+            counts = [value for name, value in values.items() if cls.__annotations__[name] == "int"]
+            if not all(type(count) is int and 0 <= count < 1 << 48 for count in counts):
+                raise ValueError("a count is not a number")
+        except (KeyError, TypeError, ValueError, ConfigError) as error:
+            raise DataError(f"{file} is damaged: {error!r}.", remedy=_FRESH) from error
+        return manifest
 
 
 @dataclass(frozen=True)
 class StoredText:
-    """A text of an embedded folder.
+    """A text of a vector store.
 
     Attributes:
-        id: from the id column, or its number from 0.
-        text: as it was read.
-        words: as the model saw them.
+        id: From the id column, or its number from 0.
+        text: As it was read.
+        words: As the model saw them.
     """
 
     id: str
@@ -49,74 +153,53 @@ class VectorStore:
     if texts were pooled, its one vector, (dim,); with all layers (..., layer, dim).
 
     Attributes:
-        folder: where it lies.
-        manifest: what it is made of: model, settings, counts.
-        config: which vectors were kept.
-        vectors: all of them, one after the other, read-only; (n_vectors, dim) or (n_vectors, layer, dim).
-        offsets: text i is ``vectors[offsets[i]:offsets[i + 1]]``, (n_texts + 1,).
+        config: Which vectors were stored.
+        vectors: All vectors, one after the other, read-only; (n_vectors, dim) or (n_vectors, layer, dim).
+        offsets: Text i is ``vectors[offsets[i]:offsets[i + 1]]``, (n_texts + 1,).
     """
 
     def __init__(
-        self,
-        folder: Path,
-        manifest: dict[str, Any],
-        config: StoreConfig,
-        vectors: Reals,
-        offsets: npt.NDArray[np.int64],
+        self, folder: Path, manifest: Manifest, vectors: Reals, offsets: npt.NDArray[np.int64]
     ) -> None:
-        self.folder, self.manifest, self.config = folder, manifest, config
+        self.folder, self.manifest, self.config = folder, manifest, manifest.settings
         self.vectors, self.offsets = vectors, offsets
+        self._rows = Ragged(vectors, offsets)
 
     @classmethod
     def open(cls, folder: str | Path) -> VectorStore:
-        """Open a finished folder. Anything missing, damaged, cut short or foreign is an error that
-        says which file; nothing is allocated on a damaged file's word."""
+        """Open a finished store. Anything missing, damaged, cut short or foreign is an error that
+        names the file; nothing is allocated on a damaged file's word."""
         folder = Path(folder)
-        manifest = read_manifest(folder)
+        manifest = Manifest.read(folder)
         if manifest is None:
-            raise DataError(
-                f"{folder} holds no vectors: it has no {MANIFEST}."
-                if folder.exists()
-                else f"There is no folder {folder}.",
-                remedy="Give a folder that elmokit embed has made.",
-            )
-        if manifest.get("done") is not True:
+            missing = f"{folder} holds no vectors: it has no {MANIFEST}."
+            raise DataError(missing if folder.exists() else f"There is no folder {folder}.", remedy=_NOT_OURS)
+        config = manifest.settings
+        if not manifest.done:
             raise DataError(
                 f"The vectors in {folder} are not finished.",
-                remedy="Run the same elmokit embed command again: it goes on where it was.",
+                remedy="Run the same elmokit embed command again: it resumes where it stopped.",
             )
-        try:
-            config = StoreConfig.from_dict(manifest["settings"])
-            counts = [manifest[name] for name in ("n_texts", "n_vectors", "layers", "dim", "texts_bytes")]
-            if not all(type(count) is int and 0 <= count < 1 << 48 for count in counts):
-                raise ValueError("a count is not a number")
-            if not isinstance(manifest["model"]["fingerprint"], str):
-                raise ValueError("the model has no fingerprint")
-        except (KeyError, TypeError, ValueError, ConfigError) as error:
-            raise DataError(f"{folder / MANIFEST} is damaged: {error!r}.", remedy=_FRESH) from error
-        n_texts, n_vectors, n_layers, dim, texts_bytes = counts
-        shape = (n_vectors, n_layers, dim) if config.all_layers else (n_vectors, dim)
-        vectors = _mapped(folder / f"vectors.{config.format}", config.format, config.dtype, shape)
-        offsets = _mapped(folder / OFFSETS, "npy", "int64", (n_texts + 1,))
-        if offsets[0] != 0 or offsets[-1] != n_vectors or bool((offsets[1:] < offsets[:-1]).any()):
+        vectors = _map_array(
+            folder / f"vectors.{config.format}", manifest.header, config.dtype, manifest.shape
+        )
+        shape = (manifest.n_texts + 1,)
+        offsets = _map_array(folder / OFFSETS, array_header("npy", "int64", shape), "int64", shape)
+        if offsets[0] != 0 or offsets[-1] != len(vectors) or bool((offsets[1:] < offsets[:-1]).any()):
             raise DataError(
-                f"{folder / OFFSETS} does not lead from 0 to {n_vectors}, always upwards.", remedy=_FRESH
+                f"{folder / OFFSETS} does not lead from 0 to {len(vectors)}, always upwards.", remedy=_FRESH
             )
-        if config.pool != "none" and n_vectors != n_texts:
+        if config.pool != "none" and len(vectors) != manifest.n_texts:
             raise DataError(f"{folder / MANIFEST} is damaged: not one vector per text.", remedy=_FRESH)
-        _check_size(folder / TEXTS, texts_bytes)
-        return cls(folder, manifest, config, vectors, offsets)
+        _check_size(folder / TEXTS, manifest.texts_bytes)
+        return cls(folder, manifest, vectors, offsets)
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self._rows)
 
     def __getitem__(self, index: int) -> Reals:
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        index %= len(self)
-        if self.config.pool != "none":
-            return cast(Reals, self.vectors[index])
-        return self.vectors[int(self.offsets[index]) : int(self.offsets[index + 1])]
+        rows = self._rows[index]
+        return rows if self.config.pool == "none" else cast(Reals, rows[0])
 
     @property
     def dim(self) -> int:
@@ -125,8 +208,8 @@ class VectorStore:
 
     @property
     def fingerprint(self) -> str:
-        """The mark of the model that made the vectors."""
-        return str(self.manifest["model"]["fingerprint"])
+        """The fingerprint of the model that made the vectors."""
+        return self.manifest.model.fingerprint
 
     @cached_property
     def ids(self) -> list[str]:
@@ -135,12 +218,12 @@ class VectorStore:
 
     @cached_property
     def texts(self) -> Sequence[str]:
-        """The texts as they were read, each fetched from disk when it is asked for."""
+        """The texts as they were read, each fetched from disk on access."""
         return _Column(self, lambda record: record.text)
 
     @cached_property
     def words(self) -> Sequence[list[str]]:
-        """The words of each text, fetched from disk when they are asked for."""
+        """The words of each text, fetched from disk on access."""
         return _Column(self, lambda record: record.words)
 
     def record(self, index: int) -> StoredText:
@@ -150,34 +233,27 @@ class VectorStore:
         index %= len(self)
         with open(self.folder / TEXTS, "rb") as file:
             file.seek(self._line_starts[index])
-            return self._parsed(file.readline(), index)
+            return self._parse(file.readline(), index)
 
-    def records(self, first: int = 0) -> Iterator[StoredText]:
-        """Id, text and words of all texts from ``first`` on, in order, streaming."""
+    def records(self) -> Iterator[StoredText]:
+        """Id, text and words of all texts, in order, streaming."""
         index = -1
         with open(self.folder / TEXTS, "rb") as file:
             for index, line in enumerate(file):
-                if index >= first:
-                    yield self._parsed(line, index)
-        if index + 1 != len(self):
-            raise self._damaged(index + 1)
+                yield self._parse(line, index)
+        self._check_lines(index + 1)
 
     def groups(self, n_vectors: int) -> Iterator[tuple[int, list[StoredText], Reals]]:
         """All texts in order, about ``n_vectors`` vectors at a time: the number of the first text of a
         group, its texts, and their vectors one after the other."""
-
-        def group(first: int, records: list[StoredText]) -> tuple[int, list[StoredText], Reals]:
-            last = first + len(records)
-            return first, records, self.vectors[int(self.offsets[first]) : int(self.offsets[last])]
-
-        first, records = 0, list[StoredText]()
+        first, records, offsets = 0, list[StoredText](), self.offsets
         for index, record in enumerate(self.records()):
-            if records and self.offsets[index + 1] - self.offsets[first] > n_vectors:
-                yield group(first, records)
+            if records and offsets[index + 1] - offsets[first] > n_vectors:
+                yield first, records, self.vectors[int(offsets[first]) : int(offsets[index])]
                 first, records = index, []
             records.append(record)
         if records:
-            yield group(first, records)
+            yield first, records, self.vectors[int(offsets[first]) :]
 
     @cached_property
     def _line_starts(self) -> array[int]:
@@ -187,11 +263,10 @@ class VectorStore:
             for line in file:
                 starts.append(place)
                 place += len(line)
-        if len(starts) != len(self):
-            raise self._damaged(len(starts))
+        self._check_lines(len(starts))
         return starts
 
-    def _parsed(self, line: bytes, index: int) -> StoredText:
+    def _parse(self, line: bytes, index: int) -> StoredText:
         try:
             record = json.loads(line)
             words = [str(word) for word in record["words"]]
@@ -203,16 +278,17 @@ class VectorStore:
                 f"{self.folder / TEXTS}, line {index + 1}: damaged ({error}).", remedy=_FRESH
             ) from error
 
-    def _damaged(self, n_lines: int) -> DataError:
-        return DataError(
-            f"{self.folder / TEXTS} has {n_lines} lines, {MANIFEST} says {len(self)}.", remedy=_FRESH
-        )
+    def _check_lines(self, n_lines: int) -> None:
+        if n_lines != len(self):
+            raise DataError(
+                f"{self.folder / TEXTS} has {n_lines} lines, {MANIFEST} says {len(self)}.", remedy=_FRESH
+            )
 
 
 class _Column(Sequence[T], Generic[T]):
-    """One field of all texts, fetched when asked for."""
+    """One field of all texts, fetched on access."""
 
-    def __init__(self, store: VectorStore, field: Any) -> None:
+    def __init__(self, store: VectorStore, field: Callable[[StoredText], T]) -> None:
         self._store, self._field = store, field
 
     def __len__(self) -> int:
@@ -230,29 +306,130 @@ class _Column(Sequence[T], Generic[T]):
     def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
-        return cast(T, self._field(self._store.record(index)))
+        return self._field(self._store.record(index))
 
 
-def _mapped(path: Path, format: Any, dtype: str, shape: tuple[int, ...]) -> Any:
-    """The array in a file that must begin with just the right header and have just the right size."""
-    head = header(format, dtype, shape)
-    _check_size(path, len(head) + shape[0] * row_bytes(dtype, shape))
+def store_facts(manifest: Manifest) -> Facts:
+    """The card of a store."""
+    config, model = manifest.settings, manifest.model
+    each = "per word" if config.pool == "none" else f"per text ({config.pool})"
+    shape = "(n_vectors, layer, dim)" if config.all_layers else "(n_vectors, dim)"
+    rows = (
+        ("model", f"{model.name or 'not named'} ({model.fingerprint})"),
+        ("texts", f"{manifest.n_texts:,}, {manifest.n_words:,} words, {manifest.n_empty:,} empty"),
+        ("vectors", f"{manifest.n_vectors:,}, one {each}: {config.selection}, start state {config.state}"),
+        (f"vectors.{config.format}", f"{shape}, {manifest.dim} wide, {config.dtype}"),
+        (OFFSETS, "text i is vectors[offsets[i]:offsets[i + 1]]"),
+        (TEXTS, "id, text and words of each text, one per line"),
+    )
+    return Facts(
+        f"Vectors made with elmokit {manifest.elmokit_version}.",
+        rows,
+        usage="Open it in Python with `elmokit.VectorStore.open`.",
+        title=f"Vectors of {manifest.n_texts:,} texts",
+    )
+
+
+def array_header(format: str, dtype: str, shape: Sequence[int]) -> bytes:
+    """The bytes before the numbers of an array: 128, or a multiple of it."""
+    kind = np.dtype(dtype)
+    if format == "npy":
+        header = io.BytesIO()
+        described = {"descr": kind.newbyteorder("<").str, "fortran_order": False, "shape": tuple(shape)}
+        np.lib.format.write_array_header_1_0(header, described)
+        return header.getvalue()
+    offsets = [0, kind.itemsize * prod(shape)]
+    record = {"dtype": _SAFETENSORS_CODES[dtype], "shape": list(shape), "data_offsets": offsets}
+    text = json.dumps({"vectors": record}, separators=(",", ":"))
+    text += " " * (-(len(text) + 8) % 128)
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def export_parquet(
+    store: VectorStore, path: Path, progress: Callable[[int], None] = lambda amount: None
+) -> None:
+    """Write a Parquet table, streaming.
+
+    Pooled texts: a row each, with the columns id, text and vector. Words: a row each, with id,
+    position, word and vector. A vector is a list of floats or, with all layers, a list of such lists.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pooled = store.config.pool != "none"
+    vector = pa.list_(pa.list_(pa.float32())) if store.config.all_layers else pa.list_(pa.float32())
+    named = [("id", pa.string())]
+    named += [("text", pa.string())] if pooled else [("position", pa.int32()), ("word", pa.string())]
+    schema = pa.schema([*named, ("vector", vector)])
+    # A dictionary of numbers pays only where they repeat, and there are few float16 numbers.
+    dictionary: Any = True if store.config.dtype == "float16" else [name for name, _ in named]
+    with (
+        atomic_write(path) as temporary,
+        pq.ParquetWriter(temporary, schema, use_dictionary=dictionary) as file,
+    ):
+        for _, records, rows in store.groups(_EXPORT_ROWS):
+            columns: list[list[Any]] = [
+                [record.id for record in records],
+                [record.text for record in records],
+            ]
+            if not pooled:
+                columns = [
+                    [record.id for record in records for _ in record.words],
+                    [position for record in records for position in range(len(record.words))],
+                    [word for record in records for word in record.words],
+                ]
+            arrays = [pa.array(column, kind) for column, (_, kind) in zip(columns, named, strict=True)]
+            vectors = _nested_lists(np.asarray(rows, np.float32))
+            file.write_batch(pa.record_batch([*arrays, vectors], schema=schema))
+            progress(len(records))
+
+
+def export_npz(store: VectorStore, path: Path, progress: Callable[[int], None] = lambda amount: None) -> None:
+    """Write a numpy archive with the arrays vectors, offsets, ids and id_offsets; no pickled objects.
+
+    Ids are UTF-8 one after the other (uint8), so that a long one costs no more than its length: id i
+    is ``bytes(ids[id_offsets[i]:id_offsets[i + 1]]).decode()``.
+    """
+    coded = [id.encode() for id in store.ids]
+    ids = np.frombuffer(b"".join(coded), dtype=np.uint8)
+    id_offsets = np.cumsum([0, *map(len, coded)], dtype=np.int64)
+    with atomic_write(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, vectors=store.vectors, offsets=store.offsets, ids=ids, id_offsets=id_offsets)
+    progress(len(store))
+
+
+def _nested_lists(rows: npt.NDArray[np.float32]) -> Any:
+    """An array as Arrow lists along its last axes."""
+    import pyarrow as pa
+
+    values = pa.array(rows.reshape(-1))
+    n_lists = rows.size
+    for width in reversed(rows.shape[1:]):
+        n_lists //= width
+        values = pa.ListArray.from_arrays(np.arange(n_lists + 1, dtype=np.int32) * width, values)
+    return values
+
+
+def _map_array(path: Path, header: bytes, dtype: str, shape: tuple[int, ...]) -> Any:
+    """The array in a file that must begin with just this header and have just the right size."""
+    kind = np.dtype(dtype).newbyteorder("<")
+    _check_size(path, len(header) + kind.itemsize * prod(shape))
     try:
         with open(path, "rb") as file:
-            found = file.read(len(head))
+            start = file.read(len(header))
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror}.") from error
-    if found != head:
+    if start != header:
         raise DataError(f"{path} is not the array of shape {shape} that {MANIFEST} promises.", remedy=_FRESH)
     if 0 in shape:  # nothing to map
         return np.empty(shape, dtype=dtype)
-    return np.memmap(path, dtype=np.dtype(dtype).newbyteorder("<"), mode="r", offset=len(head), shape=shape)
+    return np.memmap(path, dtype=kind, mode="r", offset=len(header), shape=shape)
 
 
-def _check_size(path: Path, wanted: int) -> None:
+def _check_size(path: Path, n_bytes: int) -> None:
     try:
         size = path.stat().st_size
     except OSError as error:
         raise DataError(f"{path} is missing.", remedy=_FRESH) from error
-    if size != wanted:
-        raise DataError(f"{path} has {size:,} bytes where {MANIFEST} asks for {wanted:,}.", remedy=_FRESH)
+    if size != n_bytes:
+        raise DataError(f"{path} has {size:,} bytes where {MANIFEST} asks for {n_bytes:,}.", remedy=_FRESH)

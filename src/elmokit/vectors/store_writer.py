@@ -1,65 +1,74 @@
-"""From files to vectors on disk, in two passes: words are counted first, then the file, of known
-size, is filled. Killed at any moment and run again, it goes on to the same bytes."""
+"""``embed``: from files to vectors on disk, in two passes.
+
+The first pass counts words, the second fills a file of known size. Killed at any moment and run again,
+it resumes and ends in the same bytes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import json
+import os
+import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from rich.markup import escape
 
 import elmokit
-from elmokit.core.atomic import atomic_write, explain_os_errors, write_text
+from elmokit.core.atomic import atomic_write, explain_os_errors, reserve, sync, write_text
+from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
-from elmokit.core.errors import DataError, RunError
-from elmokit.core.model_folder import FORMAT, FORMAT_VERSION
+from elmokit.core.errors import ConfigError, DataError, RunError, nearest
+from elmokit.core.formatting import format_size
+from elmokit.core.model_card import card_text
+from elmokit.core.run_folder import describe_changes, open_out
 from elmokit.text.rows import IdentifiedTexts
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.export import check_exports, write_exports
-from elmokit.vectors.settings import StoreConfig
-from elmokit.vectors.store import VectorStore
-from elmokit.vectors.store_card import card, plan
-from elmokit.vectors.store_files import (
-    KIND,
+from elmokit.vectors.settings import EXPORTS, StoreConfig
+from elmokit.vectors.store import (
     MANIFEST,
     OFFSETS,
-    PROGRESS,
-    README,
     TEXTS,
-    header,
-    read_manifest,
-    write_json,
+    Manifest,
+    ModelRef,
+    VectorStore,
+    array_header,
+    export_npz,
+    export_parquet,
+    store_facts,
 )
-from elmokit.vectors.store_filling import Filling
 
-__all__ = ["EmbedResult", "embed_files"]
-
-_READ_AT_ONCE = 256
-_COUNTS = ("n_texts", "n_words", "n_vectors", "n_empty")
+_PROGRESS = "progress.json"
+_READ_TEXTS = 256  # texts read at a time
+_CHUNK_TEXTS = 512
+_CHUNK_NUMBERS = 12_000_000  # all layers of the words of a chunk: 48 MB
+_PINNED_WORDS = 20_000
+# Measured: lists of numbers cost a little more than the numbers; float16 has few distinct ones.
+_PARQUET_BYTES = {"float32": 4.2, "float16": 3.0}
+_PARQUET_ROW_BYTES = 8  # id, position and word, each named once in a group of rows
+_METADATA_BYTES = 8192  # names, headers, schemas
 
 
 @dataclass(frozen=True)
 class EmbedResult:
-    """What ``embed_files`` leaves behind.
+    """What ``embed`` has made.
 
     Attributes:
-        folder: where the vectors are.
-        n_texts: texts, empty ones included.
-        n_words: words in them.
-        n_vectors: rows on disk.
-        n_empty: texts that hold no word.
-        n_bytes: size of the vectors.
-        n_resumed: texts that were done before.
-        seconds: time spent embedding now.
-        was_done: all was there before; nothing was embedded now.
-        exports: files written in other formats.
+        n_vectors: Rows on disk.
+        n_empty: Texts without a word.
+        n_bytes: Size of the vectors.
+        n_resumed: Texts that were done before.
+        seconds: Time spent embedding now.
+        was_done: Everything was there before; nothing was embedded now.
+        exports: Files in other formats.
     """
 
     folder: Path
@@ -74,220 +83,381 @@ class EmbedResult:
     exports: list[Path]
 
 
-def embed_files(
+def embed(
     model: Elmo | str | Path,
     files: str | Path | Sequence[str | Path],
     out: str | Path,
-    config: StoreConfig | None = None,
     *,
+    config: StoreConfig | None = None,
     read: ReadConfig | None = None,
     exports: Sequence[str] = (),
     reporter: Reporter | None = None,
+    **settings: Any,
 ) -> EmbedResult:
     """Embed all texts of some files into a folder that ``VectorStore.open`` opens.
 
-    Safe to kill at any moment: the same call goes on where it was and ends in the same bytes. The
-    size on disk is known and said, and room for the vectors set aside, before the first is computed. A
-    model that is given loses the words in its cache, which is a plain one again afterwards.
+    Safe to kill at any moment: the same call resumes where it stopped and ends in the same bytes. The
+    size on disk is reported, and space for the vectors reserved, before the first is computed. A
+    model that is passed in loses the words in its cache.
 
     Args:
-        model: a model, or the folder of one.
-        files: files, folders, glob patterns, or ``-`` for standard input.
-        out: the folder to make.
-        config: which vectors to keep, and in what form.
-        read: how the files are read.
-        exports: write the vectors as "parquet" or "npz", too.
-        reporter: who is told; silent unless given.
+        files: Files, folders, glob patterns, or ``-`` for standard input.
+        config: Which vectors to store, and in what form.
+        read: How to read the files.
+        exports: Also write the vectors as "parquet" or "npz".
+        settings: Single settings of ``config`` and ``read`` by name, such as ``pool="mean"``.
     """
-    config, read, reporter = config or StoreConfig(), read or ReadConfig(), reporter or Reporter("silent")
+    merged = merge_settings(settings, store=config or StoreConfig(), read=read or ReadConfig())
+    config, read = cast(StoreConfig, merged["store"]), cast(ReadConfig, merged["read"])
+    reporter = reporter or Reporter("silent")
     files = [files] if isinstance(files, str | Path) else list(files)
     out = Path(out)
-    check_exports(exports)
-    before = _opened(out)
+    for name in exports:
+        if name not in EXPORTS:
+            raise ConfigError(f"There is no export {name!r}.", remedy=nearest(name, EXPORTS))
+    before = _open_store(out)
     name = "" if isinstance(model, Elmo) else Path(model).resolve().name
     elmo = model if isinstance(model, Elmo) else Elmo.load(model)
     config.factors(elmo.n_layers)  # checks them
     elmo.embed([], state=config.state)  # the model may have no warm state to start from
     texts = IdentifiedTexts(files, read, config.id_column, exclude=out)
-    wanted = _identity(elmo, name, config, read, texts)
-    if before is not None and "n_texts" in before:
-        _check_same(out, before, wanted)
+    manifest = Manifest(
+        elmokit.__version__,
+        ModelRef(name, elmo.fingerprint),
+        config,
+        read.to_dict(),
+        json.loads(json.dumps(texts.fingerprints())),
+        elmo.n_layers if config.all_layers else 1,
+        elmo.dim,
+        config.dtype,
+    )
+    if before is not None and before.n_texts:
+        _require_same(out, before, manifest)
         manifest = before
     else:
-        manifest = _read(elmo, texts, out, wanted, reporter)
-    store = Filling(elmo, out, config, manifest, exports)
-    was_done = manifest["done"]
-    n_resumed, seconds = manifest["n_texts"], 0.0
-    size = store.size
-    reporter.event(
-        "plan", **{key: manifest[key] for key in _COUNTS}, n_bytes=size.vectors, n_bytes_total=size.total
-    )
-    if was_done:
-        store.check_room(fresh=False)
+        manifest = _read_texts(elmo, texts, out, manifest, reporter)
+    writer = _Writer(elmo, out, manifest, exports)
+    reporter.event("plan", **writer.counts, n_bytes=writer.vectors_bytes, n_bytes_total=writer.total_bytes)
+    n_resumed, seconds = manifest.n_texts, 0.0
+    if manifest.done:
+        writer.check_space(fresh=False)
     else:
-        reporter.say(plan(manifest, config, store.shape, size))
-        begun = time.monotonic()
-        n_resumed = store.fill(reporter)
-        seconds = time.monotonic() - begun
-        write_text(out / README, card(manifest, config))
-        manifest["done"] = True
-        write_json(out / MANIFEST, manifest)
+        reporter.say(writer.plan())
+        started = time.monotonic()
+        n_resumed = writer.fill(reporter)
+        seconds = time.monotonic() - started
+        write_text(out / "README.md", card_text(store_facts(manifest)))
+        replace(manifest, done=True).write(out)
     with contextlib.suppress(OSError):
-        (out / PROGRESS).unlink(missing_ok=True)
-    written = write_exports(VectorStore.open(out), exports, reporter)
-    counts = {key: manifest[key] for key in _COUNTS}
+        (out / _PROGRESS).unlink(missing_ok=True)
+    written = _write_exports(VectorStore.open(out), exports, reporter)
     return EmbedResult(
         out,
-        **counts,
-        n_bytes=size.vectors,
+        **writer.counts,
+        n_bytes=writer.vectors_bytes,
         n_resumed=n_resumed,
         seconds=seconds,
-        was_done=was_done,
+        was_done=manifest.done,
         exports=written,
     )
 
 
-# -- the folder -----------------------------------------------------------------------------------
-
-
-def _opened(out: Path) -> dict[str, Any] | None:
+def _open_store(out: Path) -> Manifest | None:
     """The manifest in ``out``, if there is one; an error if the folder is somebody else's."""
-    if out.exists() and not out.is_dir():
-        raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
-    if not out.exists():
-        return None
+    open_out(out, "vectors", resume=True)
     try:
-        found = read_manifest(out)
-        names = {file.name for file in out.iterdir()}
-    except (DataError, OSError):
-        found, names = None, {"something else"}
-    if found is None and not names <= {f".{MANIFEST}.new"}:
+        return Manifest.read(out)
+    except DataError as error:
         raise RunError(
-            f"{out} exists and does not hold vectors of elmokit embed; nothing in it was touched.",
+            f"{error.message} Nothing in {out} was touched.",
             remedy="Choose another --out, or empty the folder yourself.",
-        )
-    return found
+        ) from error
 
 
-def _identity(
-    elmo: Elmo, name: str, config: StoreConfig, read: ReadConfig, texts: IdentifiedTexts
-) -> dict[str, Any]:
-    """All that decides what the vectors are."""
-    record = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "kind": KIND,
-        "elmokit_version": elmokit.__version__,
-        "model": {"name": name, "fingerprint": elmo.fingerprint},
-        "settings": config.to_dict(),
-        "reading": read.to_dict(),
-        "files": texts.fingerprints(),
-        "layers": elmo.n_layers if config.all_layers else 1,
-        "dim": elmo.dim,
-        "dtype": config.dtype,
-        "done": False,
-    }
-    return dict(json.loads(json.dumps(record)))
-
-
-def _check_same(out: Path, before: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Refuse to go on with another model, other settings or other files."""
+def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
+    """Refuse to resume with another model, other settings or other files."""
     changes = []
-    if before.get("model", {}).get("fingerprint") != wanted["model"]["fingerprint"]:
-        was = before.get("model", {}).get("name")
-        changes.append("another model" + (f" (it was {was})" if was else ""))
-    for section in ("settings", "reading"):
-        old, new = before.get(section, {}), wanted[section]
-        changes += [
-            f"{key} was {old.get(key)!r}, is {new.get(key)!r}"
-            for key in sorted({*old, *new})
-            if old.get(key) != new.get(key)
-        ]
-    old_files, new_files = before.get("files", []), wanted["files"]
-    if old_files != new_files:
-        names = dict.fromkeys(mark[0] for mark in [*old_files, *new_files])
-        other = [
+    if before.model.fingerprint != now.model.fingerprint:
+        changes.append("another model" + (f" (it was {before.model.name})" if before.model.name else ""))
+    changes += describe_changes(
+        {"settings": before.settings.to_dict(), "reading": before.reading},
+        {"settings": now.settings.to_dict(), "reading": now.reading},
+    )
+    if before.files != now.files:
+        names = dict.fromkeys(mark[0] for mark in [*before.files, *now.files])
+        changed = [
             "standard input" if name == "-" else str(name)
             for name in names
-            if [mark for mark in old_files if mark[0] == name]
-            != [mark for mark in new_files if mark[0] == name]
+            if [mark for mark in before.files if mark[0] == name]
+            != [mark for mark in now.files if mark[0] == name]
         ]
-        shown = ", ".join(other[:5]) + (", …" if len(other) > 5 else "")
+        shown = ", ".join(changed[:5]) + (", …" if len(changed) > 5 else "")
         changes.append(
-            f"other text: {shown} changed, came or went" if other else "the files stand in another order"
+            f"different files: {shown} changed, came or went" if changed else "files in another order"
         )
     if changes:
         raise RunError(
-            f"{out} holds vectors of something else: {'; '.join(changes)}. Nothing was touched.",
-            remedy="Choose another --out, or give the same model, files and flags as before.",
+            f"{out} was written with different settings: {'; '.join(changes)}. Nothing was touched.",
+            remedy="Use the same model, files and flags to resume, or choose another --out.",
         )
 
 
-# -- first pass: words ----------------------------------------------------------------------------
-
-
-def _read(
-    elmo: Elmo, texts: IdentifiedTexts, out: Path, wanted: dict[str, Any], reporter: Reporter
-) -> dict[str, Any]:
-    """Write ``texts.jsonl`` and ``offsets.npy``; the manifest gets the counts."""
+def _read_texts(
+    elmo: Elmo, texts: IdentifiedTexts, out: Path, manifest: Manifest, reporter: Reporter
+) -> Manifest:
+    """The first pass: write ``texts.jsonl`` and ``offsets.npy``, and the manifest with the counts."""
     was_there = out.exists()
     with explain_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-        (out / PROGRESS).unlink(missing_ok=True)
-    write_json(out / MANIFEST, wanted)  # from now on the folder is known to be ours
+        (out / _PROGRESS).unlink(missing_ok=True)
+    manifest.write(out)  # from now on the folder is known to be ours
     try:
-        counts = _write_texts(elmo, texts, out, wanted["settings"]["pool"] != "none", reporter)
+        with reporter.counting("Reading texts", unit="texts") as advance:
+            manifest = _write_texts(elmo, texts, out, manifest, advance)
     except BaseException:
         with contextlib.suppress(OSError):
-            (out / MANIFEST).unlink(missing_ok=True)
-            for name in (TEXTS, OFFSETS):
+            for name in (MANIFEST, TEXTS, OFFSETS):
                 (out / name).unlink(missing_ok=True)
             if not was_there:
                 out.rmdir()
         raise
-    manifest = {**wanted, **counts}
-    write_json(out / MANIFEST, manifest)
+    manifest.write(out)
     return manifest
 
 
 def _write_texts(
-    elmo: Elmo, texts: IdentifiedTexts, out: Path, pooled: bool, reporter: Reporter
-) -> dict[str, int]:
+    elmo: Elmo, texts: IdentifiedTexts, out: Path, manifest: Manifest, advance: Callable[[int], None]
+) -> Manifest:
     n_texts = n_words = n_empty = n_vectors = ids_bytes = 0
-    with contextlib.ExitStack() as stack:
-        new_texts = stack.enter_context(atomic_write(out / TEXTS))
-        new_offsets = stack.enter_context(atomic_write(out / OFFSETS))
-        advance = stack.enter_context(reporter.counting("Reading the texts", unit="texts"))
-        with open(new_texts, "wb") as lines, open(new_offsets, "wb") as places:
-            places.write(header("npy", "int64", (0,)))
-            places.write(np.int64(0).astype("<i8").tobytes())
-            for batch in _batches(texts):
-                for (id, text), words in zip(batch, elmo.words([text for _, text in batch]), strict=True):
-                    record = {"id": id, "text": text, "words": words}
-                    lines.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-                    n_texts += 1
-                    ids_bytes += len(id.encode())
-                    n_words += len(words)
-                    n_empty += not words
-                    n_vectors += 1 if pooled else len(words)
-                    places.write(np.int64(n_vectors).astype("<i8").tobytes())
-                advance(len(batch))
-            if n_texts == 0:
-                raise DataError(f"{texts.name} holds no text.", remedy="Give a file with at least one text.")
-            texts_bytes = lines.tell()
-            places.seek(0)
-            places.write(header("npy", "int64", (n_texts + 1,)))
-    return {
-        "n_texts": n_texts,
-        "n_words": n_words,
-        "n_vectors": n_vectors,
-        "n_empty": n_empty,
-        "texts_bytes": texts_bytes,
-        "ids_bytes": ids_bytes,
-    }
-
-
-def _batches(texts: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
     stream = iter(texts)
-    while batch := list(itertools.islice(stream, _READ_AT_ONCE)):
-        yield batch
+    with (
+        atomic_write(out / TEXTS) as new_texts,
+        atomic_write(out / OFFSETS) as new_offsets,
+        open(new_texts, "wb") as lines,
+        open(new_offsets, "wb") as offsets,
+    ):
+        offsets.write(array_header("npy", "int64", (0,)))
+        offsets.write(np.int64(0).astype("<i8").tobytes())
+        while batch := list(itertools.islice(stream, _READ_TEXTS)):
+            for (id, text), words in zip(batch, elmo.words([text for _, text in batch]), strict=True):
+                record = {"id": id, "text": text, "words": words}
+                lines.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+                n_texts += 1
+                ids_bytes += len(id.encode())
+                n_words += len(words)
+                n_empty += not words
+                n_vectors += len(words) if manifest.settings.pool == "none" else 1
+                offsets.write(np.int64(n_vectors).astype("<i8").tobytes())
+            advance(len(batch))
+        if n_texts == 0:
+            raise DataError(f"{texts.name} holds no text.", remedy="Give a file with at least one text.")
+        texts_bytes = lines.tell()
+        offsets.seek(0)
+        offsets.write(array_header("npy", "int64", (n_texts + 1,)))
+    return replace(
+        manifest,
+        n_texts=n_texts,
+        n_words=n_words,
+        n_vectors=n_vectors,
+        n_empty=n_empty,
+        texts_bytes=texts_bytes,
+        ids_bytes=ids_bytes,
+    )
+
+
+class _Writer:
+    """The second pass: the file of vectors, made at full size and filled chunk by chunk.
+
+    Attributes:
+        exports: Estimated bytes of each export. The other sizes are exact.
+    """
+
+    def __init__(self, elmo: Elmo, out: Path, manifest: Manifest, exports: Sequence[str] = ()) -> None:
+        self.elmo, self.out, self.manifest, self.config = elmo, out, manifest, manifest.settings
+        self.file = out / f"vectors.{self.config.format}"
+        self.header, n_vectors = manifest.header, manifest.n_vectors
+        self.vectors_bytes = len(self.header) + n_vectors * manifest.row_bytes
+        self.offsets_bytes = len(array_header("npy", "int64", (0,))) + 8 * (manifest.n_texts + 1)
+        ids_bytes = manifest.ids_bytes or manifest.texts_bytes
+        parquet = round(prod(manifest.shape) * _PARQUET_BYTES[self.config.dtype])
+        parquet += n_vectors * _PARQUET_ROW_BYTES + manifest.texts_bytes // 2  # the texts or their words
+        sizes = {
+            "npz": self.vectors_bytes + 2 * self.offsets_bytes + ids_bytes + _METADATA_BYTES,
+            "parquet": parquet + _METADATA_BYTES,
+        }
+        self.exports = {name: sizes[name] for name in dict.fromkeys(exports)}
+        self.total_bytes = self.vectors_bytes + self.offsets_bytes + manifest.texts_bytes
+        self.total_bytes += sum(self.exports.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Counts of the manifest that a result has, too."""
+        names = ("n_texts", "n_words", "n_vectors", "n_empty")
+        return {name: getattr(self.manifest, name) for name in names}
+
+    def plan(self) -> str:
+        """What will be written, for people."""
+        manifest, config = self.manifest, self.config
+        dims = " × ".join(f"{size:,}" for size in manifest.shape)
+        each = "one per word" if config.pool == "none" else f"one per text ({config.pool})"
+        parts = {"vectors": self.vectors_bytes, "offsets": self.offsets_bytes, "texts": manifest.texts_bytes}
+        sizes = ", ".join(f"{name} {format_size(size)}" for name, size in (parts | self.exports).items())
+        about = "about " if self.exports else ""
+        lines = [
+            f"Text: {manifest.n_words:,} words in {manifest.n_texts:,} texts.",
+            f"Vectors: {each}, {escape(config.selection)}, {dims} {config.dtype}.",
+            f"Size: [bold]{about}{format_size(self.total_bytes)} on disk[/] ({sizes}).",
+        ]
+        if n_empty := manifest.n_empty:
+            texts = "1 text has" if n_empty == 1 else f"{n_empty:,} texts have"
+            result = "no vectors" if config.pool == "none" else "a vector of zeros"
+            lines.append(f"[dim]{texts} no words, and so {result}.[/]")
+        return "\n".join(lines)
+
+    def fill(self, reporter: Reporter) -> int:
+        """Compute what is missing; returns the number of texts that were done before."""
+        done = self._read_progress()
+        if done is None:
+            with explain_os_errors(self.file):
+                self.file.unlink(missing_ok=True)  # started and cut off
+        self.check_space(fresh=done is None)
+        if done is None:
+            self._reserve_file()
+        first, row = n_done, row = done or (0, 0)
+        n_texts = self.manifest.n_texts
+        if first:
+            reporter.say(f"Resuming from text {first:,} of {n_texts:,}.")
+        with (
+            self._pinned_words(),
+            explain_os_errors(self.file),
+            open(self.out / TEXTS, "rb") as lines,
+            open(self.file, "r+b") as vectors,
+            reporter.counting("Embedding", total=n_texts - first, unit="texts") as advance,
+        ):
+            for chunk in self._chunks(itertools.islice(lines, first, None)):
+                values = self._compute(chunk, advance)
+                vectors.seek(len(self.header) + row * self.manifest.row_bytes)
+                vectors.write(values.tobytes())
+                vectors.flush()
+                os.fsync(vectors.fileno())
+                n_done, row = n_done + len(chunk), row + len(values)
+                self._write_progress(n_done, row)
+                reporter.event("progress", n_texts=n_done, n_vectors=row)
+        if (n_done, row) != (n_texts, self.manifest.n_vectors):
+            raise self._damaged(TEXTS)
+        return first
+
+    def check_space(self, fresh: bool) -> None:
+        """Refuse a disk without space for what is missing: exports and, if ``fresh``, vectors."""
+        needed = self.vectors_bytes if fresh else 0
+        needed += sum(
+            size for name, size in self.exports.items() if not (self.out / f"vectors.{name}").exists()
+        )
+        with explain_os_errors(self.out):
+            free = shutil.disk_usage(self.out).free
+        if needed > free:
+            raise RunError(
+                f"{self.out} needs {format_size(needed)} more on disk, only {format_size(free)} are free.",
+                remedy="Free some space, choose another --out, or keep less: --pool mean, --dtype float16, "
+                "one layer instead of all, no --export.",
+            )
+
+    @contextlib.contextmanager
+    def _pinned_words(self) -> Iterator[None]:
+        """The same words cached in every run, or the bits would differ; a plain word cache afterwards."""
+        vocabulary = self.elmo.folder.vocabulary.words
+        try:
+            self.elmo.keep_words(vocabulary[: min(_PINNED_WORDS, self.manifest.n_words // 10)])
+            yield
+        finally:
+            self.elmo.keep_words(())
+
+    def _chunks(self, lines: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
+        """Some texts at a time. Where they are cut depends on the texts alone."""
+        max_words = max(1, _CHUNK_NUMBERS // (self.elmo.n_layers * self.elmo.dim))
+        chunk: list[dict[str, Any]] = []
+        n_words = 0
+        for line in lines:
+            try:
+                record = json.loads(line)
+                n_more = len(record["words"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._damaged(TEXTS) from error
+            if chunk and (len(chunk) == _CHUNK_TEXTS or n_words + n_more > max_words):
+                yield chunk
+                chunk, n_words = [], 0
+            chunk.append(record)
+            n_words += n_more
+        if chunk:
+            yield chunk
+
+    def _compute(self, chunk: list[dict[str, Any]], advance: Callable[[int], None]) -> Any:
+        self.elmo.forget_words()  # or the bits would depend on where the run began
+        texts = [record["text"] for record in chunk]
+        embeddings = self.elmo.embed(texts, state=self.config.state, progress=advance)
+        if [record["words"] for record in chunk] != embeddings.tokens:
+            raise self._damaged(TEXTS)
+        with np.errstate(over="ignore"):
+            dtype = np.dtype(self.config.dtype).newbyteorder("<")
+            values = np.ascontiguousarray(embeddings.select(self.config), dtype=dtype)
+        if not np.isfinite(values).all():
+            half = self.config.dtype == "float16"
+            raise RunError(
+                f"A vector holds a number that is not finite{' in float16' if half else ''}.",
+                remedy="Choose --dtype float32 and another --out."
+                if half
+                else "The weights of the model or the mix look damaged; try another model.",
+            )
+        return values.reshape(-1, *self.manifest.shape[1:])
+
+    def _reserve_file(self) -> None:
+        """Make the file at its full size, so that a disk that is too small says so now."""
+        with explain_os_errors(self.file):
+            with open(self.file, "wb") as file:
+                file.write(self.header)
+                file.truncate(self.vectors_bytes)
+            reserve(self.file)
+            sync(self.file)
+        with contextlib.suppress(OSError):
+            sync(self.out)
+        self._write_progress(0, 0)
+
+    def _write_progress(self, n_texts: int, n_vectors: int) -> None:
+        record = {"n_texts": n_texts, "n_vectors": n_vectors}
+        write_text(self.out / _PROGRESS, json.dumps(record, indent=2) + "\n")
+
+    def _read_progress(self) -> tuple[int, int] | None:
+        """How many texts and vectors are safely on disk; None if the file was not even reserved."""
+        file = self.out / _PROGRESS
+        if not file.exists():
+            return None
+        try:
+            record = json.loads(file.read_text(encoding="utf-8"))
+            done = int(record["n_texts"]), int(record["n_vectors"])
+            with open(self.file, "rb") as vectors:
+                is_ours = vectors.read(len(self.header)) == self.header
+            is_ours &= self.file.stat().st_size == self.vectors_bytes
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._damaged(f"{_PROGRESS} or {self.file.name}") from error
+        most = (self.manifest.n_texts, self.manifest.n_vectors)
+        if not is_ours or not all(0 <= n <= limit for n, limit in zip(done, most, strict=True)):
+            raise self._damaged(f"{_PROGRESS} or {self.file.name}")
+        return done
+
+    def _damaged(self, name: str) -> RunError:
+        return RunError(
+            f"{name} in {self.out} was changed or damaged since it was started.",
+            remedy="Delete the folder, or choose another --out, and start over.",
+        )
+
+
+def _write_exports(store: VectorStore, exports: Sequence[str], reporter: Reporter) -> list[Path]:
+    """Write ``vectors.parquet`` and the like into the folder, unless they are there."""
+    written = []
+    for name in dict.fromkeys(exports):
+        path = store.folder / f"vectors.{name}"
+        if not path.exists():
+            with reporter.counting(f"Writing {path.name}", total=len(store), unit="texts") as advance:
+                (export_parquet if name == "parquet" else export_npz)(store, path, advance)
+        written.append(path)
+    return written
