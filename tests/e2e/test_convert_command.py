@@ -263,5 +263,7 @@ def test_flags_that_make_no_sense(run: Run, tiny_model: Path) -> None:
     )
     Path("none.txt").write_text("<S>\n\n", "utf-8")
     run("convert", "theirs", "--token-cache", "none.txt").check_refused("none.txt has no words")
-    run("convert", "theirs", "theirs", "--token-cache", "theirs/vocab.txt").check_refused("not a token cache")
+    run("convert", "theirs", "theirs", "--token-cache", "theirs/vocab.txt").check_refused(
+        "does not hold a token cache"
+    )
     assert not Path("ours").exists()

@@ -240,7 +240,7 @@ def test_evaluate_shows_figures_lists_unseen_labels_and_writes_a_report(
 
 def test_inspect_shows_classes_mix_weights_and_accuracy(cli: Cli, made: Path) -> None:
     cli("inspect", made).check_fine(
-        *("topics: a text classifier", "3: money, sport, weather", "random (frozen, 3 layers, 24 wide)"),
+        *("a text classifier", "3: money, sport, weather", "random (frozen, 3 layers, 24 wide)"),
         *("trainable, raw", "layer 0", "layer 1", "layer 2", "0.333 →", "test", "accuracy"),
     )
     facts = json.loads(cli("inspect", made, "--json").out)

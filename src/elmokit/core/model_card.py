@@ -72,6 +72,5 @@ def print_facts(facts: Facts, console: Console) -> None:
     for name, value in facts.rows:
         table.add_row("" if name == last else escape(name), escape(value))
         last = name
-    summary = facts.summary[:1].lower() + facts.summary[1:]
-    console.print(f"[bold]{escape(facts.title)}[/]: {escape(summary)}\n")
+    console.print(f"[bold]{escape(facts.title)}[/]\n{escape(facts.summary)}\n")
     console.print(table)
