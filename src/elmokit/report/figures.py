@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
 from elmokit.core.atomic import atomic_write
@@ -48,7 +48,6 @@ _LOOKS = ((_ACCENT, "o"), (_SECOND, "s"), (_THIRD, "^"), (_INK, "D"), (_MUTED, "
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 2, 1, 2)))
 _TIMES = (0.01, 0.1, 1, 10, 60, 600, 3600, 36_000, 360_000)
 _FONT, _WIDTH = 12.0, 420.0
-_PERCENT = "{:.4g}%".format
 
 
 @dataclass(frozen=True)
@@ -88,30 +87,31 @@ class Point:
 
 @dataclass(frozen=True)
 class Bin:
-    """Predictions whose probability is between ``low`` and ``high``: how many, how sure, how often right."""
+    """Predictions with a probability between ``low`` and ``high``: its mean, and the share of right ones."""
 
     low: float
     high: float
     n: int
-    confidence: float
-    accuracy: float
+    confidence: float | None
+    accuracy: float | None
 
 
 def draw_lines(
     lines: Sequence[Line], *, x_label: str, caption: str = "", in_percent: bool = False, log_x: bool = False
 ) -> Figure:
     """Lines over epochs, steps or (``log_x``) numbers of rows, with their names above."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+    from matplotlib.ticker import MaxNLocator
 
     looks = [number if line.look is None else line.look for number, line in enumerate(lines)]
-    colors = [_LOOKS[look % len(_LOOKS)] for look in looks]
-    dashes = [_DASHES[looks[:number].count(look) % len(_DASHES)] for number, look in enumerate(looks)]
+    styles = [
+        (*_LOOKS[look % len(_LOOKS)], _DASHES[looks[:number].count(look) % len(_DASHES)])
+        for number, look in enumerate(looks)
+    ]
     places = _flow([line.name for line in lines])
-    top = 18 * (1 + max((row for row, _ in places), default=0)) + 10
-    with _canvas(260 + top) as canvas:
-        axes = _axes(canvas, (52, 40, _WIDTH - 66, 215))
-        axes.grid(axis="y", color=_RULE, linewidth=0.8)
-        for line, (color, marker), dash in zip(lines, colors, dashes, strict=True):
+    height = 288.0 + 18 * max(row for row, _ in places)
+    with _canvas(height) as canvas:
+        axes = _axes(canvas, (52, 40, _WIDTH - 66, 215), x_label)
+        for line, (color, marker, dash) in zip(lines, styles, strict=True):
             if line.spread:
                 low = [value - spread for value, spread in zip(line.y, line.spread, strict=True)]
                 high = [value + spread for value, spread in zip(line.y, line.spread, strict=True)]
@@ -122,36 +122,31 @@ def draw_lines(
         if log_x:
             ticks = _spaced(sorted({x for line in lines for x in line.x}))
             axes.set_xscale("log")
-            axes.xaxis.set_major_locator(FixedLocator(ticks))
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+            axes.set_xticks([], minor=True)
         else:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
         _value_axis(axes.yaxis, 5, in_percent)
-        axes.set_xlabel(x_label, color=_MUTED, fontsize=_FONT)
         over = _overlay(canvas)
-        for line, (row, left), (color, marker), dash in zip(lines, places, colors, dashes, strict=True):
-            y = 260 + top - 12 - 18 * row
+        for line, (row, left), (color, marker, dash) in zip(lines, places, styles, strict=True):
+            y = height - 12 - 18 * row
             over.plot([left, left + 26], [y, y], color=color, linestyle=dash, linewidth=1.8)
             over.plot([left + 13], [y], marker, color=color, markeredgecolor=_PAPER, markersize=6)
             _write(over, left + 33, y, shorten(line.name, 44))
-        words = f"{caption or 'Lines'} by {x_label}. " + " ".join(
-            _describe_line(line, x_label, in_percent) for line in lines
-        )
-        return Figure(_to_svg(canvas, words), words, caption)
+        said = [_describe_line(line, x_label, in_percent) for line in lines]
+        return _figure(canvas, f"{caption or 'Lines'} by {x_label}", said, caption)
 
 
 def draw_intervals(intervals: Sequence[Interval], *, x_label: str, caption: str = "") -> Figure:
     """A dot for each share, its interval as a whisker, its name above."""
     step = 40.0
     with _canvas(step * len(intervals) + 52) as canvas:
-        axes = _axes(canvas, (10, 42, _WIDTH - 66, step * len(intervals)))
+        axes = _axes(canvas, (10, 42, _WIDTH - 66, step * len(intervals)), x_label, grid="x")
         axes.set_ylim(len(intervals) - 0.5, -0.5)
         axes.set_xlim(*_limits([value for entry in intervals for value in (entry.low, entry.high)]))
         axes.set_yticks([])
-        axes.grid(axis="x", color=_RULE, linewidth=0.8)
         _value_axis(axes.xaxis, 6, True)
-        axes.set_xlabel(x_label, color=_MUTED, fontsize=_FONT)
+        over = _overlay(canvas)
         for row, entry in enumerate(intervals):
             color, marker = _LOOKS[entry.look % len(_LOOKS)]
             if row == 0:
@@ -161,16 +156,11 @@ def draw_intervals(intervals: Sequence[Interval], *, x_label: str, caption: str 
             if len(entry.values) > 1:
                 axes.plot(entry.values, [y] * len(entry.values), "|", color=color, markersize=9, alpha=0.6)
             axes.plot([entry.value], [y], marker, color=color, markeredgecolor=_PAPER, markersize=8.5)
-        over = _overlay(canvas)
-        for row, entry in enumerate(intervals):
-            y = 42 + step * (len(intervals) - row - 0.5)
-            _write(over, 10, y + 9, shorten(entry.name, 48))
-            _write(over, _WIDTH - 50, y - 8, f"{percent(entry.value, 1)}%")
-        words = f"{caption or x_label}. " + " ".join(
-            f"{entry.name}: {entry.value:.1%}, interval {entry.low:.1%} to {entry.high:.1%}."
-            for entry in intervals
-        )
-        return Figure(_to_svg(canvas, words), words, caption)
+            middle = 42 + step * (len(intervals) - row - 0.5)
+            _write(over, 10, middle + 9, shorten(entry.name, 48))
+            _write(over, _WIDTH - 50, middle - 8, f"{percent(entry.value, 1)}%")
+        said = [f"{i.name}: {i.value:.1%}, interval {i.low:.1%} to {i.high:.1%}." for i in intervals]
+        return _figure(canvas, caption or x_label, said, caption)
 
 
 def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str, caption: str = "") -> Figure:
@@ -179,93 +169,64 @@ def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str, caption
     spare = max(0.1 * math.log10(max(times) / min(times)), 0.25)
     limits = min(times) / 10**spare, max(times) * 10**spare
     with _canvas(340) as canvas:
-        axes = _axes(canvas, (52, 42, _WIDTH - 66, 284))
+        axes = _axes(canvas, (52, 42, _WIDTH - 66, 284), x_label, y_label, grid="both")
         axes.set_xscale("log")
         axes.set_xlim(*limits)
         axes.set_ylim(*_limits([point.y for point in points], 0.14))
-        axes.grid(color=_RULE, linewidth=0.8)
         ticks = [time for time in _TIMES if limits[0] <= time <= limits[1]]
         names = [format_duration(time).replace(" 0 s", "").replace(" 0 min", "") for time in ticks]
         axes.set_xticks(ticks, names)
         axes.set_xticks([], minor=True)
         _value_axis(axes.yaxis, 6, True)
-        axes.set_xlabel(x_label, color=_MUTED, fontsize=_FONT)
-        axes.set_ylabel(y_label, color=_MUTED, fontsize=_FONT)
         front: list[Point] = []
         for point in sorted(points, key=lambda point: (point.x, -point.y)):
             if not front or point.y > front[-1].y:
                 front.append(point)
-        axes.plot(
-            [p.x for p in front], [p.y for p in front], color=_MUTED, linewidth=1, linestyle=(0, (2, 3))
-        )
+        steps = [point.x for point in front], [point.y for point in front]
+        axes.plot(*steps, color=_MUTED, linewidth=1, linestyle=(0, (2, 3)))
         for point in reversed(points):  # the first on top
             color, marker = _LOOKS[point.look % len(_LOOKS)]
             if point.x_from and point.x_from < 0.9 * point.x:
                 axes.plot([point.x_from, point.x], [point.y] * 2, color=color, linewidth=1, alpha=0.35)
                 axes.plot([point.x_from], [point.y], "|", color=color, markersize=6, alpha=0.6)
             axes.plot([point.x], [point.y], marker, color=color, markeredgecolor=_PAPER, markersize=17)
-            down = -2.5 if marker == "^" else 0  # the middle of a triangle is low
-            axes.annotate(
-                point.label,
-                (point.x, point.y),
-                xytext=(0, down),
-                textcoords="offset points",
-                ha="center",
-                va="center",
-                color=_ON_ACCENT if color != _MUTED else _PAPER,
-                fontsize=_FONT - 2.5,
-            )
-        words = f"{caption or f'{y_label} and {x_label}'}. " + " ".join(
-            f"{point.label}, {point.name}: {point.y:.1%}, {format_duration(point.x)}." for point in points
-        )
-        return Figure(_to_svg(canvas, words), words, caption)
+            lower = 2.5 if marker == "^" else 0  # in the middle of a triangle
+            _label(axes, point.x, point.y, point.label, -lower, _ON_ACCENT)
+        said = [f"{p.label}, {p.name}: {p.y:.1%}, {format_duration(p.x)}." for p in points]
+        return _figure(canvas, caption or f"{y_label} and {x_label}", said, caption)
 
 
 def draw_reliability(bins: Sequence[Bin], *, error: float, caption: str = "") -> Figure:
     """How often predictions of each probability are right, above how many there are."""
-    from matplotlib.ticker import FuncFormatter
-
-    bins = [entry for entry in bins if entry.n]
+    quarters = [0, 0.25, 0.5, 0.75, 1]
+    said = []
     with _canvas(330) as canvas:
-        axes = _axes(canvas, (62, 130, _WIDTH - 80, 190))
-        counts = _axes(canvas, (62, 40, _WIDTH - 80, 70))
-        axes.grid(axis="y", color=_RULE, linewidth=0.8)
+        axes = _axes(canvas, (62, 130, _WIDTH - 80, 190), "", "share correct")
+        counts = _axes(canvas, (62, 40, _WIDTH - 80, 70), "predicted probability", "texts", grid="")
         for entry in bins:
+            if entry.confidence is None or entry.accuracy is None:
+                continue
             middle, width = (entry.low + entry.high) / 2, (entry.high - entry.low) * 0.9
             axes.bar(middle, entry.accuracy, width, color=_PAPER, linewidth=0)
             axes.bar(middle, entry.accuracy, width, color=_ACCENT, alpha=0.55, linewidth=0)
             axes.plot(entry.confidence, entry.accuracy, "o", color=_ACCENT, markersize=5)
             counts.bar(middle, entry.n, width, color=_MUTED, alpha=0.45, linewidth=0)
-            label = f"{entry.n:,}" if entry.n < 1000 else f"{entry.n / 1000:.3g}k"
-            counts.annotate(
-                label,
-                (middle, entry.n),
-                xytext=(0, 3),
-                textcoords="offset points",
-                ha="center",
-                color=_MUTED,
-                fontsize=_FONT - 2,
+            count = f"{entry.n:,}" if entry.n < 1000 else f"{entry.n / 1000:.3g}k"
+            _label(counts, middle, entry.n, count, 7, _MUTED)
+            said.append(
+                f"Probability {entry.low:.0%} to {entry.high:.0%} (mean {entry.confidence:.1%}): "
+                f"{entry.accuracy:.1%} of {entry.n:,} correct."
             )
         axes.plot([0, 1], [0, 1], color=_MUTED, linestyle=(0, (4, 3)), linewidth=1)
         axes.set_ylim(0, 1.02)
-        axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
-        axes.set_ylabel("share correct", color=_MUTED, fontsize=_FONT)
+        axes.set_yticks(quarters, [f"{share:.0%}" for share in quarters])
         counts.set_ylim(0, 1.35 * max((entry.n for entry in bins), default=1))
         counts.set_yticks([])
-        counts.set_ylabel("texts", color=_MUTED, fontsize=_FONT)
-        counts.set_xlabel("predicted probability", color=_MUTED, fontsize=_FONT)
         for each in (axes, counts):
             each.set_xlim(0, 1)
-            each.set_xticks([0, 0.25, 0.5, 0.75, 1])
-            each.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _PERCENT(value * 100)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _PERCENT(value * 100)))
+            each.set_xticks(quarters, [f"{share:.0%}" for share in quarters])
         axes.tick_params(labelbottom=False)
-        words = f"Calibration, expected error {error:.2%}. " + " ".join(
-            f"Probability {entry.low:.0%} to {entry.high:.0%} (mean {entry.confidence:.1%}): "
-            f"{entry.accuracy:.1%} of {entry.n:,} correct."
-            for entry in bins
-        )
-        return Figure(_to_svg(canvas, words), words, caption)
+        return _figure(canvas, f"Calibration, expected error {error:.2%}", said, caption)
 
 
 def save_confusion_png(
@@ -358,10 +319,17 @@ def _value_axis(axis: Axis, n_ticks: int, in_percent: bool) -> None:
 
     axis.set_major_locator(MaxNLocator(nbins=n_ticks, steps=[1, 2, 5, 10]))
     if in_percent:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: _PERCENT(value * 100)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:.4g}%"))
 
 
-def _axes(canvas: Canvas, box: tuple[float, float, float, float]) -> Axes:
+def _axes(
+    canvas: Canvas,
+    box: tuple[float, float, float, float],
+    x_label: str,
+    y_label: str = "",
+    *,
+    grid: Literal["x", "y", "both", ""] = "y",
+) -> Axes:
     """Axes at left, bottom, width and height, with a line at the bottom only."""
     width, height = canvas.get_size_inches() * 72
     axes = canvas.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
@@ -370,6 +338,10 @@ def _axes(canvas: Canvas, box: tuple[float, float, float, float]) -> Axes:
     axes.spines["bottom"].set_color(_RULE)
     axes.tick_params(colors=_MUTED, length=0, labelsize=_FONT - 1, pad=6)
     axes.set_axisbelow(True)
+    axes.set_xlabel(x_label, color=_MUTED, fontsize=_FONT)
+    axes.set_ylabel(y_label, color=_MUTED, fontsize=_FONT)
+    if grid:
+        axes.grid(axis=grid, color=_RULE, linewidth=0.8)
     return axes
 
 
@@ -385,6 +357,12 @@ def _overlay(canvas: Canvas) -> Axes:
 
 def _write(axes: Axes, x: float, y: float, text: str) -> None:
     axes.text(x, y, text, color=_INK, fontsize=_FONT, va="center_baseline", parse_math=False)
+
+
+def _label(axes: Axes, x: float, y: float, text: str, up: float, color: str) -> None:
+    """Small text in the middle of, or ``up`` from, a point."""
+    size: dict[str, Any] = {"fontsize": _FONT - 2.5, "ha": "center", "va": "center"}
+    axes.annotate(text, (x, y), xytext=(0, up), textcoords="offset points", color=color, **size)
 
 
 @contextlib.contextmanager
@@ -407,17 +385,17 @@ def _canvas(height: float) -> Iterator[Canvas]:
         log.setLevel(level)
 
 
-def _to_svg(canvas: Canvas, words: str) -> str:
-    """The figure as an SVG element for a page, with the page's colors and fonts, titled by ``words``."""
+def _figure(canvas: Canvas, title: str, said: Sequence[str], caption: str) -> Figure:
+    """A drawing with its description: a title and sentences."""
+    words = one_line(". ".join([title, " ".join(said)]))
+    return Figure(_to_svg(canvas, title, words), words, caption)
+
+
+def _to_svg(canvas: Canvas, title: str, words: str) -> str:
+    """An SVG element for a page, with the colors and fonts of the page."""
     text = io.StringIO()
     canvas.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(text.getvalue())
-    for parent in list(root.iter()):
-        for child in list(parent):
-            tag = child.tag.rpartition("}")[2]
-            is_empty = tag == "path" and child.get("style") == "fill: none" and not child.get("id")
-            if tag in ("metadata", "style") or is_empty:
-                parent.remove(child)
     for element in root.iter():
         element.tag, element.tail = element.tag.rpartition("}")[2], None
         if element.tag != "text":
@@ -429,20 +407,13 @@ def _to_svg(canvas: Canvas, words: str) -> str:
                 value = re.sub("#[0-9a-f]{6}", lambda color: _VARIABLES.get(color[0], color[0]), value)
             element.set(key.rpartition("}")[2], " ".join(value.split()))
     for parent in list(root.iter()):
-        for child in [child for child in parent if child.tag in ("g", "defs") and not len(child)]:
-            parent.remove(child)
-    title = ElementTree.Element("title")
-    title.text = one_line(words).partition(". ")[0].rstrip(".")
-    root.insert(0, title)
+        for child in list(parent):
+            is_empty = child.tag in ("g", "defs") and not len(child)
+            if is_empty or child.tag in ("metadata", "style") or child.get("style") == "fill: none":
+                parent.remove(child)
+    ElementTree.SubElement(root, "title").text = one_line(title)
     width, height = canvas.get_size_inches() * 72
-    root.attrib.update(
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "width": f"{width:.0f}",
-            "height": f"{height:.0f}",
-            "role": "img",
-            "aria-label": one_line(words),
-            "font-family": "system-ui, sans-serif",
-        }
-    )
+    size = {"width": f"{width:.0f}", "height": f"{height:.0f}", "xmlns": "http://www.w3.org/2000/svg"}
+    words_and_font = {"role": "img", "aria-label": words, "font-family": "system-ui, sans-serif"}
+    root.attrib.update({**size, **words_and_font})
     return ElementTree.tostring(root, encoding="unicode")
