@@ -108,7 +108,7 @@ def make_figures(names: list[str]) -> list[Figure]:
             x_label="time",
             y_label="accuracy",
         ),
-        draw_reliability([Bin(0.5, 0.6, 12345, 0.55, 0.5), Bin(0.6, 0.7, 0, None, None)], error=0.05),
+        draw_reliability([Bin(0.5, 0.6, 12345, 0.55, 0.5), Bin(0.6, 0.7, 0, 0.0, 0.0)], error=0.05),
     ]
 
 

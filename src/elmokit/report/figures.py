@@ -92,8 +92,8 @@ class Bin:
     low: float
     high: float
     n: int
-    confidence: float | None
-    accuracy: float | None
+    confidence: float
+    accuracy: float
 
 
 def draw_lines(
@@ -204,7 +204,7 @@ def draw_reliability(bins: Sequence[Bin], *, error: float, caption: str = "") ->
         axes = _axes(canvas, (62, 130, _WIDTH - 80, 190), "", "share correct")
         counts = _axes(canvas, (62, 40, _WIDTH - 80, 70), "predicted probability", "texts", grid="")
         for entry in bins:
-            if entry.confidence is None or entry.accuracy is None:
+            if not entry.n:
                 continue
             middle, width = (entry.low + entry.high) / 2, (entry.high - entry.low) * 0.9
             axes.bar(middle, entry.accuracy, width, color=_PAPER, linewidth=0)
