@@ -20,7 +20,6 @@ from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import POOLINGS
-from elmokit.vectors.fingerprint import model_fingerprint
 from elmokit.vectors.neighbors import content_words, nearest_rows, search, similar_words
 from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
@@ -163,25 +162,6 @@ def test_search_agrees_with_embed_and_takes_an_open_store(elmo: Elmo, corpus: Pa
             [hit.score for hit in hits], [scores[hit.index] for hit in hits], atol=1e-5
         )
     assert search(store, [], elmo) == []
-
-
-def test_the_model_is_marked_once_for_writing_and_any_number_of_searches(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[BilmFolder] = []
-
-    def watched(folder: BilmFolder) -> str:
-        calls.append(folder)
-        return model_fingerprint(folder)
-
-    monkeypatch.setattr("elmokit.vectors.elmo.model_fingerprint", watched)
-    elmo = make_elmo()
-    embed(elmo, corpus, tmp_path / "texts", config=StoreConfig(pool="mean"))
-    embed(elmo, corpus, tmp_path / "words")
-    for _ in range(3):
-        search(tmp_path / "texts", ["the bank"], elmo)
-    similar_words(elmo, "the bank", VectorStore.open(tmp_path / "words"))
-    assert calls == [elmo.folder]
 
 
 def test_search_refuses_what_it_cannot_answer(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:

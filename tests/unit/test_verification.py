@@ -170,5 +170,5 @@ def test_what_is_missing_is_named(model: Path, tmp_path: Path) -> None:
 
 
 def test_models_of_other_shapes_are_not_compared(model: Path, tiny_model: Path) -> None:
-    with pytest.raises(ModelError, match="other shapes"):
+    with pytest.raises(ModelError, match="differ in shape"):
         verify(model, tiny_model)

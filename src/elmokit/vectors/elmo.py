@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,20 +15,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
+from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm, weights_of
 from elmokit.bilm.model import Bilm, Directions
 from elmokit.bilm.state import BilmState
 from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import ConfigError, ModelError, nearest
 from elmokit.core.model_card import Facts
 from elmokit.core.names import resolve_name
+from elmokit.core.tensors import fingerprint
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, Text, n_characters, tokenize_texts
 from elmokit.text.vocabulary import WordFeatures
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.embeddings import Embeddings, Floats
 from elmokit.vectors.encoder import IntArray, Layers, TokenIds, number_words
-from elmokit.vectors.fingerprint import model_fingerprint
 from elmokit.vectors.word_cache import CACHE_FOLDER, TokenCache, WordCache
 
 State = Literal["zero", "warm", "stateful"]
@@ -96,7 +97,22 @@ class Elmo:
     def fingerprint(self) -> str:
         """Equal fingerprints, comparable vectors. Computed once: the weights do not change under an
         ``Elmo``."""
-        return model_fingerprint(self.folder)
+        folder = self.folder
+        config = {"model": folder.model.config.to_dict(), "text": folder.text.to_dict()}
+        strings = {
+            "config": json.dumps(config, sort_keys=True),
+            "vocabulary": "\n".join(folder.vocabulary.words),
+            "tokenizer": folder.tokenizer.to_str(pretty=False),
+        }
+        tensors = weights_of(folder.model)
+        if folder.start_state is not None:
+            tensors |= folder.start_state.tensors()
+        parts: list[str | Tensor] = []
+        for name, text in strings.items():
+            parts += [f"{name}:{len(text.encode())}:", text]
+        for name, tensor in tensors.items():
+            parts += [f"{name}:{tuple(tensor.shape)}:", tensor]
+        return fingerprint(*parts)
 
     def facts(self) -> Facts:
         """What the model is: for ``elmokit inspect`` and the service."""
@@ -212,12 +228,7 @@ class Elmo:
         dropout: DropoutConfig | None = None,
         rng: torch.Generator | None = None,
     ) -> Layers:
-        """All layers of the texts ``rows`` as one batch; every distinct word is encoded once.
-
-        Args:
-            dropout: Rates; used only with an ``rng``.
-            rng: Generator for dropout; None disables it.
-        """
+        """All layers of the texts ``rows`` as one batch. Without an ``rng`` there is no dropout."""
         vectors, index, lengths = ids.batch(rows, self.model.encoder)
         out = self.model.run(vectors, index, lengths, dropout=dropout, rng=rng).padded()
         return Layers(out.layers, out.mask, n_edge=1)
@@ -365,14 +376,17 @@ class Elmo:
                     flat[offsets[row] : offsets[row + 1]] = values[first : first + counts[row]]
                     first += int(counts[row])
                 progress(len(rows))
-        return flat, offsets, _plain(carried) if size and carried is not None else None
+        if not size or carried is None:
+            return flat, offsets, None
+        plain = carried.map(lambda tensor: tensor.detach().clone())  # training can use no inference tensors
+        return flat, offsets, plain
 
     def _start(self, state: State | BilmState) -> BilmState | None:
         if isinstance(state, BilmState):
             own, given = self.model.zero_state(1).tensors(), state.tensors()
-            if {name: x.shape[1:] for name, x in own.items()} != {
-                name: x.shape[1:] for name, x in given.items()
-            }:
+            if [(name, x.shape[1:]) for name, x in own.items()] != [
+                (name, x.shape[1:]) for name, x in given.items()
+            ]:
                 raise ConfigError(
                     "The state does not fit this model: it has another number of layers, or other widths.",
                     remedy="Continue from a state that this model returned.",
@@ -416,11 +430,6 @@ def _rows_carried(state: State | BilmState, batch_size: int | None) -> int:
     if isinstance(state, BilmState):
         return batch_size or len(state.forward[0][0])
     return batch_size or 1 if state == "stateful" else 0
-
-
-def _plain(state: BilmState) -> BilmState:
-    """A copy that training can use: it cannot use tensors of inference mode."""
-    return BilmState.from_tensors({name: tensor.detach().clone() for name, tensor in state.tensors().items()})
 
 
 def _some_rows(state: BilmState, n_rows: int) -> BilmState:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.core.config import DropoutConfig
+from elmokit.core.ragged import Ragged
+from elmokit.core.tensors import fingerprint
 from elmokit.text.tokenizing import PAD, SPECIALS, UNK, Text
 from elmokit.text.vocabulary import Rows, WordFeatures
 
@@ -21,61 +22,39 @@ FloatArray = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class TokenIds:
-    """Texts as ids: text i is ``values[offsets[i]:offsets[i + 1]]``, edges included.
+class TokenIds(Ragged[np.int32]):
+    """Texts as ids, edges included: the rows of ``features`` that their tokens have.
 
     Attributes:
-        values: Rows of ``features``, one per token.
         features: One row per distinct word, as the token encoder takes it.
         vectors: The token encoder's vectors of the distinct words, (n_distinct, dim); see
             ``Encoder.precompute``.
     """
 
-    values: npt.NDArray[np.int32]
-    offsets: IntArray
     features: Rows
     vectors: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> IntArray:
-        """Tokens of each text, edges included."""
-        return np.diff(self.offsets)
-
-    def padded(self, rows: IntArray) -> IntArray:
-        """The ids of some texts, (batch, time), zero past a text's end."""
-        lengths = self.lengths[rows]
-        ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int64)
-        for place, row in enumerate(rows):
-            ids[place, : lengths[place]] = self.values[self.offsets[row] : self.offsets[row + 1]]
-        return ids
 
     def batch(self, rows: IntArray, token_encoder: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
         """Vectors of words, (n_words, dim); which of them stands where, (batch, time); lengths, (batch,).
 
         Without precomputed vectors, each distinct word of the batch goes through ``token_encoder`` once.
         """
-        index, lengths = self.padded(rows), torch.from_numpy(self.lengths[rows])
+        index, lengths = self.padded(rows).astype(np.int64), torch.from_numpy(self.lengths[rows])
         if self.vectors is not None:
             return self.vectors, torch.from_numpy(index), lengths
         distinct, places = np.unique(index, return_inverse=True)
         vectors = token_encoder(torch.from_numpy(self.features[distinct].astype(np.int64)))
         return vectors, torch.from_numpy(places.reshape(index.shape)), lengths
 
+    @torch.no_grad()
     def with_vectors(self, token_encoder: nn.Module) -> TokenIds:
         """The same texts, every distinct word through ``token_encoder`` once, without gradients."""
-        with torch.no_grad():
-            parts = torch.from_numpy(self.features.astype(np.int64)).split(4096)
-            return replace(self, vectors=torch.cat([token_encoder(part) for part in parts]))
+        parts = torch.from_numpy(self.features.astype(np.int64)).split(4096)
+        return replace(self, vectors=torch.cat([token_encoder(part) for part in parts]))
 
     def content_hash(self, salt: str) -> str:
         """Changes when any word of any text does, or ``salt``."""
-        digest = hashlib.blake2b(salt.encode(), digest_size=16)
-        for part in (self.values, self.offsets, self.features):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        return digest.hexdigest()
+        return fingerprint(salt, self.values, self.offsets, self.features)
 
 
 def number_words(
@@ -86,7 +65,7 @@ def number_words(
     A special word inside a text counts as unknown. A text without any token becomes one ``<pad>``.
 
     Args:
-        texts: Words of each text; read once, so a generator keeps memory low.
+        texts: Words of each text; read once, so that a generator keeps memory low.
         features: Turns distinct words into rows.
         edges: Ids put before and after every text: ``(BOS, EOS)`` or nothing.
     """
@@ -136,9 +115,10 @@ class SentenceEncoder(Protocol):
 
     @property
     def dim(self) -> int: ...
-
     @property
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> str:
+        """Equal fingerprints, comparable vectors."""
+        ...
 
     def sentences(self, texts: Sequence[Text]) -> FloatArray:
         """One vector per text, (n_texts, dim)."""
@@ -150,15 +130,9 @@ class Encoder(SentenceEncoder, Protocol):
 
     @property
     def n_layers(self) -> int: ...
-
     @property
     def directional(self) -> bool:
         """True if ``dim`` is [forward; backward], so that "last" pooling reads both ends."""
-        ...
-
-    @property
-    def fingerprint(self) -> str:
-        """Equal fingerprints, comparable vectors."""
         ...
 
     @property
@@ -182,12 +156,7 @@ class Encoder(SentenceEncoder, Protocol):
         dropout: DropoutConfig | None = None,
         rng: torch.Generator | None = None,
     ) -> Layers:
-        """All layers of the texts ``rows`` as one batch.
-
-        Args:
-            dropout: Rates; used only with an ``rng``.
-            rng: Generator for dropout; None disables it.
-        """
+        """All layers of the texts ``rows`` as one batch. Without an ``rng`` there is no dropout."""
         ...
 
     def precompute(self, ids: TokenIds) -> TokenIds:
@@ -205,6 +174,6 @@ class Encoder(SentenceEncoder, Protocol):
         """Names of ``module``'s parameters, top layer first."""
         ...
 
-    def copy(self) -> Self:
+    def copy(self) -> Encoder:
         """A copy for fine-tuning, without what will no longer be true of it."""
         ...

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -26,7 +27,7 @@ from elmokit.core.atomic import atomic_write, explain_os_errors, reserve, sync, 
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, RunError, nearest
-from elmokit.core.formatting import format_size
+from elmokit.core.formatting import format_size, join_names
 from elmokit.core.model_card import card_text
 from elmokit.core.run_folder import describe_changes, open_out
 from elmokit.text.rows import IdentifiedTexts
@@ -184,17 +185,11 @@ def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
         {"settings": now.settings.to_dict(), "reading": now.reading},
     )
     if before.files != now.files:
-        names = dict.fromkeys(mark[0] for mark in [*before.files, *now.files])
-        changed = [
-            "standard input" if name == "-" else str(name)
-            for name in names
-            if [mark for mark in before.files if mark[0] == name]
-            != [mark for mark in now.files if mark[0] == name]
-        ]
-        shown = ", ".join(changed[:5]) + (", …" if len(changed) > 5 else "")
-        changes.append(
-            f"different files: {shown} changed, came or went" if changed else "files in another order"
-        )
+        others = [mark for mark in before.files if mark not in now.files]
+        others += [mark for mark in now.files if mark not in before.files]
+        names = dict.fromkeys("standard input" if mark[0] == "-" else str(mark[0]) for mark in others)
+        shown = join_names(names, at_most=5)
+        changes.append(f"{shown} changed, came or went" if others else "files in another order")
     if changes:
         raise RunError(
             f"{out} was written with different settings: {'; '.join(changes)}. Nothing was touched.",
@@ -228,37 +223,29 @@ def _read_texts(
 def _write_texts(
     elmo: Elmo, texts: IdentifiedTexts, out: Path, manifest: Manifest, advance: Callable[[int], None]
 ) -> Manifest:
-    n_texts = n_words = n_empty = n_vectors = ids_bytes = 0
-    stream = iter(texts)
-    with (
-        atomic_write(out / TEXTS) as new_texts,
-        atomic_write(out / OFFSETS) as new_offsets,
-        open(new_texts, "wb") as lines,
-        open(new_offsets, "wb") as offsets,
-    ):
-        offsets.write(array_header("npy", "int64", (0,)))
-        offsets.write(np.int64(0).astype("<i8").tobytes())
+    n_words = n_empty = ids_bytes = 0
+    offsets, stream = array("q", [0]), iter(texts)
+    with atomic_write(out / TEXTS) as new_texts, open(new_texts, "wb") as lines:
         while batch := list(itertools.islice(stream, _READ_TEXTS)):
             for (id, text), words in zip(batch, elmo.words([text for _, text in batch]), strict=True):
                 record = {"id": id, "text": text, "words": words}
                 lines.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-                n_texts += 1
                 ids_bytes += len(id.encode())
                 n_words += len(words)
                 n_empty += not words
-                n_vectors += len(words) if manifest.settings.pool == "none" else 1
-                offsets.write(np.int64(n_vectors).astype("<i8").tobytes())
+                offsets.append(offsets[-1] + (len(words) if manifest.settings.pool == "none" else 1))
             advance(len(batch))
-        if n_texts == 0:
+        if len(offsets) == 1:
             raise DataError(f"{texts.name} holds no text.", remedy="Give a file with at least one text.")
         texts_bytes = lines.tell()
-        offsets.seek(0)
-        offsets.write(array_header("npy", "int64", (n_texts + 1,)))
+    with atomic_write(out / OFFSETS) as new_offsets:
+        header = array_header("npy", "int64", (len(offsets),))
+        new_offsets.write_bytes(header + np.asarray(offsets).astype("<i8").tobytes())
     return replace(
         manifest,
-        n_texts=n_texts,
+        n_texts=len(offsets) - 1,
         n_words=n_words,
-        n_vectors=n_vectors,
+        n_vectors=offsets[-1],
         n_empty=n_empty,
         texts_bytes=texts_bytes,
         ids_bytes=ids_bytes,
