@@ -34,8 +34,9 @@ from typing import Any
 import numpy as np
 
 from elmokit.bilm.pretrain import pretrain
-from elmokit.bilm.settings import read_toml, resolve
+from elmokit.bilm.settings import PretrainConfig, resolve
 from elmokit.core.atomic import write_text
+from elmokit.core.config import read_toml
 from elmokit.core.console import Reporter
 from elmokit.core.run_folder import RunFolder
 from elmokit.core.tensors import fingerprint
@@ -50,7 +51,7 @@ from measuring import data_file, finish
 SPLITS = ("train", "extra", "valid", "test")
 LANGUAGE_MODELS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "classic": ("classic", {"training": {"epochs": 5}}),
-    "better": ("small", read_toml(Path(__file__).parents[1] / "recipes" / "news-words.toml")),
+    "better": ("small", read_toml(Path(__file__).parents[1] / "recipes" / "news-words.toml", PretrainConfig)),
 }
 FROZEN = {
     "head": "bilstm",

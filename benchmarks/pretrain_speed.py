@@ -90,13 +90,13 @@ def _task(config: PretrainConfig, corpus: Corpus) -> LanguageModeling:
     model.predictor.start_from_counts(target_counts(corpus))
     tokenizer = TextPipeline(config.text).word_tokenizer(vocabulary.words)
     saved = BilmFolder(model, config.text, vocabulary, tokenizer, {})
-    return LanguageModeling(model, corpus, saved, config.training)
+    return LanguageModeling(saved, corpus, config.training)
 
 
 def our_steps(config: PretrainConfig, corpus: Corpus) -> Callable[[int], int]:
     """A function that does so many real training steps and returns the words they saw."""
     task = _task(config, corpus)
-    optimiser = Optimizer(task.parameters(), kind="adamw", weight_decay=0.0)
+    optimizer = Optimizer(task.parameters(), kind="adamw", weight_decay=0.0)
     rng = torch.Generator().manual_seed(0)
     carry, done = task.start_epoch(0), 0
 
@@ -104,11 +104,11 @@ def our_steps(config: PretrainConfig, corpus: Corpus) -> Callable[[int], int]:
         nonlocal carry, done
         words = 0
         for _ in range(count):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             result = task.step(done, carry, rng)
             result.loss.backward()
-            optimiser.clip(config.training.clip_norm)
-            optimiser.step(1e-3)
+            optimizer.clip(config.training.clip_norm)
+            optimizer.step(1e-3)
             carry, done, words = result.carry, done + 1, words + result.n_words
         return words
 

@@ -39,7 +39,8 @@ from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.perplexity import text_perplexity
 from elmokit.bilm.pretrain import pretrain, target_counts
-from elmokit.bilm.settings import read_toml, resolve
+from elmokit.bilm.settings import PretrainConfig, resolve
+from elmokit.core.config import read_toml
 from elmokit.core.console import Reporter
 from elmokit.core.names import MODELS
 from elmokit.published.convert import without_predictor
@@ -151,7 +152,7 @@ def words(work: Path, split: Path) -> None:
     result = pretrain(
         [split / "train.csv", split / "extra.csv"],
         work / "words",
-        resolve("small", read_toml(_HERE / "news-words.toml")),
+        resolve("small", read_toml(_HERE / "news-words.toml", PretrainConfig)),
         valid=[split / "valid.csv"],
         read=ReadConfig(text_columns="text"),
         reporter=Reporter(),
@@ -164,7 +165,7 @@ def spell(work: Path) -> None:
     """A character model that begins where the word model ended: its LSTM layers, and a character CNN that
     was taught to give each word the vector it has in the table."""
     reporter = Reporter()
-    config = resolve("small", read_toml(_HERE / "news.toml"))
+    config = resolve("small", read_toml(_HERE / "news.toml", PretrainConfig))
     known = load_bilm(work / "words")
     settings = CorpusSettings(config.text, config.vocabulary, open_words=True, held_out=0.0)
     texts = TextSource([work / f"{part}.txt" for part in PARTS])
@@ -221,7 +222,7 @@ def train(work: Path) -> None:
     result = pretrain(
         [work / f"{part}.txt" for part in PARTS],
         work / "model",
-        resolve("small", read_toml(_HERE / "news.toml")),
+        resolve("small", read_toml(_HERE / "news.toml", PretrainConfig)),
         valid=[work / "ag_news_valid.txt", work / "wikitext_valid.txt"],
         start_from=work / "spelled",
         reporter=Reporter(),

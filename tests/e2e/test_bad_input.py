@@ -166,7 +166,7 @@ def test_bad_json_line_is_refused_by_line(tmp_path: Path, cli: Cli) -> None:
 def test_truncated_gzip_is_refused_by_name(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
     packed = gzip.compress(tiny_corpus.read_bytes())
     file = write(tmp_path / "tiny.txt.gz", packed[: len(packed) // 2])
-    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused(file, "cut off")
+    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused(file, "truncated")
 
 
 # -- wrong settings ---------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_corpus_shorter_than_one_batch_is_trained_on_with_fewer_lanes(tmp_path: 
     file = write(tmp_path / "short.txt", "the cat sat\nthe dog ran\n")
     outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--set", "n_lanes=64")
     assert outcome.code == 0
-    assert "1 lanes instead of 64" in outcome.out
+    assert "n_lanes is 1 instead of 64" in outcome.out
     check_model(tmp_path / "m", "cat", "dog")
 
 

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from elmokit.text.batching import Lanes, bucket_batches
+from elmokit.text.batching import Streams, bucket_batches
 from elmokit.text.cleaning import normalizer
 from elmokit.text.corpus import Documents
 from elmokit.text.settings import PIPELINES, TextConfig
@@ -122,12 +122,12 @@ def test_vocabulary_file_gives_the_same_words(words: list[str]) -> None:
         assert Vocabulary.load(file).words == vocabulary.words
 
 
-# -- lanes ------------------------------------------------------------------------------------
+# -- streams ------------------------------------------------------------------------------------
 
 
 @st.composite
 def passes(draw: st.DrawFn) -> tuple[list[list[int]], list[int], int, int]:
-    """Documents, the order they are read in, lanes and steps."""
+    """Documents, the order they are read in, streams and steps."""
     documents = draw(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=20), max_size=12))
     order = draw(st.permutations(range(len(documents))))
     return documents, list(order), draw(st.integers(1, 20)), draw(st.integers(1, 12))
@@ -150,16 +150,18 @@ def pairs_in_stream(documents: list[list[int]]) -> Pairs:
 
 @given(passes())
 @settings(max_examples=300)
-def test_lanes_lose_and_invent_no_pair_either_way(case: tuple[list[list[int]], list[int], int, int]) -> None:
-    documents, order, n_lanes, n_steps = case
-    lanes = Lanes(stored(documents), n_lanes, n_steps, np.array(order, dtype=np.int64))
+def test_streams_lose_and_invent_no_pair_either_way(
+    case: tuple[list[list[int]], list[int], int, int],
+) -> None:
+    documents, order, n_streams, n_steps = case
+    streams = Streams(stored(documents), n_streams, n_steps, np.array(order, dtype=np.int64))
     forward: Pairs = Counter()
     backward: Pairs = Counter()
-    for index in range(len(lanes)):
-        window = lanes.window(index)
+    for index in range(len(streams)):
+        window = streams.window(index)
         n_times, n_wide = window.forward_inputs.shape
         assert 1 <= n_times <= n_steps
-        assert 1 <= n_wide <= n_lanes
+        assert 1 <= n_wide <= n_streams
         forward.update(pairs(window.forward_inputs, window.forward_targets))
         backward.update(pairs(window.backward_inputs, window.backward_targets))
     ordered = [documents[place] for place in order]
@@ -168,17 +170,17 @@ def test_lanes_lose_and_invent_no_pair_either_way(case: tuple[list[list[int]], l
 
 
 @given(passes())
-def test_each_lane_is_one_unbroken_stretch_of_the_stream(
+def test_each_stream_is_one_unbroken_stretch_of_the_text(
     case: tuple[list[list[int]], list[int], int, int],
 ) -> None:
-    documents, order, n_lanes, n_steps = case
-    lanes = Lanes(stored(documents), n_lanes, n_steps, np.array(order, dtype=np.int64))
-    inputs: list[list[int]] = [[] for _ in range(lanes.n_lanes)]
-    for index in range(len(lanes)):
-        for lane, column in enumerate(lanes.window(index).forward_inputs.T.tolist()):
-            inputs[lane] += column
-    stream = [id_ for place in order for id_ in documents[place]]
-    assert [id_ for lane in inputs for id_ in lane] == stream[:-1]
+    documents, order, n_streams, n_steps = case
+    streams = Streams(stored(documents), n_streams, n_steps, np.array(order, dtype=np.int64))
+    inputs: list[list[int]] = [[] for _ in range(streams.n_streams)]
+    for index in range(len(streams)):
+        for stream, column in enumerate(streams.window(index).forward_inputs.T.tolist()):
+            inputs[stream] += column
+    text = [id_ for place in order for id_ in documents[place]]
+    assert [id_ for column in inputs for id_ in column] == text[:-1]
     assert max(map(len, inputs)) - min(map(len, inputs)) <= 1
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elmokit.core.errors import ConfigError
-from elmokit.text.batching import Lanes, bucket_batches, length_limit
+from elmokit.text.batching import Streams, bucket_batches, length_limit
 from elmokit.text.corpus import Documents
 
 
@@ -19,8 +19,8 @@ def documents(*texts: list[int]) -> Documents:
 TWO = documents([2, 10, 11, 3], [2, 20, 21, 22, 3])
 
 
-def test_one_lane_reads_forwards_and_each_document_backwards() -> None:
-    window = Lanes(TWO, 1, 100).window(0)
+def test_one_stream_reads_forwards_and_each_document_backwards() -> None:
+    window = Streams(TWO, 1, 100).window(0)
     assert window.forward_inputs[:, 0].tolist() == [2, 10, 11, 3, 2, 20, 21, 22]
     assert window.forward_targets[:, 0].tolist() == [10, 11, 3, 2, 20, 21, 22, 3]
     assert window.backward_inputs[:, 0].tolist() == [3, 11, 10, 2, 3, 22, 21, 20]
@@ -28,13 +28,13 @@ def test_one_lane_reads_forwards_and_each_document_backwards() -> None:
 
 
 def test_order_decides_which_document_comes_first() -> None:
-    window = Lanes(TWO, 1, 100, np.array([1, 0])).window(0)
+    window = Streams(TWO, 1, 100, np.array([1, 0])).window(0)
     assert window.forward_inputs[:, 0].tolist() == [2, 20, 21, 22, 3, 2, 10, 11]
 
 
-def test_a_lane_goes_on_in_the_next_window() -> None:
-    lanes = Lanes(TWO, 3, 2)
-    windows = [lanes.window(index) for index in range(len(lanes))]
+def test_a_stream_goes_on_in_the_next_window() -> None:
+    streams = Streams(TWO, 3, 2)
+    windows = [streams.window(index) for index in range(len(streams))]
     assert [window.forward_inputs.shape for window in windows] == [(2, 3), (1, 2)]
     for before, after in itertools.pairwise(windows):
         n_left = after.forward_inputs.shape[1]
@@ -42,25 +42,25 @@ def test_a_lane_goes_on_in_the_next_window() -> None:
         assert after.backward_inputs[0].tolist() == before.backward_targets[-1, :n_left].tolist()
 
 
-def test_there_are_never_more_lanes_than_pairs() -> None:
-    lanes = Lanes(documents([2, 10, 3]), 64, 35)
-    assert lanes.n_lanes == 2
-    assert lanes.window(0).forward_inputs.tolist() == [[2, 10]]
+def test_there_are_never_more_streams_than_pairs() -> None:
+    streams = Streams(documents([2, 10, 3]), 64, 35)
+    assert streams.n_streams == 2
+    assert streams.window(0).forward_inputs.tolist() == [[2, 10]]
 
 
 @pytest.mark.parametrize("texts", [[], [[5]]])
 def test_text_without_a_pair_has_no_window(texts: list[list[int]]) -> None:
-    assert len(Lanes(documents(*texts), 4, 8)) == 0
+    assert len(Streams(documents(*texts), 4, 8)) == 0
 
 
 @pytest.mark.parametrize("index", [-1, 2])
 def test_window_outside_the_pass_is_an_index_error(index: int) -> None:
     with pytest.raises(IndexError):
-        Lanes(TWO, 3, 2).window(index)
+        Streams(TWO, 3, 2).window(index)
 
 
 def test_ids_come_out_as_wide_integers() -> None:
-    window = Lanes(TWO, 2, 4).window(0)
+    window = Streams(TWO, 2, 4).window(0)
     assert window.forward_inputs.dtype == window.backward_targets.dtype == np.int64
 
 

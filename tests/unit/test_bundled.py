@@ -60,9 +60,10 @@ def test_a_word_is_most_like_itself_in_the_same_sense(news: Elmo) -> None:
 
 
 def test_the_recipe_is_the_one_it_was_made_with() -> None:
-    from elmokit.bilm.settings import read_toml, resolve
+    from elmokit.bilm.settings import PretrainConfig, resolve
+    from elmokit.core.config import read_toml
 
-    recipe = resolve("small", read_toml(Path(__file__).parents[2] / "recipes" / "news.toml"))
+    recipe = resolve("small", read_toml(Path(__file__).parents[2] / "recipes" / "news.toml", PretrainConfig))
     saved = load_bilm("news")
     assert saved.text == recipe.text
     made, asked = saved.model.config.to_dict(), recipe.model.to_dict()

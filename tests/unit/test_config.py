@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from elmokit.bilm.settings import PRESETS, BilmConfig, PretrainConfig, TrainingConfig, read_toml, resolve
-from elmokit.core.config import Config, DropoutConfig, RunConfig, duration
+from elmokit.bilm.settings import PRESETS, BilmConfig, PretrainConfig, TrainingConfig, resolve
+from elmokit.core.config import Config, DropoutConfig, RunConfig, duration, read_toml
 from elmokit.core.errors import ConfigError, ElmokitError, MissingExtraError, nearest
 from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
 from elmokit.text.settings import PIPELINES, LabelConfig, ReadConfig, TextConfig, VocabularyConfig
@@ -196,7 +196,7 @@ def toml(tmp_path: Path, text: str) -> Path:
 
 def test_toml_file_is_read_by_section(tmp_path: Path) -> None:
     file = toml(tmp_path, "[model]\ndim = 8\nfilters = [[1, 4], [2, 8]]\n[training]\nlr = 1e-3\n")
-    config = resolve("tiny", read_toml(file))
+    config = resolve("tiny", read_toml(file, PretrainConfig))
     assert config.model.filters == ((1, 4), (2, 8))
     assert config.training.lr == 1e-3
 
@@ -207,17 +207,17 @@ def test_toml_file_is_read_by_section(tmp_path: Path) -> None:
 )
 def test_bad_toml_file_is_named(tmp_path: Path, text: str, part: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_toml(toml(tmp_path, text))
+        read_toml(toml(tmp_path, text), PretrainConfig)
     assert "my.toml" in caught.value.message
     assert part in str(caught.value)
 
 
 def test_toml_file_that_is_missing_or_not_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml"):
-        read_toml(tmp_path / "none.toml")
+        read_toml(tmp_path / "none.toml", PretrainConfig)
     (tmp_path / "latin.toml").write_bytes(b'[text]\nunicode = "caf\xe9"\n')
     with pytest.raises(ConfigError, match=r"latin\.toml"):
-        read_toml(tmp_path / "latin.toml")
+        read_toml(tmp_path / "latin.toml", PretrainConfig)
 
 
 # -- small helpers ----------------------------------------------------------------------------

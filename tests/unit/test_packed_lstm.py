@@ -47,8 +47,8 @@ def test_it_gives_what_the_plain_loop_gives(more: dict[str, Any]) -> None:
 
 def test_it_is_for_inference_without_the_fused_kernel_only(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[int] = []
-    own = packed_lstm._read_layer
-    monkeypatch.setattr(packed_lstm, "_read_layer", lambda *given: (called.append(1), own(*given))[1])  # type: ignore[func-returns-value]
+    own = packed_lstm._run_layer
+    monkeypatch.setattr(packed_lstm, "_run_layer", lambda *given: (called.append(1), own(*given))[1])  # type: ignore[func-returns-value]
     run(model_of())
     with torch.no_grad():
         run(model_of())

@@ -9,20 +9,18 @@ from torch import Tensor, nn
 
 from elmokit.bilm.settings import BilmConfig
 
-__all__ = ["LayerState", "LstmLayer", "LstmStack", "shared_dropout"]
-
 LayerState = tuple[Tensor, Tensor]
 """Output h (batch, dim) and cell c (batch, hidden_dim) after the last step."""
 
 
 def shared_dropout(x: Tensor, share: float, rng: torch.Generator | None, *, over: int | None = 0) -> Tensor:
-    """Dropout drawn from ``rng``; without one, none.
+    """Dropout with one mask for all places along an axis.
 
     Args:
-        x: any tensor; (time, batch, dim) by default.
-        share: of the numbers, to be left out.
-        rng: as said.
-        over: the axis along which one mask serves all (time: variational dropout); None for none.
+        x: Any tensor; (time, batch, dim) by default.
+        share: Share of the numbers to drop.
+        rng: Generator for the mask; None disables dropout.
+        over: The axis that shares the mask (time: variational dropout); None for none.
     """
     if share == 0.0 or rng is None:
         return x
@@ -34,9 +32,8 @@ def shared_dropout(x: Tensor, share: float, rng: torch.Generator | None, *, over
 class LstmLayer(nn.Module):
     """An LSTM layer with optional projection and clipping.
 
-    Gates stand in the order input, forget, candidate, output. Without projection and clipping
-    the fused kernel does the work; with them a loop over time does, its input product hoisted
-    out and computed for all steps at once.
+    Gates are in the order input, forget, candidate, output. Without projection and clipping the fused
+    kernel does the work; with them a loop over time does, after one input product for all steps.
     """
 
     def __init__(
@@ -54,12 +51,12 @@ class LstmLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(4 * hidden_dim))
         projected = dim != hidden_dim
         self.projection = nn.Parameter(torch.empty(dim, hidden_dim)) if projected else None
-        # Outputs that are not projected lie within +-1 anyway.
+        # Outputs that are not projected are within +-1 anyway.
         self.fused = not projected and cell_clip is None and (proj_clip is None or proj_clip >= 1.0)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot for what comes in, orthogonal for what recurs, forget gates open."""
+        """Glorot for input weights, orthogonal for recurrent ones, forget gates open."""
         nn.init.xavier_uniform_(self.input_weight)
         for gate in self.recurrent_weight.detach().chunk(4):
             nn.init.orthogonal_(gate)
@@ -83,12 +80,10 @@ class LstmLayer(nn.Module):
         """(time, batch, dim) -> (time, batch, dim) and the state after each row's last step.
 
         Args:
-            x: what comes in.
-            state: from ``zero_state`` or an earlier call.
-            lengths: steps of each row, on the CPU, if they differ; outputs past a row's end are
-                not defined, its state is that of its last step.
-            weight_dropout: share of recurrent weights left out in this call.
-            rng: draws the dropout; None means none.
+            state: From ``zero_state`` or an earlier call.
+            lengths: Steps of each row, on the CPU, if they differ; outputs past a row's end are undefined.
+            weight_dropout: Share of recurrent weights dropped in this call.
+            rng: Generator for dropout; None disables it.
         """
         recurrent: Tensor = self.recurrent_weight
         if weight_dropout and rng is not None:
@@ -103,10 +98,9 @@ class LstmLayer(nn.Module):
             y, h, c = torch.lstm(x, hx, weights, True, 1, 0.0, self.training, False, False)
             return y, (h[0], c[0])
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths.clamp(min=1), enforce_sorted=False)
-        there, back = packed.sorted_indices, packed.unsorted_indices
-        assert there is not None  # it was asked to sort
-        assert back is not None
-        hx = [part.index_select(1, there) for part in hx]
+        order, back = packed.sorted_indices, packed.unsorted_indices
+        assert order is not None and back is not None  # noqa: PT018 (enforce_sorted=False)
+        hx = [part.index_select(1, order) for part in hx]
         data, h, c = torch.lstm(
             packed.data, packed.batch_sizes, hx, weights, True, 1, 0.0, self.training, False
         )
@@ -166,7 +160,7 @@ class LstmStack(nn.Module):
         weight_dropout: float = 0.0,
         rng: torch.Generator | None = None,
     ) -> tuple[list[Tensor], list[LayerState]]:
-        """(time, batch, dim) -> that for every layer, and the new state."""
+        """(time, batch, dim) -> the same of every layer, and the new state."""
         outputs: list[Tensor] = []
         new_state: list[LayerState] = []
         for depth, (layer, before) in enumerate(zip(self.layers, state, strict=True)):

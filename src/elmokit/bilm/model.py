@@ -1,9 +1,9 @@
-"""The bidirectional language model: token encoder, two LSTM stacks, one word predictor.
+"""The bidirectional language model: token encoder, two LSTM stacks, one softmax over words.
 
     words ── token encoder ── layer 0 ──┬── forward stack ─── layer 1 ── layer 2 ──┬── next word
                                         └── backward stack ── layer 1 ── layer 2 ──┴── previous word
 
-The two stacks share only the token encoder and the predictor. Layer 0 of the output is [x; x],
+The two stacks share only the token encoder and the softmax. Layer 0 of the output is [x; x],
 layer l is [forward_l; backward_l]: every layer is 2 * dim wide.
 """
 
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.bilm.lstm import LayerState, LstmStack, shared_dropout
-from elmokit.bilm.packed_lstm import can_read, read
+from elmokit.bilm.packed_lstm import can_run_packed, run_packed
 from elmokit.bilm.settings import BilmConfig, TrainingConfig
 from elmokit.bilm.softmax import predictor
 from elmokit.bilm.state import BilmState
@@ -29,9 +29,9 @@ class BilmOutput:
     """Every layer of a batch of texts.
 
     Attributes:
-        layers: layer 0 (token encoder) first, each (batch, time, 2 * dim); zero past a text's end.
+        layers: Layer 0 (token encoder) first, each (batch, time, 2 * dim); zero past a text's end.
         mask: (batch, time), true where there is a word.
-        state: the state after each text's last word, if it was asked for.
+        state: After each text's last word, if it was asked for.
     """
 
     layers: tuple[Tensor, ...]
@@ -49,18 +49,18 @@ class BilmOutput:
 
 @dataclass(frozen=True)
 class Directions:
-    """What the two stacks gave for a batch of texts, each in the order in which it read them.
+    """The layers of each stack for a batch of texts, in the order in which it read them.
 
     Attributes:
-        ahead: the forward stack's layers, token encoder first, each (time, batch, dim).
-        behind: the backward stack's; its step 0 is a text's last word.
-        lengths: words of each text, (batch,).
-        mirror: the step at which the other stack saw the same word, (time, batch).
-        state: after each text's last word, if it was asked for.
+        forward: Token encoder first, each (time, batch, dim).
+        backward: The same; step 0 is a text's last word.
+        lengths: Words of each text, (batch,).
+        mirror: The step at which the other stack read the same word, (time, batch).
+        state: After each text's last word, if it was asked for.
     """
 
-    ahead: list[Tensor]
-    behind: list[Tensor]
+    forward: list[Tensor]
+    backward: list[Tensor]
     lengths: Tensor
     mirror: Tensor
     state: BilmState | None
@@ -71,7 +71,7 @@ class Directions:
         mask = (torch.arange(n_time).unsqueeze(1) < self.lengths).unsqueeze(2)  # (time, batch, 1)
         back = (self.mirror * n_rows + torch.arange(n_rows)).flatten()  # (time * batch)
         layers = []
-        for x, y in zip(self.ahead, self.behind, strict=True):
+        for x, y in zip(self.forward, self.backward, strict=True):
             y = y.flatten(0, 1).index_select(0, back).view_as(y)
             layers.append((torch.cat([x, y], dim=2) * mask).transpose(0, 1))
         return BilmOutput(tuple(layers), mask[:, :, 0].t(), self.state)
@@ -81,16 +81,16 @@ class Directions:
         """All words of all texts, one after the other, (n_words, layer, 2 * dim).
 
         Args:
-            skip: leave out this many words at both ends of each text (<s> and </s>).
+            skip: Leave out this many words at both ends of each text (<s> and </s>).
         """
-        n_rows, dim = len(self.lengths), self.ahead[0].shape[2]
+        n_rows, dim = len(self.lengths), self.forward[0].shape[2]
         counts = (self.lengths - 2 * skip).clamp(min=0)
         row = torch.repeat_interleave(torch.arange(n_rows), counts)  # (n_words)
         firsts = counts.cumsum(0) - counts
         step = torch.arange(len(row)) - firsts[row] + skip
         there, back = step * n_rows + row, (self.lengths[row] - 1 - step) * n_rows + row
-        words = self.ahead[0].new_empty(len(row), len(self.ahead), 2 * dim)
-        for depth, (x, y) in enumerate(zip(self.ahead, self.behind, strict=True)):
+        words = self.forward[0].new_empty(len(row), len(self.forward), 2 * dim)
+        for depth, (x, y) in enumerate(zip(self.forward, self.backward, strict=True)):
             words[:, depth, :dim] = x.flatten(0, 1).index_select(0, there)
             words[:, depth, dim:] = y.flatten(0, 1).index_select(0, back)
         return words
@@ -100,9 +100,8 @@ class Bilm(nn.Module):
     """A bidirectional language model.
 
     Args:
-        config: its shape.
-        n_words: words it predicts, specials included.
-        n_pieces: pieces that words are made of, for subword and morpheme input.
+        n_words: Words it predicts, specials included.
+        n_pieces: Pieces that words are made of, for subword and morpheme input.
     """
 
     def __init__(self, config: BilmConfig, n_words: int, n_pieces: int = 0) -> None:
@@ -132,17 +131,16 @@ class Bilm(nn.Module):
         """Every layer for a batch of texts.
 
         Args:
-            features: one row for each distinct word, (n_distinct, width).
-            index: which of them stands where, (batch, time).
-            lengths: words of each text, (batch,); None if all fill the batch.
-            state: zero unless given.
-            keep_state: also return the state after each text's last word.
-            dropout: what to leave out, drawn from ``rng``; without an ``rng``, nothing.
-            rng: as said.
+            features: One row for each distinct word, (n_distinct, width).
+            index: The row of each word, (batch, time).
+            lengths: Words of each text, (batch,); None if all fill the batch.
+            state: Zero unless given.
+            keep_state: Also return the state after each text's last word.
+            rng: Generator for dropout; None disables it.
         """
-        return self.run(
-            self.encoder(features), index, lengths, state, keep_state=keep_state, dropout=dropout, rng=rng
-        ).padded()
+        vectors = self.encoder(features)
+        out = self.run(vectors, index, lengths, state, keep_state=keep_state, dropout=dropout, rng=rng)
+        return out.padded()
 
     def run(
         self,
@@ -156,10 +154,10 @@ class Bilm(nn.Module):
         dropout: DropoutConfig | None = None,
         rng: torch.Generator | None = None,
     ) -> Directions:
-        """Both stacks over words whose ``vectors`` (n_distinct, dim) are known already.
+        """Both stacks over words whose ``vectors`` (n_distinct, dim) are known.
 
-        Like ``forward``; with a ``window``, longer texts are read that many words at a time, state
-        carried, which needs less memory and gives the same numbers.
+        Like ``forward``; with a ``window``, longer texts are read that many words at a time, which needs
+        less memory and gives the same numbers.
         """
         n_rows, n_time = index.shape
         state = self.zero_state(n_rows) if state is None else state
@@ -167,44 +165,39 @@ class Bilm(nn.Module):
         lengths = torch.full((n_rows,), n_time) if lengths is None else lengths
         mask = steps < lengths  # (time, batch)
         mirror = torch.where(mask, lengths - 1 - steps, steps)  # (time, batch)
-        ahead_index = index.t()
-        behind_index = ahead_index.gather(0, mirror)
-        x = F.embedding(ahead_index, vectors)  # (time, batch, dim)
-        turned = F.embedding(behind_index, vectors)
+        x = F.embedding(index.t(), vectors)  # (time, batch, dim)
+        reversed_x = F.embedding(index.t().gather(0, mirror), vectors)
         rates = dropout or DropoutConfig()
         if rng is not None and rates.dropout_word:
             keep = 1.0 - rates.dropout_word
             kept = torch.empty(n_time, n_rows).bernoulli_(keep, generator=rng).div_(keep)
-            x, turned = x * kept.unsqueeze(2), turned * kept.gather(0, mirror).unsqueeze(2)
+            x, reversed_x = x * kept.unsqueeze(2), reversed_x * kept.gather(0, mirror).unsqueeze(2)
         if rng is not None and rates.dropout_input:
             keep = 1.0 - rates.dropout_input
             kept = torch.empty(1, n_rows, x.shape[2]).bernoulli_(keep, generator=rng).div_(keep)
-            x, turned = x * kept, turned * kept
+            x, reversed_x = x * kept, reversed_x * kept
         ragged = lengths if keep_state and int(lengths.min()) < n_time else None
         window = window or n_time
+        drops = {"layer_dropout": rates.dropout_layer, "weight_dropout": rates.dropout_weight}
 
-        def go(stack: LstmStack, x: Tensor, state: list[LayerState]) -> tuple[list[Tensor], list[LayerState]]:
-            if rng is None and x.numel() and can_read(stack):
-                return read(stack, x, lengths, state)
+        def run(
+            stack: LstmStack, x: Tensor, state: list[LayerState]
+        ) -> tuple[list[Tensor], list[LayerState]]:
+            if rng is None and x.numel() and can_run_packed(stack):
+                return run_packed(stack, x, lengths, state)
             parts: list[list[Tensor]] = []
             for start in range(0, max(1, n_time), window):
-                outputs, state = stack(
-                    x[start : start + window],
-                    state,
-                    None if ragged is None else (ragged - start).clamp(0, window),
-                    layer_dropout=rates.dropout_layer,
-                    weight_dropout=rates.dropout_weight,
-                    rng=rng,
-                )
+                part_lengths = None if ragged is None else (ragged - start).clamp(0, window)
+                outputs, state = stack(x[start : start + window], state, part_lengths, **drops, rng=rng)
                 parts.append(outputs)
             if len(parts) == 1:
                 return parts[0], state
             return [torch.cat(layer) for layer in zip(*parts, strict=True)], state
 
-        ahead, forward_state = go(self.forward_stack, x, state.forward)
-        behind, backward_state = go(self.backward_stack, turned, state.backward)
+        forward, forward_state = run(self.forward_stack, x, state.forward)
+        backward, backward_state = run(self.backward_stack, reversed_x, state.backward)
         after = BilmState(forward_state, backward_state) if keep_state else None
-        return Directions([x, *ahead], [turned, *behind], lengths, mirror, after)
+        return Directions([x, *forward], [reversed_x, *backward], lengths, mirror, after)
 
     def stream(
         self,
@@ -215,13 +208,13 @@ class Bilm(nn.Module):
         dropout: TrainingConfig | None = None,
         rng: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor, BilmState]:
-        """The top layer of both directions for lanes of running text, state carried.
+        """The top layer of both directions for streams of running text, and the state after it.
 
-        The backward lanes already run from right to left, so both stacks just go on. Indices are
-        (time, lane); outputs are (time, lane, dim). Dropout happens where ``dropout`` says, drawn
-        from ``rng``; without an ``rng`` there is none.
+        The backward streams already run from right to left. Indices are (time, stream), outputs
+        (time, stream, dim). Without an ``rng`` there is no dropout.
         """
         rates = dropout or TrainingConfig()
+        drops = {"layer_dropout": rates.dropout_layer, "weight_dropout": rates.dropout_weight}
         vectors = self.encoder(features)  # (n_distinct, dim)
         if rng is not None and rates.dropout_word:
             keep = 1.0 - rates.dropout_word
@@ -230,15 +223,9 @@ class Bilm(nn.Module):
 
         def run(stack: LstmStack, index: Tensor, before: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
             x = shared_dropout(F.embedding(index, vectors), rates.dropout_input, rng)
-            outputs, after = stack(
-                x,
-                before,
-                layer_dropout=rates.dropout_layer,
-                weight_dropout=rates.dropout_weight,
-                rng=rng,
-            )
+            outputs, after = stack(x, before, **drops, rng=rng)
             return shared_dropout(outputs[-1], rates.dropout_output, rng), after
 
-        ahead, forward_state = run(self.forward_stack, forward_index, state.forward)
-        behind, backward_state = run(self.backward_stack, backward_index, state.backward)
-        return ahead, behind, BilmState(forward_state, backward_state)
+        forward, forward_state = run(self.forward_stack, forward_index, state.forward)
+        backward, backward_state = run(self.backward_stack, backward_index, state.backward)
+        return forward, backward, BilmState(forward_state, backward_state)

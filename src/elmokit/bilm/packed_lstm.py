@@ -1,9 +1,9 @@
-"""Reading without learning, for LSTM layers that the fused kernel cannot do (projection, clipping).
+"""Inference for LSTM layers that the fused kernel cannot do (projection, clipping).
 
-What makes it fast on a CPU: rows are sorted by length, so that a step has no padding; the input
-product of many steps is one matrix product; recurrent and output weights are kept in oneDNN's own
-packed layout, so that a step does not lay them out anew; gates are computed in place, and tanh(x)
-as 2 sigmoid(2x) - 1, which the library computes several times faster.
+What makes it fast on a CPU: rows are sorted by length, so that a step has no padding; the input product of
+many steps is one matrix product; recurrent and output weights are kept in oneDNN's packed layout, so that a
+step need not pack them again; gates are computed in place, and tanh(x) as 2 sigmoid(2x) - 1, which is several
+times faster.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from elmokit.bilm.lstm import LayerState, LstmLayer, LstmStack
 from elmokit.training.machine import is_mapped, release
 
 _FEW = 6  # rows: a packed product of fewer is slower than one of six
-_ROWS_AT_ONCE = 512  # of an input product: as fast as more, and less memory
+_ROWS_AT_ONCE = 512  # in an input product: as fast as more, and less memory
 
 
-def can_read(stack: LstmStack) -> bool:
-    """Whether ``read`` is right for this stack here and now: nothing to learn, no fused kernel."""
+def can_run_packed(stack: LstmStack) -> bool:
+    """Whether to use ``run_packed``: in inference mode, for layers without the fused kernel."""
     layers = [cast(LstmLayer, layer) for layer in stack.layers]
     return torch.is_inference_mode_enabled() and not any(layer.fused for layer in layers)
 
 
-def read(
+def run_packed(
     stack: LstmStack, x: Tensor, lengths: Tensor, state: list[LayerState]
 ) -> tuple[list[Tensor], list[LayerState]]:
-    """What ``stack(x, state, lengths)`` gives, faster: every layer (time, batch, dim), and the state
+    """The same as ``stack(x, state, lengths)``, faster: every layer (time, batch, dim), and the state
     after each row's last step. Outputs past a row's end are zero."""
     order = torch.argsort(lengths, descending=True, stable=True)
     back = torch.argsort(order)
     rows = nn.utils.rnn.pack_padded_sequence(
         x.index_select(1, order), lengths[order].clamp(min=1), enforce_sorted=True
     )
-    sizes = rows.batch_sizes.tolist()  # rows that are still being read, step by step
+    sizes = rows.batch_sizes.tolist()  # rows that have not ended, step by step
     data = rows.data  # (words, dim)
     outputs: list[Tensor] = []
     after: list[LayerState] = []
     for depth, (layer, before) in enumerate(zip(stack.layers, state, strict=True)):
         start = (before[0].index_select(0, order), before[1].index_select(0, order))
-        y, (h, c) = _read_layer(cast(LstmLayer, layer), data, sizes, start)
+        y, (h, c) = _run_layer(cast(LstmLayer, layer), data, sizes, start)
         data = y.add_(data) if stack.residual and depth else y
         padded, _ = nn.utils.rnn.pad_packed_sequence(rows._replace(data=data), total_length=len(x))
         outputs.append(padded.index_select(1, back))
@@ -60,10 +60,8 @@ def read(
     return outputs, after
 
 
-def _read_layer(
-    layer: LstmLayer, x: Tensor, sizes: list[int], state: LayerState
-) -> tuple[Tensor, LayerState]:
-    """One layer over packed rows, (words, dim) -> (words, dim), and the state of every row at its end."""
+def _run_layer(layer: LstmLayer, x: Tensor, sizes: list[int], state: LayerState) -> tuple[Tensor, LayerState]:
+    """One layer over packed rows, (words, dim) -> (words, dim), and the state after each row's last step."""
     weights = _weights(layer)
     n_rows, hidden = sizes[0], layer.hidden_dim
     h = x.new_zeros(max(n_rows, _FEW), layer.dim)
@@ -105,7 +103,7 @@ def _windows(sizes: list[int]) -> Iterator[list[int]]:
 
 
 class _PlainWeights:
-    """The products of a layer with its weights as they are."""
+    """The matrix products of a layer, with its weights as they are."""
 
     def __init__(self, layer: LstmLayer) -> None:
         self._input, self._bias = layer.input_weight.detach(), layer.bias.detach()
@@ -127,15 +125,15 @@ class _PlainWeights:
 
 
 class _PackedWeights(_PlainWeights):
-    """The same, with weights that are used step by step laid out once for all."""
+    """The same, with the weights that every step uses packed once."""
 
     def __init__(self, layer: LstmLayer) -> None:
         super().__init__(layer)
         self.key = _key(layer)
         if is_mapped(self._input):  # then the weight itself costs no memory
-            self._input = _laid_out(self._input)
-        self._recurrent = _laid_out(self._recurrent)
-        self._projection = None if self._projection is None else _laid_out(self._projection)
+            self._input = _pack_and_release(self._input)
+        self._recurrent = _pack_and_release(self._recurrent)
+        self._projection = None if self._projection is None else _pack_and_release(self._projection)
 
     def of_input(self, x: Tensor) -> Tensor:
         """(n, dim) -> (n, 4 hidden)"""
@@ -154,18 +152,17 @@ class _PackedWeights(_PlainWeights):
         return product(m, self._projection)
 
 
-def _laid_out(weight: Tensor) -> Tensor:
-    """Packed; the weight itself is hardly needed any more."""
-    found = packed(weight)
-    release(weight)
-    return found
+def _pack_and_release(weight: Tensor) -> Tensor:
+    packed = pack(weight)
+    release(weight)  # it is hardly needed anymore
+    return packed
 
 
 _PACKED: WeakKeyDictionary[LstmLayer, _PackedWeights] = WeakKeyDictionary()
 
 
 def _weights(layer: LstmLayer) -> _PlainWeights:
-    """The layer's products; packed weights are kept as long as the layer lives and does not learn."""
+    """The layer's products; packed weights are kept until the layer changes or goes."""
     if not packing_works() or any(parameter.is_inference() for parameter in layer.parameters()):
         return _PlainWeights(layer)
     known = _PACKED.get(layer)
@@ -178,46 +175,44 @@ def _key(layer: LstmLayer) -> list[tuple[int, int]]:
     return [(parameter.data_ptr(), parameter._version) for parameter in layer.parameters()]
 
 
-# Matrix products by oneDNN, with weights that can be laid out for it beforehand. torch has no public way to
-# these (its own compiler uses them), so they are tried once before they are trusted.
+# -- matrix products by oneDNN ----------------------------------------------------------------
+
+# torch has no public functions for these (its own compiler uses them), so they are tested before use.
 
 
-def packed(weight: Tensor) -> Tensor:
+def pack(weight: Tensor) -> Tensor:
     """A weight (out, in) in oneDNN's own layout, which only the products here understand."""
-    found: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, 32)
-    return found
+    return cast(Tensor, torch.ops.mkldnn._reorder_linear_weight(weight, 32))
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (n, in) times a weight (out, in), packed or plain -> (n, out)"""
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return found
+    return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], ""))
 
 
 def product_and_sum(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
-    """The same, and other (n, out) added to it."""
-    found: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, None, "add")
-    return found
+    """The same, with other (n, out) added to it."""
+    return cast(Tensor, torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, None, "add"))
 
 
 @functools.cache
 def packing_works() -> bool:
-    """Whether these products can be had here, and are right."""
+    """Whether these products are available here, and right."""
     if not torch.backends.mkldnn.is_available():
         return False
     rng = torch.Generator().manual_seed(0)
     x, weight, other = (torch.randn(size, generator=rng) for size in ((9, 5), (12, 5), (9, 12)))
-    wanted = x @ weight.t()
+    expected = x @ weight.t()
     try:
-        laid_out = packed(weight)
-        found = [product(x, laid_out), product(x, weight), product_and_sum(x, laid_out, other) - other]
+        packed = pack(weight)
+        results = [product(x, packed), product(x, weight), product_and_sum(x, packed, other) - other]
     except (AttributeError, NotImplementedError, RuntimeError, TypeError):
         return False
-    return all(torch.allclose(each, wanted, rtol=1e-4, atol=1e-5) for each in found)
+    return all(torch.allclose(result, expected, rtol=1e-4, atol=1e-5) for result in results)
 
 
 def linear(x: Tensor, layer: torch.nn.Linear) -> Tensor:
-    """``layer(x)``; where nothing is to be learnt, by the faster product."""
+    """``layer(x)``; in inference mode by the faster product."""
     if torch.is_inference_mode_enabled() and len(x) and packing_works():
         return product(x, layer.weight, layer.bias)
     return F.linear(x, layer.weight, layer.bias)

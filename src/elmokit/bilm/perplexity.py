@@ -1,10 +1,10 @@
-"""Exact perplexity: always over the whole vocabulary, whatever the training loss was."""
+"""Exact perplexity of ids and of files: always over the whole vocabulary, whatever the training loss was."""
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from torch import Tensor
 from elmokit.bilm.folder import load_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.core.console import Reporter
-from elmokit.text.batching import Lanes, LaneWindow, bucket_batches
+from elmokit.text.batching import Streams, StreamWindow, bucket_batches
 from elmokit.text.corpus import CorpusSettings, Documents, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig, VocabularyConfig
@@ -25,20 +25,21 @@ from elmokit.text.tokenizing import BOS, EOS, UNK
 from elmokit.text.vocabulary import Rows
 from elmokit.training.machine import tuned_process
 
-_EVAL_LANES, _EVAL_STEPS = 32, 64
+_EVAL_STREAMS, _EVAL_STEPS = 32, 64
 _EVAL_TOKENS = 4096
+State = Literal["carried", "zero"]
 
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """A window of lanes as tensors: distinct words once, and where they stand.
+    """A window of streams as tensors: distinct words once, and where they are.
 
     Attributes:
         features: (n_distinct, width).
-        forward_index, backward_index: (time, lane), into ``features``.
-        forward_kept, backward_kept: positions (of time * lane) whose next word is worth
-            predicting: all but the ``<s>`` after ``</s>`` (``</s>`` before ``<s>``).
-        forward_targets, backward_targets: the words at the kept positions.
+        forward_index, backward_index: (time, stream), into ``features``.
+        forward_kept, backward_kept: Positions (of time * stream) whose next word is worth predicting: all
+            but the ``<s>`` after ``</s>`` (backward: the ``</s>`` before ``<s>``).
+        forward_targets, backward_targets: The words at the kept positions.
     """
 
     features: Tensor
@@ -50,7 +51,7 @@ class StreamBatch:
     backward_targets: Tensor
 
 
-def stream_batch(window: LaneWindow, features: Rows, n_words: int) -> StreamBatch:
+def stream_batch(window: StreamWindow, features: Rows, n_words: int) -> StreamBatch:
     """Make the tensors of a window. Words past the first ``n_words`` are predicted as ``<unk>``."""
     both = np.stack([window.forward_inputs, window.backward_inputs])
     distinct, index = np.unique(both, return_inverse=True)
@@ -59,8 +60,8 @@ def stream_batch(window: LaneWindow, features: Rows, n_words: int) -> StreamBatc
     def targets(words: npt.NDArray[np.int64], trivial: int) -> tuple[Tensor, Tensor]:
         flat = words.ravel()
         kept = np.flatnonzero(flat != trivial)
-        wanted = flat[kept]
-        return torch.from_numpy(kept), torch.from_numpy(np.where(wanted < n_words, wanted, UNK))
+        ids = flat[kept]
+        return torch.from_numpy(kept), torch.from_numpy(np.where(ids < n_words, ids, UNK))
 
     forward_kept, forward_targets = targets(window.forward_targets, BOS)
     backward_kept, backward_targets = targets(window.backward_targets, EOS)
@@ -92,9 +93,8 @@ class Perplexity:
             return math.exp(min(700.0, total / count)) if count else math.nan
 
         n_both = n_forward + n_backward
-        return cls(
-            exp(forward, n_forward), exp(backward, n_backward), exp(forward + backward, n_both), n_both
-        )
+        both = exp(forward + backward, n_both)
+        return cls(exp(forward, n_forward), exp(backward, n_backward), both, n_both)
 
 
 @torch.no_grad()
@@ -103,75 +103,76 @@ def perplexity(
     documents: Documents,
     features: Rows,
     *,
-    state: Literal["carried", "zero"] = "carried",
+    state: State = "carried",
     progress: Callable[[int], None] = lambda amount: None,
 ) -> Perplexity:
     """Exact perplexity of ``documents``.
 
     Args:
-        model: the language model.
-        documents: ids into ``features``.
-        features: a row for each word of the corpus.
-        state: ``carried`` reads on from text to text in up to 32 lanes, as in training; ``zero``
-            starts every text afresh, so that neither order nor company matters.
-        progress: told how many words were just read.
+        documents: Ids into ``features``.
+        features: A row for each word of the corpus.
+        state: ``carried`` passes the state from text to text in up to 32 streams, as in training; ``zero``
+            starts every text from zero, so that the order of texts does not matter.
+        progress: Called with the number of words just read.
     """
     was_training = model.training
     model.eval()
+    forward = backward = 0.0
+    n_forward = n_backward = 0
     try:
-        run = _carried if state == "carried" else _zero
-        return Perplexity.from_losses(*run(model, documents, features, progress))
+        for part in (_carried if state == "carried" else _from_zero)(model, documents, features):
+            forward += model.predictor.exact_loss(*part.forward)
+            backward += model.predictor.exact_loss(*part.backward)
+            n_forward += len(part.forward[1])
+            n_backward += len(part.backward[1])
+            progress(part.n_tokens)
     finally:
         model.train(was_training)
+    return Perplexity.from_losses(forward, n_forward, backward, n_backward)
 
 
-Losses = tuple[float, int, float, int]
+@dataclass(frozen=True)
+class _Part:
+    """Some predictions: hidden states (n, dim) and target words (n) in each direction."""
+
+    forward: tuple[Tensor, Tensor]
+    backward: tuple[Tensor, Tensor]
+    n_tokens: int
 
 
-def _carried(model: Bilm, documents: Documents, features: Rows, progress: Callable[[int], None]) -> Losses:
-    lanes = Lanes(documents, min(_EVAL_LANES, max(1, documents.n_tokens // _EVAL_STEPS)), _EVAL_STEPS)
-    carried = model.zero_state(lanes.n_lanes)
-    forward = backward = 0.0
-    n_forward = n_backward = 0
-    for number in range(len(lanes)):
-        batch = stream_batch(lanes.window(number), features, model.n_words)
-        carried = carried.rows(batch.forward_index.shape[1])
-        ahead, behind, carried = model.stream(
-            batch.features, batch.forward_index, batch.backward_index, carried
+def _carried(model: Bilm, documents: Documents, features: Rows) -> Iterator[_Part]:
+    n_streams = min(_EVAL_STREAMS, max(1, documents.n_tokens // _EVAL_STEPS))
+    streams = Streams(documents, n_streams, _EVAL_STEPS)
+    state = model.zero_state(streams.n_streams)
+    for number in range(len(streams)):
+        batch = stream_batch(streams.window(number), features, model.n_words)
+        state = state.rows(batch.forward_index.shape[1])
+        forward, backward, state = model.stream(
+            batch.features, batch.forward_index, batch.backward_index, state
         )
-        forward += model.predictor.exact_loss(ahead.flatten(0, 1)[batch.forward_kept], batch.forward_targets)
-        backward += model.predictor.exact_loss(
-            behind.flatten(0, 1)[batch.backward_kept], batch.backward_targets
+        yield _Part(
+            (forward.flatten(0, 1)[batch.forward_kept], batch.forward_targets),
+            (backward.flatten(0, 1)[batch.backward_kept], batch.backward_targets),
+            batch.forward_index.numel(),
         )
-        n_forward += len(batch.forward_targets)
-        n_backward += len(batch.backward_targets)
-        progress(batch.forward_index.numel())
-    return forward, n_forward, backward, n_backward
 
 
-def _zero(model: Bilm, documents: Documents, features: Rows, progress: Callable[[int], None]) -> Losses:
-    forward = backward = 0.0
-    n_forward = n_backward = 0
-    lengths = documents.lengths
+def _from_zero(model: Bilm, documents: Documents, features: Rows) -> Iterator[_Part]:
+    lengths, dim = documents.lengths, model.config.dim
     for rows in bucket_batches(lengths, _EVAL_TOKENS):
         sizes = torch.from_numpy(lengths[rows])
         ids = documents.padded(rows).astype(np.int64)
         distinct, index = np.unique(ids, return_inverse=True)
-        out = model(
-            torch.from_numpy(features[distinct].astype(np.int64)),
-            torch.from_numpy(index.reshape(ids.shape)),
-            sizes,
-        )
+        batch_features = torch.from_numpy(features[distinct].astype(np.int64))
+        out = model(batch_features, torch.from_numpy(index.reshape(ids.shape)), sizes)
         top = out.layer(-1)  # (batch, time, 2 dim)
         words = torch.from_numpy(np.where(ids < model.n_words, ids, UNK))
-        dim = model.config.dim
         inner = out.mask[:, 1:]  # there is a word here and one before it
-        forward += model.predictor.exact_loss(top[:, :-1, :dim][inner], words[:, 1:][inner])
-        backward += model.predictor.exact_loss(top[:, 1:, dim:][inner], words[:, :-1][inner])
-        n_forward += int(inner.sum())
-        n_backward += int(inner.sum())
-        progress(int(sizes.sum()))
-    return forward, n_forward, backward, n_backward
+        yield _Part(
+            (top[:, :-1, :dim][inner], words[:, 1:][inner]),
+            (top[:, 1:, dim:][inner], words[:, :-1][inner]),
+            int(sizes.sum()),
+        )
 
 
 def text_perplexity(
@@ -179,14 +180,14 @@ def text_perplexity(
     texts: Sequence[str | Path],
     *,
     read: ReadConfig | None = None,
-    state: Literal["carried", "zero"] = "carried",
+    state: State = "carried",
     reporter: Reporter | None = None,
 ) -> dict[str, Any]:
     """Exact perplexity of files under the model in a folder.
 
     Returns:
-        ``perplexity``, ``forward``, ``backward``, ``n_predictions``, ``n_words``,
-        ``n_documents`` and ``unknown_share``.
+        ``perplexity``, ``forward``, ``backward``, ``n_predictions``, ``n_words``, ``n_documents`` and
+        ``unknown_share``.
     """
     reporter = reporter or Reporter("silent")
     saved = load_bilm(model)
@@ -207,11 +208,9 @@ def text_perplexity(
             )
         rows = saved.features.rows(corpus.words)
         with reporter.counting("Measuring", total=corpus.train.n_tokens, unit="words") as advance:
-            found = perplexity(
-                saved.model, corpus.train, rows, state=state, progress=lambda amount: advance(amount)
-            )
+            result = perplexity(saved.model, corpus.train, rows, state=state, progress=advance)
         return {
-            **asdict(found),
+            **asdict(result),
             "n_words": corpus.n_words,
             "n_documents": len(corpus.train),
             "unknown_share": corpus.unknown_share,

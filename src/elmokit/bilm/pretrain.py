@@ -1,4 +1,4 @@
-"""From raw text to a trained biLM folder."""
+"""Train a bidirectional language model on raw text."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ import elmokit
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.perplexity import perplexity, stream_batch
-from elmokit.bilm.settings import PretrainConfig, TrainingConfig
+from elmokit.bilm.settings import PretrainConfig, TrainingConfig, resolve
 from elmokit.bilm.state import BilmState, average_state
 from elmokit.core.atomic import write_text
+from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
+from elmokit.core.errors import ConfigError
+from elmokit.core.formatting import join_names
 from elmokit.core.model_folder import is_model_folder
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
-from elmokit.text.batching import Lanes
+from elmokit.text.batching import Streams
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
@@ -33,23 +36,20 @@ from elmokit.text.tokenizing import BOS, EOS, UNK, TextPipeline, load_tokenizer,
 from elmokit.text.vocabulary import learn_bpe, learn_morphemes, require_morfessor
 from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, train
 
-__all__ = ["LanguageModeling", "PretrainResult", "pretrain"]
-
 _HELD_OUT_WORDS = 100_000
 
 
 @dataclass(frozen=True)
 class PretrainResult:
-    """What ``pretrain`` leaves behind.
+    """How pretraining ended.
 
     Attributes:
-        folder: where the model is.
+        folder: The model folder.
         stopped: "done", "early", "time" or "interrupted".
-        held_out: exact held-out perplexity (``perplexity``, ``forward``, ``backward``), or None.
-        n_steps: steps done.
-        n_words: words read, over all epochs.
-        seconds: time spent in training, over all starts.
-        was_done: the run had ended before; nothing was done now.
+        held_out: Exact held-out perplexity (``perplexity``, ``forward``, ``backward``), or None.
+        n_words: Words read, over all epochs.
+        seconds: Training time, over all starts.
+        was_done: The run had ended before; nothing was done now.
     """
 
     folder: Path
@@ -62,24 +62,24 @@ class PretrainResult:
 
 
 class LanguageModeling:
-    """Language modelling over lanes of running text, as a task for the training loop."""
+    """Language modeling over streams of running text, for the training loop."""
 
-    def __init__(self, model: Bilm, corpus: Corpus, saved: BilmFolder, config: TrainingConfig) -> None:
-        self.model, self.corpus, self.config = model, corpus, config
+    def __init__(self, saved: BilmFolder, corpus: Corpus, config: TrainingConfig) -> None:
+        self.model, self.corpus, self.config = saved.model, corpus, config
         self.features = saved.features.rows(corpus.words)
-        # A given validation text is measured whole; of a held-out share, enough for a steady figure.
+        # A validation text is measured whole; of a held-out share, enough for a steady figure.
         self.valid = corpus.valid if corpus.has_valid else corpus.valid.spread(_HELD_OUT_WORDS)
         n_tokens = corpus.train.n_tokens
-        self.n_lanes = max(1, min(config.n_lanes, n_tokens // max(2, config.window)))
-        self._lanes = self._order(0)
+        self.n_streams = max(1, min(config.n_lanes, n_tokens // max(2, config.window)))
+        self._streams = self._order(0)
 
-    def _order(self, epoch: int) -> Lanes:
+    def _order(self, epoch: int) -> Streams:
         rng = np.random.default_rng([self.config.seed, epoch])
         order = rng.permutation(len(self.corpus.train))
-        return Lanes(self.corpus.train, self.n_lanes, self.config.window, order)
+        return Streams(self.corpus.train, self.n_streams, self.config.window, order)
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
-        """All of the model's."""
+        """All parameters of the model."""
         return dict(self.model.named_parameters())
 
     def lr_scales(self) -> Mapping[str, float]:
@@ -88,25 +88,25 @@ class LanguageModeling:
 
     def steps_per_epoch(self) -> int:
         """Windows in a pass over the text."""
-        return len(self._lanes)
+        return len(self._streams)
 
     def start_epoch(self, epoch: int) -> Carry:
-        """Shuffle the documents; every lane starts from zero."""
-        self._lanes = self._order(epoch)
-        return self.model.zero_state(self._lanes.n_lanes).tensors()
+        """Shuffle the documents; every stream starts from zero."""
+        self._streams = self._order(epoch)
+        return self.model.zero_state(self._streams.n_streams).tensors()
 
     def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
-        """Both directions' loss over one window."""
+        """The loss of both directions over one window."""
         self.model.train()
-        batch = stream_batch(self._lanes.window(index), self.features, self.model.n_words)
+        batch = stream_batch(self._streams.window(index), self.features, self.model.n_words)
         state = BilmState.from_tensors(carry).rows(batch.forward_index.shape[1])
-        ahead, behind, state = self.model.stream(
+        forward, backward, state = self.model.stream(
             batch.features, batch.forward_index, batch.backward_index, state, self.config, rng
         )
         hidden = torch.cat(
             [
-                ahead.flatten(0, 1).index_select(0, batch.forward_kept),
-                behind.flatten(0, 1).index_select(0, batch.backward_kept),
+                forward.flatten(0, 1).index_select(0, batch.forward_kept),
+                backward.flatten(0, 1).index_select(0, batch.backward_kept),
             ]
         )
         targets = torch.cat([batch.forward_targets, batch.backward_targets])
@@ -119,165 +119,143 @@ class LanguageModeling:
         """Exact perplexity of the held-out text."""
         if self.valid.n_tokens == 0:
             return {}
-        found = perplexity(self.model, self.valid, self.features)
-        return {
-            "score": found.perplexity,
-            "perplexity": found.perplexity,
-            "forward": found.forward,
-            "backward": found.backward,
-        }
+        result = perplexity(self.model, self.valid, self.features)
+        figures = {"perplexity": result.perplexity, "forward": result.forward, "backward": result.backward}
+        return {"score": result.perplexity, **figures}
 
 
 def pretrain(
-    texts: Sequence[str | Path],
+    texts: str | Path | Sequence[str | Path],
     out: str | Path,
-    config: PretrainConfig | None = None,
+    config: PretrainConfig | str = "small",
     *,
-    read: ReadConfig | None = None,
     valid: Sequence[str | Path] = (),
     start_from: str | Path | None = None,
     corpus_folder: str | Path | None = None,
+    read: ReadConfig | None = None,
     checkpoint_every: float = 60.0,
     tensorboard: bool = False,
     reporter: Reporter | None = None,
     command: str = "",
+    **settings: Any,
 ) -> PretrainResult:
     """Train a bidirectional language model on raw text.
 
-    Called again with the same arguments, it goes on where it was stopped, and ends with the same
-    bits as if it had not been.
+    Called again with the same arguments, it resumes where it was stopped, and ends with the same bits as if
+    it had not been stopped. (It has more than ten parameters because each is a flag of the command.)
 
     Args:
-        texts: files, folders, glob patterns, or ``-`` for standard input.
-        out: the model folder to make; its ``run`` folder holds checkpoints and metrics.
-        config: all settings; ``elmokit.core.config.resolve("small")`` and the like make one.
-        read: how the files are read.
-        valid: text to measure perplexity on; without it a share of ``texts`` is held out.
-        start_from: a model folder to train further; its words and shape stay as they are.
-        corpus_folder: where the prepared text lives, to share it between runs.
-        checkpoint_every: seconds between checkpoints.
-        tensorboard: write TensorBoard files into the run folder.
-        reporter: who is told; silent unless given.
-        command: the command line, for the model card.
+        texts: Files, folders, glob patterns, or ``-`` for standard input.
+        out: The model folder to make; its ``run`` folder holds checkpoints and metrics.
+        config: All settings, or the name of a preset.
+        valid: Text to measure perplexity on; without it a share of ``texts`` is held out.
+        start_from: A model to train further; its words and shape stay as they are.
+        corpus_folder: Where to keep the prepared text, to share it between runs.
+        checkpoint_every: Seconds between checkpoints.
+        tensorboard: Write TensorBoard files into the run folder.
+        reporter: Silent unless given.
+        command: The command line, for the model card.
+        settings: Changes to ``config`` and ``read`` by name, such as ``epochs=3`` or ``text_columns="body"``.
     """
-    config, reporter = config or PretrainConfig(), reporter or Reporter("silent")
-    out = Path(out)
+    reporter, out = reporter or Reporter("silent"), Path(out)
     base = load_bilm(start_from) if start_from is not None else None
-    if base is not None:
-        config = _continued(config, base)
+    config, read = _merged(config, read or ReadConfig(), settings, base)
     if config.model.input == "morpheme" and base is None:
         require_morfessor()
     folder = open_out(out, "bilm", resume=True)
-    run = folder.run
     with folder.lock():
-        train_text = TextSource(texts, read, exclude=out)
-        valid_text = TextSource(valid, read, exclude=out) if valid else None
-        corpus = _corpus(run, corpus_folder, config, base, train_text, valid_text, reporter)
+        source = TextSource(texts, read, exclude=out)
+        valid_source = TextSource(valid, read, exclude=out) if valid else None
+        corpus_settings = CorpusSettings(
+            text=config.text,
+            vocabulary=config.vocabulary,
+            open_words=config.model.input != "word",
+            held_out=config.training.held_out,
+            fixed=tuple(base.vocabulary.words) if base else (),
+        )
+        with reporter.counting("Preparing the text", unit="characters") as advance:
+            corpus = prepare_corpus(
+                Path(corpus_folder) if corpus_folder else folder.run / "corpus",
+                corpus_settings,
+                source,
+                valid_source,
+                progress=lambda phase, amount: advance(amount),
+            )
         weights = fingerprint(*base.model.parameters()) if base else None
         inputs = {"corpus.content_hash": corpus.content_hash, "start_from.weights": weights}
         folder.require_same(config.to_dict(), inputs)
-        _describe(corpus, reporter)
-
-        saved = _build(config, corpus, base, run, reporter)
-        task = LanguageModeling(saved.model, corpus, saved, config.training)
-        if task.n_lanes < config.training.n_lanes:
-            reporter.say(
-                f"[yellow]The text is short: {task.n_lanes} lanes instead of {config.training.n_lanes}.[/]"
-            )
-        if corpus.valid.n_tokens == 0:
-            reporter.say("[yellow]Nothing is held out, so no perplexity is measured; give --valid FILE.[/]")
-        n_parameters = sum(parameter.numel() for parameter in saved.model.parameters())
-        reporter.say(
-            f"Model: {config.model.input} input, {config.model.n_layers}+{config.model.n_layers} LSTM "
-            f"layers, {2 * config.model.dim} wide, {n_parameters:,} parameters."
-        )
-        result = train(
-            task,
-            config.training,
-            run,
-            reporter=reporter,
-            checkpoint_every=checkpoint_every,
-            tensorboard=tensorboard,
-        )
+        if base is not None:
+            saved = replace(base, training={}, start_state=None)
+        else:
+            saved = _build(config, corpus, folder.run, reporter)
+        task = LanguageModeling(saved, corpus, config.training)
+        _describe(config, corpus, task, reporter)
+        options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "tensorboard": tensorboard}
+        result = train(task, config.training, folder.run, reporter=reporter, **options)
         with torch.no_grad():
             for name, parameter in saved.model.named_parameters():
                 parameter.copy_(result.weights[name])
         saved.model.eval()
         held_out = _held_out(result)
         if not (result.was_done and is_model_folder(out)):
-            saved.training.update(_provenance(config, corpus, train_text, result, held_out, command))
+            saved.training.update(_provenance(config, corpus.record(source), result, held_out, command))
             start_state = average_state(saved.model, corpus.train, task.features)
             save_bilm(out, replace(saved, start_state=start_state))
-        return PretrainResult(
-            out,
-            result.stopped,
-            held_out,
-            result.position.step,
-            result.position.n_words,
-            result.position.seconds,
-            result.was_done,
-        )
-
-
-def _continued(config: PretrainConfig, base: BilmFolder) -> PretrainConfig:
-    """Settings for training ``base`` further: its shape and text pipeline, the new schedule."""
-    return PretrainConfig(
-        text=base.text,
-        vocabulary=config.vocabulary,
-        model=base.model.config,
-        training=config.training,
+    place = result.position
+    return PretrainResult(
+        out, result.stopped, held_out, place.step, place.n_words, place.seconds, result.was_done
     )
 
 
-def _corpus(
-    run: Path,
-    folder: str | Path | None,
-    config: PretrainConfig,
-    base: BilmFolder | None,
-    train_text: TextSource,
-    valid_text: TextSource | None,
-    reporter: Reporter,
-) -> Corpus:
-    settings = CorpusSettings(
-        text=config.text,
-        vocabulary=config.vocabulary,
-        open_words=config.model.input != "word",
-        held_out=config.training.held_out,
-        fixed=tuple(base.vocabulary.words) if base else (),
-    )
-    with reporter.counting("Preparing the text", unit="characters") as advance:
-        return prepare_corpus(
-            Path(folder) if folder else run / "corpus",
-            settings,
-            train_text,
-            valid_text,
-            progress=lambda phase, amount: advance(amount),
-        )
+def _merged(
+    config: PretrainConfig | str, read: ReadConfig, settings: Mapping[str, Any], base: BilmFolder | None
+) -> tuple[PretrainConfig, ReadConfig]:
+    """The settings with all changes made; a model that is trained further keeps its shape and cleaning."""
+    config = resolve(config) if isinstance(config, str) else config
+    configs: dict[str, Any] = merge_settings(settings, pretrain=config, read=read)
+    merged: PretrainConfig = configs["pretrain"]
+    if base is not None:
+        fixed = ("text", "vocabulary", "model")
+        if changed := [name for name in fixed if getattr(merged, name) != getattr(config, name)]:
+            raise ConfigError(
+                f"A model that is trained further keeps its shape, words and cleaning, so settings of "
+                f"{join_names(changed)} cannot be changed.",
+                remedy="Leave these settings out, or train a new model without start_from.",
+            )
+        merged = replace(merged, text=base.text, model=base.model.config)
+    return merged, configs["read"]
 
 
-def _describe(corpus: Corpus, reporter: Reporter) -> None:
+def _describe(config: PretrainConfig, corpus: Corpus, task: LanguageModeling, reporter: Reporter) -> None:
     reporter.say(
         f"Text: {corpus.n_words:,} words in {len(corpus.train):,} texts, "
         f"{corpus.n_types:,} distinct; {corpus.n_vocabulary:,} are predicted, "
-        f"{corpus.unknown_share:.1%} of the text is <unk>; "
-        f"{len(corpus.valid):,} texts held out."
+        f"{corpus.unknown_share:.1%} of the text is <unk>; {len(corpus.valid):,} texts held out."
     )
     if corpus.n_empty:
         reporter.say(f"[dim]{corpus.n_empty:,} texts hold no word and were left out.[/]")
+    if task.n_streams < config.training.n_lanes:
+        reporter.say(
+            f"[yellow]The text is short: n_lanes is {task.n_streams} instead of {config.training.n_lanes}.[/]"
+        )
+    if corpus.valid.n_tokens == 0:
+        reporter.say("[yellow]Nothing is held out, so no perplexity is measured; add --valid FILE.[/]")
+    n_parameters = sum(parameter.numel() for parameter in task.model.parameters())
+    shape = config.model
+    reporter.say(
+        f"Model: {shape.input} input, {shape.n_layers}+{shape.n_layers} LSTM layers, "
+        f"{2 * shape.dim} wide, {n_parameters:,} parameters."
+    )
 
 
-def _build(
-    config: PretrainConfig, corpus: Corpus, base: BilmFolder | None, run: Path, reporter: Reporter
-) -> BilmFolder:
-    """The model before its first step."""
-    if base is not None:
-        return BilmFolder(base.model, base.text, base.vocabulary, base.tokenizer, {})
-    pipeline = TextPipeline(config.text)
+def _build(config: PretrainConfig, corpus: Corpus, run: Path, reporter: Reporter) -> BilmFolder:
+    """A new model before its first step."""
     vocabulary = corpus.vocabulary
     tokenizer_file = run / "tokenizer.json"
-    if tokenizer_file.exists():  # pieces are learnt once a run
+    if tokenizer_file.exists():  # pieces are learned once in a run
         tokenizer = load_tokenizer(tokenizer_file)
     else:
+        pipeline = TextPipeline(config.text)
         if config.model.input == "subword":
             with reporter.counting("Learning pieces"):
                 pieces = learn_bpe(corpus.words, corpus.counts, config.vocabulary.n_pieces)
@@ -289,10 +267,9 @@ def _build(
             tokenizer = pipeline.word_tokenizer(vocabulary.words)
         write_text(tokenizer_file, tokenizer.to_str(pretty=False))
     has_pieces = config.model.input in ("subword", "morpheme")
-    n_pieces = tokenizer.get_vocab_size() if has_pieces else 0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.training.seed)
-        model = Bilm(config.model, len(vocabulary), n_pieces)
+        model = Bilm(config.model, len(vocabulary), tokenizer.get_vocab_size() if has_pieces else 0)
     model.predictor.start_from_counts(target_counts(corpus))
     return BilmFolder(model, config.text, vocabulary, tokenizer, {})
 
@@ -308,24 +285,23 @@ def target_counts(corpus: Corpus) -> npt.NDArray[np.int64]:
 
 def _held_out(result: TrainingResult) -> dict[str, float] | None:
     """The figures of the weights that are kept."""
-    best = [entry for entry in result.position.history if entry["step"] == result.position.best_step]
-    if not best:
-        return None
-    return {name: best[-1][name] for name in ("perplexity", "forward", "backward")}
+    place = result.position
+    best = [entry for entry in place.history if entry["step"] == place.best_step]
+    return {name: best[-1][name] for name in ("perplexity", "forward", "backward")} if best else None
 
 
 def _provenance(
     config: PretrainConfig,
-    corpus: Corpus,
-    source: TextSource,
+    corpus: dict[str, Any],
     result: TrainingResult,
     held_out: dict[str, float] | None,
     command: str,
 ) -> dict[str, Any]:
+    """Where the model comes from, for config.json."""
     place = result.position
     return {
         "settings": config.training.to_dict(),
-        "corpus": corpus.record(source),
+        "corpus": corpus,
         "held_out": held_out,
         "history": place.history,
         "stopped": result.stopped,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
-from elmokit.core.config import Config, DropoutConfig, RunConfig, duration, option
+from elmokit.core.config import Config, DropoutConfig, RunConfig, option
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.text.settings import PIPELINES, TextConfig, VocabularyConfig
 
@@ -20,8 +18,8 @@ class BilmConfig(Config):
 
     input: Literal["char", "word", "subword", "morpheme", "dictionary"] = option(
         "char",
-        "What a word enters as: its characters (CNN), a table row, or pooled pieces; dictionary (listed "
-        "characters and a table row) in converted models only.",
+        "How a word is read: its characters (CNN), its row in a table, or its pieces, pooled; dictionary "
+        "(listed characters and a row in a table) in converted models only.",
     )
     dim: int = option(256, "Width of a layer in each direction; vectors are twice this.", at_least=1)
     hidden_dim: int = option(
@@ -42,10 +40,10 @@ class BilmConfig(Config):
     pooling: Literal["mean", "max", "sum"] = option("mean", "How a word's pieces become one.")
     objective: Literal["sampled", "full", "adaptive", "none"] = option(
         "sampled",
-        "How the next word is learnt: sampled, full or adaptive softmax; none in models that were converted "
-        "and predict no word.",
+        "How the next word is learned: sampled, full or adaptive softmax; none in converted models that "
+        "predict no word.",
     )
-    n_samples: int = option(4096, "Draws per step for the sampled softmax.", at_least=1)
+    n_samples: int = option(4096, "Random samples per step for the sampled softmax.", at_least=1)
     tie: bool = option(False, "Use one table for input and output words (input word only).")
 
     def __post_init__(self) -> None:
@@ -57,7 +55,7 @@ class BilmConfig(Config):
             )
         if self.tie and self.objective == "adaptive":
             raise ConfigError(
-                "tie = True does not go with objective = 'adaptive', whose tables have other widths.",
+                "tie = True does not work with objective = 'adaptive', whose tables have other widths.",
                 remedy="Choose objective = 'sampled' or 'full', or leave tie out.",
             )
         widest = max(width for width, _ in self.filters)
@@ -73,7 +71,7 @@ class TrainingConfig(DropoutConfig, RunConfig):
     """How a language model is trained."""
 
     n_lanes: int = option(64, "Streams of text read side by side (the batch).", at_least=1)
-    window: int = option(35, "Words of each lane in a step; LSTM state is carried on.", at_least=1)
+    window: int = option(35, "Words of each stream in a step; LSTM state is carried over.", at_least=1)
     dropout_output: float = option(0.1, "Dropout before the softmax.", at_least=0, at_most=0.95)
     held_out: float = option(
         0.02, "Share of texts held out when no --valid is given.", at_least=0, at_most=0.5
@@ -95,7 +93,7 @@ class PretrainConfig(Config):
             name = "objective = 'none'" if self.model.objective == "none" else "input = 'dictionary'"
             raise ConfigError(
                 f"{name} is for converted models, which predict no word and cannot be pretrained.",
-                remedy="Choose another. A converted model embeds texts, and classifiers fit over it.",
+                remedy="Choose another. Use a converted model to embed texts or to fit a classifier.",
             )
 
 
@@ -155,40 +153,8 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 """What each preset changes from the defaults, by section."""
 
 
-def read_toml(path: Path) -> dict[str, dict[str, Any]]:
-    """Settings from a TOML file with the sections text, vocabulary, model and training."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"Cannot read settings from {path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
-    sections = [field.name for field in dataclasses.fields(PretrainConfig)]
-    for name, section in values.items():
-        if name not in sections:
-            raise ConfigError(
-                f"{path} has a section {name!r} that means nothing here.",
-                remedy=nearest(name, sections),
-            )
-        if not isinstance(section, dict):
-            raise ConfigError(f"{name} in {path} must be a section: [{name}].")
-        fields = [field.name for field in dataclasses.fields(get_type_hints(PretrainConfig)[name])]
-        for key in section:
-            if key not in fields:
-                raise ConfigError(
-                    f"{path}: there is no setting {key!r} in [{name}].", remedy=nearest(key, fields)
-                )
-        if isinstance(section.get("max_time"), str):
-            section["max_time"] = duration(section["max_time"])
-    return values
-
-
 def resolve(preset: str = "small", *overrides: Mapping[str, Mapping[str, Any]]) -> PretrainConfig:
-    """The preset's settings with each of ``overrides`` (by section) laid over it, in order."""
+    """The preset's settings, changed by each of ``overrides`` (by section) in order."""
     if preset not in PRESETS:
         raise ConfigError(f"There is no preset {preset!r}.", remedy=nearest(preset, PRESETS))
     merged: dict[str, dict[str, Any]] = {field.name: {} for field in dataclasses.fields(PretrainConfig)}

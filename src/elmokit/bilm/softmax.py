@@ -1,8 +1,8 @@
 """Predicting the next word: full, sampled and adaptive softmax, and the exact likelihood.
 
-Both directions share one predictor. Losses are sums over positions in nats. The two softmaxes
-compute their own gradients while the logits of a block are still in cache, so no matrix of
-positions by words is ever kept.
+Both directions share one predictor. Losses are sums over positions, in nats. The full and the sampled softmax
+compute their gradients while the logits of a block are still in cache, so no matrix of positions by words is
+ever kept.
 """
 
 from __future__ import annotations
@@ -17,19 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.bilm.settings import BilmConfig
-from elmokit.bilm.token_encoder import drawn
+from elmokit.bilm.token_encoder import random_normal
 from elmokit.core.errors import ModelError
 from elmokit.text.tokenizing import PAD
-
-__all__ = [
-    "AdaptivePredictor",
-    "NoPredictor",
-    "Predictor",
-    "TablePredictor",
-    "log_chance",
-    "predictor",
-    "sample_log_uniform",
-]
 
 _BLOCK = 1 << 18  # logits held at a time: they stay in the second-level cache
 _TINY = 1e-37
@@ -121,8 +111,8 @@ class _SampledLoss(torch.autograd.Function):
 
 
 def sample_log_uniform(n_draws: int, n_words: int, rng: torch.Generator) -> Tensor:
-    """The distinct ids of ``n_draws`` draws, sorted. Ids run from 1 (the commonest) to n_words - 1,
-    and id k is drawn with probability log((k + 1) / k) / log(n_words)."""
+    """The distinct ids of ``n_draws`` random draws, sorted. Ids go from 1 (the most frequent) to n_words - 1;
+    id k has probability log((k + 1) / k) / log(n_words)."""
     draws = torch.rand(n_draws, dtype=torch.float64, generator=rng)
     ids = (draws * math.log(n_words)).exp().long().clamp_(1, n_words - 1)
     distinct: Tensor = ids.unique(sorted=True)
@@ -137,44 +127,51 @@ def log_chance(ids: Tensor, n_draws: int, n_words: int) -> Tensor:
 
 
 class Predictor(nn.Module):
-    """What every predictor can do."""
+    """Predicts the next word. The base class is that of models without a softmax, which have vectors only."""
 
     def training_loss(self, hidden: Tensor, targets: Tensor, rng: torch.Generator) -> Tensor:
-        """The sum to minimise over ``hidden`` (n, dim) and ``targets`` (n); may be an estimate."""
-        raise TypeError(f"{type(self).__name__} cannot be trained")
+        """The sum to minimize over ``hidden`` (n, dim) and ``targets`` (n); may be an estimate."""
+        raise self._refusal()
 
     def exact_loss(self, hidden: Tensor, targets: Tensor) -> float:
         """The exact sum of -log P(target), whatever the training loss was."""
-        raise TypeError(f"{type(self).__name__} cannot be evaluated")
+        raise self._refusal()
 
     def start_from_counts(self, counts: npt.NDArray[np.int64]) -> None:
-        """Start at the words' own frequencies, where this can be said."""
+        """Start from the words' frequencies, where the softmax allows it."""
+
+    def _refusal(self) -> ModelError:
+        return ModelError(
+            "This model has no word predictor: it has no perplexity, and it cannot be trained further as a "
+            "language model.",
+            remedy="Published files and compact folders hold none. Embed texts with it, or fit a classifier.",
+        )
 
 
 class TablePredictor(Predictor):
     """A row and a bias for each word; trained with the full or the sampled softmax.
 
     Args:
-        weight: the input table if it is shared, else None for a table of its own.
+        weight: The input table if it is shared; None for a table of its own.
     """
 
     def __init__(self, config: BilmConfig, n_words: int, weight: nn.Parameter | None) -> None:
         super().__init__()
         self.objective, self.n_samples = config.objective, config.n_samples
-        own = drawn(n_words, config.dim, scale=config.dim**-0.5)
+        own = random_normal(n_words, config.dim, scale=config.dim**-0.5)
         self.weight = nn.Parameter(own) if weight is None else weight
         self.bias = nn.Parameter(torch.zeros(n_words))
 
     def start_from_counts(self, counts: npt.NDArray[np.int64]) -> None:
-        """Biases become log frequencies: the first step already knows which words are common."""
+        """Biases become log frequencies: the first step already knows which words are frequent."""
         shares = torch.from_numpy((counts + 0.5) / (counts.sum() + 0.5 * len(counts)))
         with torch.no_grad():
             self.bias.copy_(shares.log())
             self.bias[PAD] = -20.0
 
     def training_loss(self, hidden: Tensor, targets: Tensor, rng: torch.Generator) -> Tensor:
-        """Full softmax, or sampled: log-uniform draws shared by all positions, each logit
-        corrected by the log of its word's chance of being drawn at least once."""
+        """Full softmax, or sampled: log-uniform samples shared by all positions, each logit corrected by the
+        log of the probability that its word is sampled at least once."""
         n_words = len(self.bias)
         if self.objective == "full":
             return _FullLoss.apply(hidden, self.weight, self.bias, targets)  # type: ignore[no-any-return, no-untyped-call]
@@ -230,29 +227,10 @@ class AdaptivePredictor(Predictor):
         return -float(self.softmax(hidden, targets).output.double().sum())
 
 
-class NoPredictor(Predictor):
-    """The predictor of a model that came without one: it gives vectors, but predicts no word."""
-
-    def training_loss(self, hidden: Tensor, targets: Tensor, rng: torch.Generator) -> Tensor:
-        """Refused."""
-        raise self._refusal()
-
-    def exact_loss(self, hidden: Tensor, targets: Tensor) -> float:
-        """Refused."""
-        raise self._refusal()
-
-    def _refusal(self) -> ModelError:
-        return ModelError(
-            "This model has no word predictor, so there is no perplexity, and it cannot be trained further "
-            "as a language model.",
-            remedy="Published files and compact folders hold none. Embed texts with it, or fit a classifier.",
-        )
-
-
 def predictor(config: BilmConfig, n_words: int, shared: nn.Parameter | None) -> Predictor:
     """The predictor that ``config`` asks for."""
     if config.objective == "none":
-        return NoPredictor()
+        return Predictor()
     if config.objective == "adaptive":
         return AdaptivePredictor(config, n_words)
     return TablePredictor(config, n_words, shared)

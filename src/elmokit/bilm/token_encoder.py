@@ -1,13 +1,12 @@
 """Layer 0: from a word's row of integers to its vector, once for each distinct word.
 
-All encoders take ``features`` of shape (n_words, width), the rows that ``elmokit.text.vocabulary``
-makes, and give vectors of shape (n_words, dim). A row of zeros gives a vector that is masked out
-by the caller.
+All encoders take ``features`` (n_words, width), the rows that ``elmokit.text.vocabulary`` makes, and return
+vectors (n_words, dim). The caller masks out the vector of a row of zeros.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,15 +16,13 @@ from elmokit.bilm.packed_lstm import linear
 from elmokit.bilm.settings import BilmConfig
 from elmokit.text.vocabulary import N_CHARACTERS
 
-__all__ = ["CharacterEncoder", "DictionaryEncoder", "PieceEncoder", "WordEncoder", "drawn", "token_encoder"]
-
 _WORDS_AT_ONCE = 1024
 
 
-def drawn(*shape: int, scale: float = 1.0) -> Tensor:
-    """Normal random numbers; on the device "meta", where weights are read in later, an empty tensor.
+def random_normal(*shape: int, scale: float = 1.0) -> Tensor:
+    """Normal random numbers; on the device "meta", where weights are loaded later, an empty tensor.
 
-    (Arithmetic there would give nothing either, but makes torch load its compiler, for a second or two.)
+    (Arithmetic on "meta" makes torch load its compiler, which takes a second or two.)
     """
     if torch.empty(0).is_meta:
         return torch.empty(shape)
@@ -38,7 +35,7 @@ class WordEncoder(nn.Module):
     def __init__(self, n_words: int, dim: int, *, sparse: bool, scale: float = 1.0) -> None:
         super().__init__()
         self.sparse = sparse
-        self.weight = nn.Parameter(drawn(n_words, dim, scale=scale))
+        self.weight = nn.Parameter(random_normal(n_words, dim, scale=scale))
 
     def forward(self, features: Tensor) -> Tensor:
         """(n_words, 1) -> (n_words, dim)"""
@@ -51,7 +48,7 @@ class PieceEncoder(nn.Module):
     def __init__(self, n_pieces: int, dim: int, pooling: str) -> None:
         super().__init__()
         self.pooling = pooling
-        self.weight = nn.Parameter(drawn(n_pieces, dim))
+        self.weight = nn.Parameter(random_normal(n_pieces, dim))
 
     def forward(self, features: Tensor) -> Tensor:
         """(n_words, n_pieces) -> (n_words, dim)"""
@@ -70,7 +67,7 @@ class PieceEncoder(nn.Module):
 class Highway(nn.Module):
     """x <- g * relu(transform(x)) + (1 - g) * x with g = sigmoid(carry(x)).
 
-    The names follow the published files, where the gate that lets the transform in is "carry".
+    The names follow the published files, where the gate that admits the transform is called "carry".
     """
 
     def __init__(self, dim: int) -> None:
@@ -86,11 +83,11 @@ class Highway(nn.Module):
 
 
 class _FilterMaximum(torch.autograd.Function):
-    """A filter slid over the characters of many words, and its maximum over all places.
+    """The maximum of filters over all positions in the characters of many words.
 
-    A filter's answer at a place is a sum of one row per character, and there are few characters:
-    so each row (offset in the filter, character) is computed once, and a place costs a few
-    additions instead of a matrix product. Backward, only the place of the maximum matters.
+    A filter's output at a position is a sum of one row per character, and there are few characters: so each
+    row (offset in the filter, character) is computed once, and a position costs a few additions instead of a
+    matrix product. Backward, only the position of the maximum matters.
     """
 
     @staticmethod
@@ -100,15 +97,15 @@ class _FilterMaximum(torch.autograd.Function):
         n_characters = len(vectors)
         rows = (vectors @ weight).view(width * n_characters, count)
         windows = chars.unfold(1, width, 1) + torch.arange(width) * n_characters
-        n_words, n_places, _ = windows.shape
-        answers = F.embedding_bag(windows.reshape(-1, width), rows, mode="sum")
-        answers = answers.view(n_words, n_places, count)
-        highest = answers.amax(dim=1)  # (words, count)
+        n_words, n_positions, _ = windows.shape
+        outputs = F.embedding_bag(windows.reshape(-1, width), rows, mode="sum")
+        outputs = outputs.view(n_words, n_positions, count)
+        highest = outputs.amax(dim=1)  # (words, count)
         if any(ctx.needs_input_grad):
-            # Where it stands: far faster than argmax, which the library does not vectorise.
-            small = torch.uint8 if n_places < 256 else torch.int32
-            places = torch.arange(n_places, dtype=small).view(1, -1, 1)
-            where = ((answers == highest.unsqueeze(1)).to(small) * places).amax(dim=1)
+            # Far faster than argmax, which torch does not vectorize.
+            small = torch.uint8 if n_positions < 256 else torch.int32
+            positions = torch.arange(n_positions, dtype=small).view(1, -1, 1)
+            where = ((outputs == highest.unsqueeze(1)).to(small) * positions).amax(dim=1)
             ctx.save_for_backward(vectors, weight, chars, where)
         return highest + bias
 
@@ -139,24 +136,22 @@ class CharacterFilter(nn.Module):
         self.bias = nn.Parameter(torch.empty(count).uniform_(-limit, limit))
 
     def forward(self, vectors: Tensor, chars: Tensor) -> Tensor:
-        """Character ids (words, length) -> highest answers (words, count)."""
-        found: Tensor = _FilterMaximum.apply(vectors, self.weight, self.bias, chars)  # type: ignore[no-untyped-call]
-        return found
+        """Character ids (words, length) -> highest outputs (words, count)."""
+        return cast(Tensor, _FilterMaximum.apply(vectors, self.weight, self.bias, chars))  # type: ignore[no-untyped-call]
 
 
 class CharacterEncoder(nn.Module):
-    """The published ELMo character CNN: filters, maximum over places, highway, projection.
+    """The published ELMo character CNN: filters, maximum over positions, highway, projection.
 
     Args:
-        config: its shape.
-        n_characters: rows of the table; the first is "no character", the last "past the end of the word".
+        n_characters: Rows of the table; the first is "no character", the last "past the end of the word".
     """
 
     def __init__(self, config: BilmConfig, n_characters: int = N_CHARACTERS) -> None:
         super().__init__()
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
         self.padding = n_characters - 1
-        self.weight = nn.Parameter(drawn(n_characters, config.char_dim))
+        self.weight = nn.Parameter(random_normal(n_characters, config.char_dim))
         self.filters = nn.ModuleList(
             CharacterFilter(width, config.char_dim, count) for width, count in config.filters
         )
@@ -172,10 +167,10 @@ class CharacterEncoder(nn.Module):
 
     def spelling(self, features: Tensor) -> Tensor:
         """(n_words, max_chars) -> (n_words, all filters), before the projection"""
-        # The row of "no character" is always zero.
+        # The vector of "no character" is always zero.
         vectors = torch.cat([self.weight.new_zeros(1, self.weight.shape[1]), self.weight[1:]])
         lengths = (features != self.padding).sum(dim=1)
-        order = lengths.argsort(stable=True)  # words of like length together: less padding
+        order = lengths.argsort(stable=True)  # words of similar length together: less padding
         parts = [
             torch.cat([filters(vectors, self._trimmed(part)) for filters in self.filters], dim=1)
             for part in features[order].split(_WORDS_AT_ONCE)
@@ -188,22 +183,24 @@ class CharacterEncoder(nn.Module):
         return x
 
     def _trimmed(self, features: Tensor) -> Tensor:
-        """Places where a filter sees nothing but padding all give one answer, so one such place for
-        each filter is enough: columns further on can go without changing the maximum."""
+        """Positions where a filter sees only padding all give the same output, so one of them per filter is
+        enough: dropping the columns beyond it does not change the maximum."""
         longest = int((features != self.padding).sum(dim=1).max()) if len(features) else 0
         return features[:, : longest + self.widest]
 
 
 class DictionaryEncoder(CharacterEncoder):
-    """Characters of a list, and added to what the filters make of them the word's row in a table: the token
-    encoder of ELMoForManyLangs. (There the row is put beside the filters' answers, before the projection;
-    the sum is the same if the table has gone through its part of the projection.)"""
+    """The token encoder of ELMoForManyLangs: filters over listed characters, plus the word's row in a table.
+
+    (There the row is concatenated with the filters' outputs before the projection; the sum is the same if the
+    table was multiplied by its part of the projection.)
+    """
 
     def __init__(self, config: BilmConfig, n_words: int, n_characters: int) -> None:
         super().__init__(config, n_characters)
         total = sum(count for _, count in config.filters)
         self.projection = nn.Linear(total, config.dim)
-        self.words = nn.Parameter(drawn(n_words, config.dim))
+        self.words = nn.Parameter(random_normal(n_words, config.dim))
 
     def forward(self, features: Tensor) -> Tensor:
         """(n_words, 1 + max_chars) -> (n_words, dim)"""

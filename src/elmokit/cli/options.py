@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
-from elmokit.bilm.settings import read_toml
-from elmokit.core.config import Config, duration
+from elmokit.bilm.settings import PretrainConfig
+from elmokit.core.config import Config, duration, read_toml
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.text.settings import LabelConfig, ReadConfig
 
@@ -119,7 +119,7 @@ def with_settings(*sections: Section, config: bool = True) -> Callable[[Command]
             values.pop("help_all")
             settings: Settings = {section.name: {} for section in sections}
             if config and (file := values.pop("config")) is not None:
-                for name, given in read_toml(file).items():
+                for name, given in read_toml(file, PretrainConfig).items():
                     settings[name].update(given)
             for item in values.pop("set_") or ():
                 section, name, value = _parse_setting(item, sections)

@@ -1,4 +1,4 @@
-"""Batches for language modelling (lanes, no padding) and for tasks (length buckets)."""
+"""Batches for language modeling (streams, no padding) and for tasks (length buckets)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ import numpy.typing as npt
 from elmokit.core.errors import ConfigError
 from elmokit.text.corpus import Documents
 
-__all__ = ["LaneWindow", "Lanes", "bucket_batches", "length_limit"]
-
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class LaneWindow:
-    """A few steps of every lane, both ways: arrays of shape (time, lane).
+class StreamWindow:
+    """A few steps of every stream in both directions: arrays of shape (time, stream).
 
-    The backward stream is the same documents in the same order, each read from its end.
+    Backward, the documents come in the same order, each read from its end.
     """
 
     forward_inputs: Ints
@@ -30,58 +28,57 @@ class LaneWindow:
     backward_targets: Ints
 
 
-class Lanes:
-    """One pass over documents as ``n_lanes`` streams side by side, cut into windows of ``n_steps``.
+class Streams:
+    """One pass over documents as ``n_streams`` streams side by side, cut into windows of ``n_steps``.
 
-    The documents, in the given order, form one stream of N ids with N - 1 (word, next word)
-    pairs. Each pair stands in exactly one lane and one window: nothing is lost, nothing invented,
-    nothing padded. Lanes differ in length by one at most, so the last window may have fewer.
+    The documents, in the given order, form one sequence of N ids with N - 1 (word, next word) pairs. Each
+    pair is in exactly one stream and one window: nothing is lost, added or padded. Streams differ in length
+    by one at most, so the last window may have fewer of them.
     """
 
-    def __init__(self, documents: Documents, n_lanes: int, n_steps: int, order: Ints | None = None) -> None:
+    def __init__(self, documents: Documents, n_streams: int, n_steps: int, order: Ints | None = None) -> None:
         self._ids = documents.values
         self._order = np.arange(len(documents)) if order is None else order
         lengths = documents.lengths[self._order]
-        self._firsts = documents.offsets[:-1][self._order]  # where each document stands on disk
+        self._firsts = documents.offsets[:-1][self._order]  # where each document is on disk
         self._lasts = self._firsts + lengths - 1
         self._starts = np.concatenate([[0], np.cumsum(lengths)])  # ... and in this pass
         self._n_pairs = max(0, int(self._starts[-1]) - 1)
-        self.n_lanes = max(1, min(n_lanes, self._n_pairs))
+        self.n_streams = max(1, min(n_streams, self._n_pairs))
         self._n_steps = n_steps
-        self._length, self._longer = divmod(self._n_pairs, self.n_lanes)
-        lane = np.arange(self.n_lanes, dtype=np.int64)
-        self._lane_starts = lane * self._length + np.minimum(lane, self._longer)
+        self._length, self._longer = divmod(self._n_pairs, self.n_streams)
+        stream = np.arange(self.n_streams, dtype=np.int64)
+        self._stream_starts = stream * self._length + np.minimum(stream, self._longer)
         self._n_even = -(-self._length // n_steps)
 
     def __len__(self) -> int:
         """Windows in the pass."""
         return self._n_even + (1 if self._longer else 0)
 
-    def window(self, index: int) -> LaneWindow:
+    def window(self, index: int) -> StreamWindow:
         """Window ``index`` of the pass."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         if index < self._n_even:
             first = index * self._n_steps
             steps = np.arange(first, min(first + self._n_steps, self._length), dtype=np.int64)
-            starts = self._lane_starts
-        else:  # the one step that only the longer lanes have
+            starts = self._stream_starts
+        else:  # the one step that only the longer streams have
             steps = np.array([self._length], dtype=np.int64)
-            starts = self._lane_starts[: self._longer]
-        places = np.append(steps, steps[-1] + 1)[:, None] + starts[None, :]  # (time + 1, lane)
+            starts = self._stream_starts[: self._longer]
+        places = np.append(steps, steps[-1] + 1)[:, None] + starts[None, :]  # (time + 1, stream)
         document = np.searchsorted(self._starts, places, side="right") - 1
         within = places - self._starts[document]
         forward = self._ids[self._firsts[document] + within].astype(np.int64)
         backward = self._ids[self._lasts[document] - within].astype(np.int64)
-        return LaneWindow(forward[:-1], forward[1:], backward[:-1], backward[1:])
+        return StreamWindow(forward[:-1], forward[1:], backward[:-1], backward[1:])
 
 
 def length_limit(lengths: Sequence[int] | npt.NDArray[Any], cut: float | int = 95.0) -> int:
     """The length at which longer texts are cut.
 
     Args:
-        lengths: lengths of all texts.
-        cut: a float is a percentile of ``lengths`` (95.0 by default), an int is the limit itself.
+        cut: A float is a percentile of ``lengths``, an int is the limit itself.
     """
     if isinstance(cut, bool) or cut <= 0 or (isinstance(cut, float) and cut > 100):
         raise ConfigError(
@@ -99,15 +96,13 @@ def bucket_batches(
     limit: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> list[Ints]:
-    """Indices of texts in batches of like length, each at most ``token_budget`` padded tokens.
+    """Indices of texts in batches of similar length, each at most ``token_budget`` padded tokens.
 
-    Every index stands in exactly one batch. A text longer than the budget is a batch by itself.
+    Every index is in exactly one batch. A text longer than the budget is a batch by itself.
 
     Args:
-        lengths: lengths of all texts.
-        token_budget: longest text times number of texts, at most, in a batch.
-        limit: texts count as at most this long (they will be cut).
-        rng: shuffles the order of the batches, and of texts of equal length among them.
+        limit: Texts count as at most this long (they will be cut).
+        rng: Shuffles the batches, and texts of equal length among them.
     """
     sizes = np.maximum(np.asarray(lengths, dtype=np.int64), 1)
     if limit is not None:
@@ -117,8 +112,7 @@ def bucket_batches(
     batches: list[Ints] = []
     first = 0
     for end in range(1, len(by_length) + 1):
-        full = end == len(by_length) or (end + 1 - first) * sizes[by_length[end]] > token_budget
-        if full:
+        if end == len(by_length) or (end + 1 - first) * sizes[by_length[end]] > token_budget:
             batches.append(by_length[first:end])
             first = end
     if rng is not None:
