@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elmokit.bilm.settings import PRESETS, BilmConfig, PretrainConfig, TrainingConfig, resolve
-from elmokit.core.config import Config, DropoutConfig, RunConfig, duration, read_toml
+from elmokit.core.config import Config, DropoutConfig, RunConfig, duration, merge_settings, read_toml
 from elmokit.core.errors import ConfigError, ElmokitError, MissingExtraError, nearest
 from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
 from elmokit.text.settings import PIPELINES, LabelConfig, ReadConfig, TextConfig, VocabularyConfig
@@ -218,6 +218,51 @@ def test_toml_file_that_is_missing_or_not_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'[text]\nunicode = "caf\xe9"\n')
     with pytest.raises(ConfigError, match=r"latin\.toml"):
         read_toml(tmp_path / "latin.toml", PretrainConfig)
+
+
+def test_unknown_name_in_a_toml_file_is_named_with_its_section(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"my\.toml: there is no setting 'dimm' in \[model\]") as caught:
+        read_toml(toml(tmp_path, "[model]\ndimm = 8\n"), PretrainConfig)
+    assert "'dim'" in caught.value.remedy
+    assert read_toml(toml(tmp_path, "anything = 1\n")) == {"anything": 1}
+
+
+# -- flat settings ----------------------------------------------------------------------------
+
+
+def test_flat_settings_find_their_places() -> None:
+    merged = merge_settings(
+        {"lr": 1, "model.dim": 8, "encoding": "latin-1"}, config=resolve("tiny"), read=ReadConfig()
+    )
+    config = merged["config"]
+    assert isinstance(config, PretrainConfig)
+    assert (config.training.lr, config.model.dim) == (1.0, 8)
+    assert config.text == resolve("tiny").text
+    assert merged["read"] == ReadConfig(encoding="latin-1")
+    assert merge_settings({}, read=ReadConfig())["read"] == ReadConfig()
+
+
+def test_flat_settings_that_belong_together_are_checked_together() -> None:
+    merge_settings({"tie": True, "input": "word"}, model=BilmConfig())
+    with pytest.raises(ConfigError):
+        merge_settings({"tie": True}, model=BilmConfig())
+
+
+def test_flat_settings_that_are_unknown_or_ambiguous_are_refused() -> None:
+    for name, hint in (("lrr", "'lr'"), ("training.lrr", "training.lr"), ("model.lr", "config.training.lr")):
+        with pytest.raises(ConfigError, match=name) as caught:
+            merge_settings({name: 1}, config=PretrainConfig())
+        assert hint in caught.value.remedy
+    with pytest.raises(ConfigError, match="Several settings are called 'lr'") as caught:
+        merge_settings({"lr": 1}, first=RunConfig(), second=RunConfig())
+    assert caught.value.remedy == "Write first.lr or second.lr."
+    assert merge_settings({"second.lr": 1}, first=RunConfig(), second=RunConfig())["first"] == RunConfig()
+
+
+def test_durations_may_be_written_as_such_everywhere() -> None:
+    assert merge_settings({"max_time": "1h30m"}, run=RunConfig())["run"] == RunConfig(max_time=5400)
+    with pytest.raises(ConfigError, match="length of time"):
+        RunConfig(max_time="soon")  # type: ignore[arg-type]
 
 
 # -- small helpers ----------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def test_a_model_that_is_damaged_on_its_way_is_refused(hub: tuple[Path, dict[str
         file.write("intruder\n")
     done = _load(f"hub:acme/pocket@{COMMIT}", environment)
     assert done.returncode == 1
-    assert "vocab.txt is damaged: its checksum is not that of config.json." in done.stderr
+    assert "vocab.txt is damaged: its checksum is not the one in config.json." in done.stderr
 
 
 @pytest.mark.parametrize("name", ["hub:", "hub:pocket", "hub:a/b/c", "hub:a/"])
@@ -222,7 +222,7 @@ def test_whatever_the_network_does_is_an_error_that_helps(monkeypatch: pytest.Mo
 
 
 def test_a_name_longer_than_a_file_may_have_is_refused_kindly() -> None:
-    with pytest.raises(ModelError, match="There can be no model"):
+    with pytest.raises(ModelError, match="There is no model"):
         resolve_name("x" * 5000)
 
 

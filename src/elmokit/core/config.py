@@ -1,7 +1,7 @@
-"""Settings: frozen dataclasses that check themselves.
+"""Settings: frozen dataclasses that validate themselves.
 
-Every field carries its own help text (``option(default, help)``), which the command line shows.
-A setting is resolved in this order, later wins: preset, TOML file, command-line flag.
+Every field has a help text (``option(default, help)``), which the command line shows. Settings come from
+a preset, a TOML file and flags; later ones win.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def option(
 
 
 class Config:
-    """What all settings share: checking, and a strict way to and from plain dictionaries."""
+    """Base of all settings: validation, and strict conversion from and to dictionaries."""
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
@@ -72,7 +72,7 @@ class Config:
 
 
 def _checked(name: str, hint: Any, value: Any) -> Any:
-    """``value`` as the type ``hint`` says, or a ConfigError that names the field."""
+    """``value`` converted to the type ``hint``, or a ConfigError that names the field."""
     origin = get_origin(hint)
     if origin is Literal:
         choices = get_args(hint)
@@ -128,9 +128,9 @@ def duration(text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutConfig(Config):
-    """What is left out at random while a biLM learns."""
+    """Dropout while a biLM is trained."""
 
-    dropout_word: float = option(0.0, "Share of words blanked.", at_least=0, at_most=0.95)
+    dropout_word: float = option(0.0, "Share of words dropped.", at_least=0, at_most=0.95)
     dropout_input: float = option(0.1, "Dropout on word vectors.", at_least=0, at_most=0.95)
     dropout_layer: float = option(0.1, "Dropout between layers.", at_least=0, at_most=0.95)
     dropout_weight: float = option(0.0, "Dropout on recurrent weights.", at_least=0, at_most=0.95)
@@ -138,7 +138,7 @@ class DropoutConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Config):
-    """What every training run has: its length, its optimizer, how often it is measured."""
+    """Settings of every training run: length, optimizer, evaluation."""
 
     epochs: int = option(10, "Passes over the text.", at_least=1)
     max_steps: int | None = option(None, "Stop after this many steps.", at_least=1)
@@ -147,16 +147,16 @@ class RunConfig(Config):
     )
     optimizer: Literal["adamw", "adam"] = option("adamw", "AdamW, or Adam with L2.")
     lr: float = option(2e-3, "Highest learning rate.", at_least=0)
-    schedule: Literal["cosine", "constant"] = option("cosine", "Learning rate after the warm-up.")
-    warmup: float = option(0.05, "Share of all steps that warm up.", at_least=0, at_most=1)
+    schedule: Literal["cosine", "constant"] = option("cosine", "Learning rate schedule after warm-up.")
+    warmup: float = option(0.05, "Share of all steps used for warm-up.", at_least=0, at_most=1)
     weight_decay: float = option(0.0, "Weight decay, on densely updated matrices.", at_least=0)
-    clip_norm: float = option(1.0, "Gradient norm is cut to this.", at_least=0)
+    clip_norm: float = option(1.0, "Clip the gradient norm to this.", at_least=0)
     ema: float = option(
         0.0, "Keep a moving average of the weights with this decay (0: off).", at_least=0, at_most=0.99999
     )
-    evals_per_epoch: int = option(1, "Measure on held-out text this often per epoch.", at_least=1)
-    patience: int = option(0, "Stop after this many evaluations without gain (0: never).", at_least=0)
-    seed: int = option(0, "Seed of everything random.", at_least=0, at_most=2**31 - 1)
+    evals_per_epoch: int = option(1, "Evaluations on held-out data per epoch.", at_least=1)
+    patience: int = option(0, "Stop after this many evaluations without improvement (0: never).", at_least=0)
+    seed: int = option(0, "Random seed.", at_least=0, at_most=2**31 - 1)
 
 
 def read_toml(path: Path, config: type[Config] | None = None) -> dict[str, Any]:

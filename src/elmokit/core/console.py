@@ -1,4 +1,4 @@
-"""What a person, a log file or a program sees while work goes on."""
+"""Messages and progress bars, for a person, a log file or a program."""
 
 from __future__ import annotations
 
@@ -23,17 +23,15 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["Advance", "Reporter"]
-
 Advance = Callable[..., None]
-"""Called with the amount done since the last call and fields to show."""
+"""Called with the amount done since the last call, and fields to show."""
 
 
 class Reporter:
-    """Says what happens, in one of four ways.
+    """Reports progress in one of four modes.
 
     ``live``: messages and moving bars on a terminal. ``plain``: messages only, for log files.
-    ``json``: one JSON object a line on standard output, for programs.
+    ``json``: one JSON object per line on standard output, for programs.
     ``silent``: nothing, for use as a library.
     """
 
@@ -44,19 +42,19 @@ class Reporter:
             self.mode = "live" if self._console.is_terminal else "plain"
 
     def say(self, message: str) -> None:
-        """Tell a person something. May hold rich markup."""
+        """A message for a person; may have rich markup."""
         if self.mode in ("live", "plain"):
             self._console.print(message, soft_wrap=True)
 
     def event(self, event: str, **values: Any) -> None:
-        """Tell a program something."""
+        """A record for a program."""
         if self.mode == "json":
             sys.stdout.write(json.dumps({"event": event, **values}) + "\n")
             sys.stdout.flush()
 
     @contextmanager
     def counting(self, description: str, total: float | None = None, unit: str = "") -> Iterator[Advance]:
-        """A bar for work of a known or unknown amount: rate and time left."""
+        """A progress bar with rate and time left; without a total, it only shows activity."""
         if self.mode != "live":
             yield lambda amount, **fields: None
             return
@@ -75,13 +73,13 @@ class Reporter:
 
     @contextmanager
     def progress(self, *columns: ProgressColumn) -> Iterator[Progress]:
-        """Bars of one's own, gone when they are done."""
+        """Progress bars with columns of your own; they disappear at the end."""
         with Progress(*columns, console=self._console, transient=True) as progress:
             yield progress
 
     @contextmanager
     def training(self, total: int, done: int) -> Iterator[Advance]:
-        """The bar of a training run: step, speed, loss, held-out perplexity, time left."""
+        """The progress bar of a training run: step, speed, loss, score on held-out data, time left."""
         if self.mode != "live":
             yield lambda amount, **fields: None
             return
@@ -108,13 +106,13 @@ class Reporter:
 
 
 class _Rate(ProgressColumn):
-    """Amount done in a second."""
+    """Amount done per second."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
         self._unit = unit
 
     def render(self, task: Task) -> Text:
-        """As in 1,200 texts/s; nothing before it can be told."""
+        """As in 1,200 texts/s; empty until it is known."""
         speed = task.finished_speed or task.speed
         return Text(f"{speed:,.0f} {self._unit}/s" if speed else "", style="progress.data.speed")

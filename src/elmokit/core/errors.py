@@ -2,9 +2,9 @@
 
     ElmokitError
     ├── ConfigError         a setting is wrong, unknown or contradicts another
-    ├── DataError           the text given cannot be used (names file and line)
+    ├── DataError           an input file cannot be used (names file and line)
     ├── ModelError          a model folder is missing, damaged or not ours
-    ├── RunError            a training run cannot start, go on or be saved
+    ├── RunError            a run cannot start, resume or be saved
     └── MissingExtraError   an optional package is needed and not installed
 
 A message says what is wrong and where; ``remedy`` says what to do about it. The command line
@@ -24,8 +24,8 @@ class ElmokitError(Exception):
     """Base of all elmokit errors.
 
     Args:
-        message: what is wrong, and where.
-        remedy: what the reader can do about it.
+        message: What is wrong, and where.
+        remedy: How to fix it.
     """
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
@@ -42,7 +42,7 @@ class ConfigError(ElmokitError):
 
 
 class DataError(ElmokitError):
-    """The text given cannot be used."""
+    """An input file or text cannot be used."""
 
 
 class ModelError(ElmokitError):
@@ -50,11 +50,11 @@ class ModelError(ElmokitError):
 
 
 class RunError(ElmokitError):
-    """A training run cannot start, go on, or be saved."""
+    """A run cannot start, resume, or be saved."""
 
 
 class MissingExtraError(ElmokitError):
-    """An optional package is needed for this and is not installed."""
+    """An optional package is needed and not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
@@ -64,7 +64,7 @@ class MissingExtraError(ElmokitError):
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """A hint such as ``Did you mean 'hidden_dim'?``, or the list of what there is."""
+    """A hint such as ``Did you mean 'hidden_dim'?``, or a list of the choices."""
     known = list(choices)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if close:

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from elmokit.core import tensors as checkpoint
+from elmokit.core import tensors as tensors_module
 from elmokit.core.atomic import atomic_write, write_text
 from elmokit.core.errors import ModelError, RunError
 from elmokit.core.tensors import load_tensors, save_tensors
@@ -115,7 +115,7 @@ def half_written(error: BaseException) -> Callable[..., None]:
 def test_a_full_disk_in_the_middle_is_a_run_error_that_says_to_free_space(
     file: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(checkpoint, "save_file", half_written(error))
+    monkeypatch.setattr(tensors_module, "save_file", half_written(error))
     with pytest.raises(RunError, match="full") as caught:
         save_tensors(file, NEW, {})
     assert str(file) in caught.value.message
@@ -126,7 +126,7 @@ def test_a_full_disk_in_the_middle_is_a_run_error_that_says_to_free_space(
 def test_any_other_failure_to_write_is_a_run_error_with_a_remedy(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "save_file", half_written(PermissionError(errno.EACCES, "Denied")))
+    monkeypatch.setattr(tensors_module, "save_file", half_written(PermissionError(errno.EACCES, "Denied")))
     with pytest.raises(RunError, match="Denied") as caught:
         save_tensors(file, NEW, {})
     assert "writable" in caught.value.remedy
@@ -137,7 +137,7 @@ def test_any_other_failure_to_write_is_a_run_error_with_a_remedy(
 def test_an_exception_of_another_kind_goes_through_and_leaves_the_old_file(
     file: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    monkeypatch.setattr(checkpoint, "save_file", half_written(error))
+    monkeypatch.setattr(tensors_module, "save_file", half_written(error))
     with pytest.raises(type(error)):
         save_tensors(file, NEW, {})
     assert_untouched(file)

@@ -1,0 +1,201 @@
+"""Model folders: replaced or untouched, checked, described, and loaded by their kind."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from elmokit.bilm.folder import load_bilm
+from elmokit.core.atomic import write_text
+from elmokit.core.errors import ModelError, RunError
+from elmokit.core.model_card import Facts, card_text, print_facts
+from elmokit.core.model_folder import KINDS, kind_of, load, read_record, write_model
+from elmokit.core.names import verify_checksums
+from elmokit.core.ragged import Ragged
+from elmokit.core.tensors import fingerprint, load_tensors, save_tensors
+from elmokit.vectors.elmo import Elmo
+
+FACTS = Facts(
+    "A model of nothing.", (("size", "5 | wide"), ("note", "<unk> *"), ("note", "[red]x")), {"n": 5}
+)
+
+
+def write(folder: Path, value: float = 1.0, *, kind: str = "bilm", more: str = "") -> None:
+    with write_model(folder, kind, {"value": value}, card=FACTS) as staged:
+        save_tensors(staged / "model.safetensors", {"x": torch.full((3,), value)}, {})
+        write_text(staged / "vocab.txt", f"{value}\n")
+        if more:
+            (staged / more).parent.mkdir(exist_ok=True)
+            write_text(staged / more, str(value))
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def test_config_json_names_kind_version_and_checksums(tmp_path: Path) -> None:
+    write(tmp_path / "m")
+    record = read_record(tmp_path / "m", "bilm")
+    assert list(record) == ["format", "format_version", "kind", "elmokit_version", "value", "files"]
+    assert list(record["files"]) == ["model.safetensors", "vocab.txt"]
+    assert (kind_of(tmp_path / "m"), record["value"]) == ("bilm", 1.0)
+    verify_checksums(tmp_path / "m", "")
+    (tmp_path / "m" / "vocab.txt").write_text("2.0\n", encoding="utf-8")
+    with pytest.raises(ModelError, match=r"vocab\.txt is damaged"):
+        verify_checksums(tmp_path / "m", "")
+    (tmp_path / "m" / "vocab.txt").unlink()
+    with pytest.raises(ModelError, match=r"vocab\.txt is missing"):
+        verify_checksums(tmp_path / "m", "")
+
+
+def test_a_new_model_replaces_the_old_one_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path, more="start_state.safetensors")
+    for name in ("run/settings.json", "report.html"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("kept", encoding="utf-8")
+    write(tmp_path, 2.0, kind="classifier", more="encoder/config.json")
+    write(tmp_path, 3.0, kind="classifier", more="encoder/other.json")
+    assert sorted(tree(tmp_path)) == [
+        *("README.md", "config.json", "encoder/other.json", "model.safetensors"),
+        *("report.html", "run/settings.json", "vocab.txt"),
+    ]
+    assert load_tensors(tmp_path / "model.safetensors")[0]["x"].tolist() == [3.0] * 3
+
+
+@pytest.mark.parametrize("error", [RunError("Full."), OSError(28, "No space left"), KeyboardInterrupt()])
+def test_when_writing_fails_the_old_model_is_untouched(tmp_path: Path, error: BaseException) -> None:
+    def fail() -> None:
+        with write_model(tmp_path, "bilm", {}, card=FACTS) as staged:
+            write_text(staged / "vocab.txt", "half")
+            raise error
+
+    write(tmp_path)
+    before = tree(tmp_path)
+    with pytest.raises(type(error)):
+        fail()
+    assert tree(tmp_path) == before
+
+
+def test_a_swap_that_is_cut_short_leaves_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replace(source: Path, target: Path) -> None:
+        if source.parent != target.parent and source.name == "vocab.txt":
+            raise OSError(5, "I/O error")
+        shutil.move(source, target)
+
+    write(tmp_path)
+    monkeypatch.setattr("elmokit.core.atomic.os.replace", replace)
+    with pytest.raises(RunError, match="Cannot write"):
+        write(tmp_path, 2.0)
+    assert kind_of(tmp_path) is None
+    assert not (tmp_path / ".saving").exists()
+    monkeypatch.undo()
+    write(tmp_path, 2.0)
+    assert read_record(tmp_path, "bilm")["value"] == 2.0
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_kind_of_model_is_refused_by_name(tmp_path: Path, kind: str) -> None:
+    write(tmp_path, kind=kind)
+    for other in {*KINDS} - {kind}:
+        with pytest.raises(ModelError, match=f"holds {KINDS[kind].noun}, not {KINDS[other].noun}"):
+            read_record(tmp_path, other)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"format": "other"}', "[" * 100_000])
+def test_what_is_not_a_model_has_no_kind(tmp_path: Path, content: str) -> None:
+    assert kind_of(tmp_path) is kind_of(tmp_path / "nowhere") is None
+    (tmp_path / "config.json").write_text(content, encoding="utf-8")
+    assert kind_of(tmp_path) is None
+    with pytest.raises(ModelError, match=r"config\.json"):
+        read_record(tmp_path, "bilm")
+
+
+def test_any_model_is_loaded_by_its_kind(tiny_model: Path, tmp_path: Path) -> None:
+    elmo = load(tiny_model)
+    assert isinstance(elmo, Elmo)
+    assert elmo.kind == "bilm"
+    elmo.save(tmp_path / "copy")
+    copy = load(tmp_path / "copy")
+    assert isinstance(copy, Elmo)
+    assert copy.fingerprint == elmo.fingerprint
+    write(tmp_path / "later", kind="tagger")
+    with pytest.raises(ModelError, match="unknown kind"):
+        load(tmp_path / "later")
+    with pytest.raises(ModelError, match="There is no model folder"):
+        load(tmp_path / "nowhere")
+
+
+# -- cards ----------------------------------------------------------------------------------------
+
+
+def test_a_card_shows_names_and_values_as_they_are(tmp_path: Path) -> None:
+    write(tmp_path / "my model")
+    card = (tmp_path / "my model" / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("# my model\n\nA model of nothing. Made with elmokit ")
+    assert "| size | 5 \\| wide |\n| note | &lt;unk&gt; \\* |\n" in card
+    assert card_text(FACTS).startswith("# \n")
+    console = Console(file=io.StringIO(), record=True, width=60)
+    print_facts(FACTS, console)
+    lines = [line.strip() for line in console.export_text().splitlines()]
+    assert lines[-3:] == ["size  5 | wide", "note  <unk> *", "[red]x"]
+
+
+def test_the_license_of_an_old_folder_is_read(tiny_model: Path, tmp_path: Path) -> None:
+    load(tiny_model).save(tmp_path / "m")
+    record = json.loads((tmp_path / "m" / "config.json").read_text(encoding="utf-8"))
+    record["training"]["licence"] = "CC0"  # as 0.1 spelled it
+    (tmp_path / "m" / "config.json").write_text(json.dumps(record), encoding="utf-8")
+    saved = load_bilm(tmp_path / "m")
+    assert saved.training["license"] == "CC0"
+    assert ("license", "CC0") in saved.facts().rows
+
+
+# -- fingerprints and ragged arrays ---------------------------------------------------------------
+
+
+def test_fingerprints_stay_what_they_were() -> None:
+    """They are in the manifests of stores, in token caches, in run settings and in names of cache files."""
+    assert fingerprint() == "cae66941d9efbd404e4d88758ea67670"
+    assert fingerprint(torch.arange(4.0), np.arange(3)) == fingerprint(
+        np.arange(4.0, dtype="f4"), torch.arange(3)
+    )
+    assert fingerprint({"b": 1, "a": [2, None]}) == fingerprint(b'{"a": [2, null], "b": 1}')
+    assert fingerprint("a b\0x\0", "c\0y\0z\0") == "4a132aacbc0777dda7302ce25a71ebbe"
+    assert Elmo.load("news").fingerprint == "cf1fdbb8bbe1ef33156f19093d1ee115"
+    assert fingerprint(*Elmo.load("news").module.parameters()) == "834af3d45b0cd634bcc8e2cce3eb2375"
+
+
+def test_a_fingerprint_does_not_depend_on_the_layout_in_memory() -> None:
+    x = torch.randn(4, 5)
+    assert fingerprint(x.t().contiguous().t()) == fingerprint(x) != fingerprint(x.t())
+    assert fingerprint(np.asfortranarray(x.numpy())) == fingerprint(x)
+    assert fingerprint("\ud800") == fingerprint("?")
+
+
+def test_ragged_rows() -> None:
+    rows = [[1, 2, 3], [], [4]]
+    ragged = Ragged.from_rows(rows, np.int32)
+    assert ragged.values.dtype == np.int32
+    assert (len(ragged), ragged.lengths.tolist()) == (3, [3, 0, 1])
+    assert [row.tolist() for row in ragged] == rows
+    assert ragged[-1].tolist() == [4]
+    assert ragged.padded([2, 0]).tolist() == [[4, 0, 0], [1, 2, 3]]
+    assert ragged.padded(np.array([1])).shape == (1, 0)
+    assert Ragged.from_rows([np.ones((2, 5)), np.ones((1, 5))], np.float32).padded([0, 1]).shape == (2, 2, 5)
+    assert len(Ragged.from_rows([], np.int64)) == 0
+    for outside in (3, -4):
+        with pytest.raises(IndexError):
+            ragged[outside]
