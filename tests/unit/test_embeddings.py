@@ -145,7 +145,7 @@ def test_a_list_of_words_equals_the_text_they_come_from() -> None:
 @pytest.mark.parametrize(
     ("texts", "options", "error", "said"),
     [
-        ("the cat", {}, ConfigError, "a list of texts"),
+        ("the cat", {}, ConfigError, "not one string"),
         (["the", None], {}, DataError, "Text 1 is neither"),
         ([float("nan")], {}, DataError, "Text 0 is neither.*float"),
         ([["the", None]], {}, DataError, "Text 0 is neither"),

@@ -31,7 +31,7 @@ def test_ids_stand_between_the_edges_and_specials_in_a_text_are_unknown(elmo: El
 
 
 def test_without_edges_a_text_without_a_word_is_one_pad(elmo: Elmo) -> None:
-    assert number_words([[], ["cat"]], elmo.features).values.tolist() == [0, 4]
+    assert number_words([[], ["cat"]], elmo.folder.features).values.tolist() == [0, 4]
 
 
 def test_all_ways_to_the_layers_agree(elmo: Elmo) -> None:

@@ -100,7 +100,7 @@ def test_copies_count_once_and_reading_stops_in_time(elmo: Elmo) -> None:
 
     done: list[int] = []
     found = Occurrences.read(elmo, texts(), most=101, progress=done.append)
-    assert sum(done) == len(found.flat) == len(found.text_of) == 101
+    assert sum(done) == len(found.flat) == 101
     assert found.texts.count(("the", "bank")) == 1
     assert found.texts[-1] == ("river",), "the last text is cut"
     assert len(found.texts) == 51

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -25,7 +24,6 @@ from elmokit.core.names import resolve_name
 from elmokit.core.tensors import fingerprint
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, Text, n_characters, tokenize_texts
-from elmokit.text.vocabulary import WordFeatures
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.embeddings import Embeddings, Floats
 from elmokit.vectors.encoder import IntArray, Layers, TokenIds, number_words
@@ -128,11 +126,6 @@ class Elmo:
         return self.model
 
     @property
-    def features(self) -> WordFeatures:
-        """Turns words into rows for the token encoder."""
-        return self.folder.features
-
-    @property
     def training(self) -> dict[str, Any]:
         """Where the model came from: corpus, settings, perplexity."""
         return self.folder.training
@@ -197,10 +190,6 @@ class Elmo:
                 otherwise has no rows, has just these two, and its sentence vector pools them.
             progress: Called with the number of texts just done.
         """
-        if isinstance(texts, str):
-            raise ConfigError(
-                "embed takes a list of texts, not one string.", remedy="Put it in a list: [text]."
-            )
         if to not in ("numpy", "torch"):
             raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(str(to), ["numpy", "torch"]))
         words = self.words(texts)
@@ -288,7 +277,7 @@ class Elmo:
         """``embed`` for a stream of texts, a few hundred at a time, so that memory stays flat."""
         chunk: list[Text] = []
         n_read = 0
-        rows = _rows_carried(options.get("state", "zero"), options.get("batch_size")) or 1
+        rows = _carried_rows(options.get("state", "zero"), options.get("batch_size")) or 1
         for text in texts:
             chunk.append(text)
             n_read += n_characters(text)
@@ -336,57 +325,46 @@ class Elmo:
         batch_size: int | None,
         boundaries: bool,
         progress: Callable[[int], None],
-    ) -> tuple[Tensor, npt.NDArray[np.int64], BilmState | None]:
+    ) -> tuple[Tensor, IntArray, BilmState | None]:
         if batch_size is not None and batch_size < 1:
             raise ConfigError(f"batch_size = {batch_size} is out of range: it must be at least 1.")
         skip = 0 if boundaries else 1
         counts = np.array([len(row) + 2 - 2 * skip for row in words], dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         flat = torch.empty(int(offsets[-1]), self.n_layers, self.dim)
-        carried = self._start(state)
-        size = _rows_carried(state, batch_size)
-        if size:
-            batches = [
-                np.arange(first, min(first + size, len(words))) for first in range(0, len(words), size)
-            ]
-            if carried is None:
-                carried = self.model.zero_state(size)
-        else:
-            batches = bucket_batches(counts + 2 * skip, _BATCH_TOKENS)
-            if batch_size is not None:
-                batches = [
-                    part[first : first + batch_size]
-                    for part in batches
-                    for first in range(0, len(part), batch_size)
-                ]
+        start, carried = self._start(state), None
+        n_rows = _carried_rows(state, batch_size)
+        batches = [np.arange(len(words))] if n_rows else bucket_batches(counts + 2 * skip, _BATCH_TOKENS)
+        if size := n_rows or batch_size:
+            batches = [rows[first : first + size] for rows in batches for first in range(0, len(rows), size)]
+        if n_rows:
+            carried = start or self.model.zero_state(n_rows)
         with tuned_process(), torch.inference_mode():
             for rows in batches:
                 batch = [words[row] for row in rows]
-                if size:
-                    assert carried is not None
-                    out = self.encode(batch, _some_rows(carried, len(batch)), keep_state=True)
+                if carried is not None:
+                    out = self.encode(batch, _first_rows(carried, len(batch)), keep_state=True)
                     assert out.state is not None
-                    carried = _put_back(carried, out.state)
+                    carried = _replace_rows(carried, out.state)
                 else:
-                    start = None if carried is None else carried.repeat(len(batch))
-                    out = self.encode(batch, start)
+                    out = self.encode(batch, None if start is None else start.repeat(len(batch)))
                 values = out.ragged(skip)
                 first = 0
                 for row in rows:
                     flat[offsets[row] : offsets[row + 1]] = values[first : first + counts[row]]
                     first += int(counts[row])
                 progress(len(rows))
-        if not size or carried is None:
-            return flat, offsets, None
-        plain = carried.map(lambda tensor: tensor.detach().clone())  # training can use no inference tensors
-        return flat, offsets, plain
+        if carried is not None:  # training can use no inference tensors
+            carried = carried.map(lambda tensor: tensor.detach().clone())
+        return flat, offsets, carried
 
     def _start(self, state: State | BilmState) -> BilmState | None:
         if isinstance(state, BilmState):
-            own, given = self.model.zero_state(1).tensors(), state.tensors()
-            if [(name, x.shape[1:]) for name, x in own.items()] != [
-                (name, x.shape[1:]) for name, x in given.items()
-            ]:
+            widths = [
+                {name: tensor.shape[1:] for name, tensor in one.tensors().items()}
+                for one in (self.model.zero_state(1), state)
+            ]
+            if widths[0] != widths[1]:
                 raise ConfigError(
                     "The state does not fit this model: it has another number of layers, or other widths.",
                     remedy="Continue from a state that this model returned.",
@@ -425,29 +403,23 @@ def _sif_weights(n_words: int) -> Floats:
     return (_SIF / (_SIF + share)).astype(np.float32)
 
 
-def _rows_carried(state: State | BilmState, batch_size: int | None) -> int:
+def _carried_rows(state: State | BilmState, batch_size: int | None) -> int:
     """Texts side by side whose state is carried over; 0 if none is."""
     if isinstance(state, BilmState):
         return batch_size or len(state.forward[0][0])
     return batch_size or 1 if state == "stateful" else 0
 
 
-def _some_rows(state: BilmState, n_rows: int) -> BilmState:
-    known = len(state.forward[0][0])
-    if n_rows > known:
+def _first_rows(state: BilmState, n_rows: int) -> BilmState:
+    if n_rows > (n_known := len(state.forward[0][0])):
         raise ConfigError(
-            f"The state has {known} rows, the batch has {n_rows}.",
+            f"The state has {n_known} rows, the batch has {n_rows}.",
             remedy="Continue with the batch size that the state came from.",
         )
     return state.rows(n_rows)
 
 
-def _put_back(before: BilmState, after: BilmState) -> BilmState:
-    """Replace the first rows of ``before`` by ``after``."""
-    tensors = after.tensors()
-    return BilmState.from_tensors(
-        {
-            name: torch.cat([tensors[name], old[len(tensors[name]) :]])
-            for name, old in before.tensors().items()
-        }
-    )
+def _replace_rows(before: BilmState, after: BilmState) -> BilmState:
+    """``before`` with its first rows replaced by ``after``."""
+    new, old = after.tensors(), before.tensors()
+    return BilmState.from_tensors({name: torch.cat([new[name], old[name][len(new[name]) :]]) for name in old})

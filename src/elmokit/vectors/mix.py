@@ -246,12 +246,12 @@ class PublishedMix(nn.Module):
         path = Path(path)
         weights, gammas = self.weights.detach(), self.gammas.detach()
         if path.suffix.lower() == ".safetensors":
-            tensors = {
-                f"scalar_mix_{place}.scalar_parameters.{depth}": weights[place, depth : depth + 1].clone()
-                for place in range(self.n_outputs)
-                for depth in range(self.n_layers)
-            }
-            tensors |= {f"scalar_mix_{p}.gamma": gammas[p : p + 1].clone() for p in range(self.n_outputs)}
+            tensors = {}
+            for place, row in enumerate(weights):
+                for depth, weight in enumerate(row):
+                    tensors[f"scalar_mix_{place}.scalar_parameters.{depth}"] = weight.reshape(1).clone()
+            for place, gamma in enumerate(gammas):
+                tensors[f"scalar_mix_{place}.gamma"] = gamma.reshape(1).clone()
             save_tensors(path, tensors, {"layer_norm": self.layer_norm})
         elif path.suffix.lower() in _HDF5:
             arrays = [(f"{p}_ELMo_W", weights[p].numpy()) for p in range(self.n_outputs)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -124,16 +125,12 @@ def search(
             )
     vectors = embeddings.select(store.config).reshape(len(queries), -1)
     rows, scores = nearest_rows(store.vectors.reshape(len(store), -1), vectors, k)
-    hits = []
-    for indices, similarities in zip(rows.tolist(), scores.tolist(), strict=True):
-        records = [store.record(index) for index in indices]
-        hits.append(
-            [
-                Hit(record.id, index, score, record.text)
-                for record, index, score in zip(records, indices, similarities, strict=True)
-            ]
-        )
-    return hits
+
+    def hit(index: int, score: float) -> Hit:
+        record = store.record(index)
+        return Hit(record.id, index, score, record.text)
+
+    return [list(map(hit, *pair)) for pair in zip(rows.tolist(), scores.tolist(), strict=True)]
 
 
 def similar_words(
@@ -182,19 +179,17 @@ def similar_words(
     words = embeddings.tokens[0]
     places = _query_places(model.folder.pipeline, model.folder.vocabulary, words, word)
     units = unit_rows(embeddings.select(config)[places])
-    best = [_Best(words[place], k, different) for place in places]
+    similar = [SimilarWords(words[place], place) for place in places]
     n_words = 0
-    for part in _parts(model, texts, config):
-        flat = [spelling for row in part.words for spelling in row]
-        ends = np.cumsum([len(row) for row in part.words])
-        n_words += len(flat)
-        if flat:
-            for one, scores in zip(best, cosines(part.vectors, units), strict=True):
-                one.add(part, flat, ends, scores)
-        progress(len(part.words))
+    for part, vectors in _parts(model, texts, config):
+        n_words += len(vectors)
+        if len(vectors):
+            for one, scores in zip(similar, cosines(vectors, units), strict=True):
+                _add_best(one.neighbors, part, scores, k, one.word.casefold() if different else None)
+        progress(len(part.texts))
     if n_words == 0:
         raise DataError("The corpus holds no word.", remedy="Give a corpus with some text in it.")
-    return [SimilarWords(words[place], place, one.top) for place, one in zip(places, best, strict=True)]
+    return similar
 
 
 def content_words(vocabulary: Vocabulary, words: Sequence[str]) -> list[int]:
@@ -330,79 +325,75 @@ def _store_config(store: VectorStore, config: StoreConfig, n_layers: int) -> Sto
     return StoreConfig(layer=config.layer, mix_weights=config.mix_weights, state=stored.state)
 
 
-class _Part(NamedTuple):
-    """Some texts of a corpus: the number of the first, ids, words, and a vector for each word."""
+class _Texts:
+    """Some texts of a corpus; a word is named by its place in all of them, one after the other.
 
-    first: int
-    ids: list[str]
-    words: list[list[str]]
-    vectors: npt.NDArray[Any]
+    Args:
+        texts: The words of each text.
+        first: The number of the first text in the corpus.
+        ids: Of the texts; by default, their numbers.
+    """
+
+    def __init__(self, texts: Sequence[Sequence[str]], first: int = 0, ids: Sequence[str] = ()) -> None:
+        self.texts = [tuple(words) for words in texts]
+        self._first, self._ids = first, ids
+        lengths = [len(words) for words in texts]
+        self._text_of = np.repeat(np.arange(len(texts)), lengths)
+        self._starts = np.cumsum([0, *lengths])
+
+    def at(self, place: int, score: float = 1.0) -> Occurrence:
+        """The word at a place."""
+        text = int(self._text_of[place])
+        words, position, index = self.texts[text], place - int(self._starts[text]), self._first + text
+        id = self._ids[text] if self._ids else str(index)
+        return Occurrence(score, words[position], position, words, index, id)
 
 
-def _parts(elmo: Elmo, texts: Iterable[str] | VectorStore, config: StoreConfig) -> Iterator[_Part]:
+def _parts(
+    elmo: Elmo, texts: Iterable[str] | VectorStore, config: StoreConfig
+) -> Iterator[tuple[_Texts, npt.NDArray[Any]]]:
+    """Some texts of a corpus at a time, with a vector for each word."""
     if isinstance(texts, VectorStore):
         factors = np.array(config.factors(elmo.n_layers), dtype=np.float32)
         for first, records, vectors in texts.groups(_BLOCK_ROWS):
             if texts.config.all_layers:
                 vectors = np.einsum("nld,l->nd", np.asarray(vectors, np.float32), factors)
-            yield _Part(first, [one.id for one in records], [one.words for one in records], vectors)
+            yield _Texts([one.words for one in records], first, [one.id for one in records]), vectors
         return
     first = 0
     for embeddings in elmo.chunks(iter(texts), state=config.state):
-        ids = [str(first + place) for place in range(len(embeddings))]
-        yield _Part(first, ids, embeddings.tokens, embeddings.select(config))
+        yield _Texts(embeddings.tokens, first), embeddings.select(config)
         first += len(embeddings)
 
 
-class _Best:
-    """The best occurrences so far for one word."""
-
-    def __init__(self, word: str, k: int, different: bool) -> None:
-        self.top: list[Occurrence] = []
-        self._excluded = word.casefold() if different else None
-        self._k = k
-
-    def add(self, part: _Part, flat: list[str], ends: npt.NDArray[Any], scores: Floats) -> None:
-        """Take in what is better than the worst so far; the earlier wins a tie."""
-        candidates: Any = np.arange(len(scores))
-        if len(self.top) == self._k:
-            candidates = np.flatnonzero(scores > self.top[-1].score)
-        for place in candidates[np.argsort(-scores[candidates], kind="stable")].tolist():
-            score = float(scores[place])
-            if len(self.top) == self._k and score <= self.top[-1].score:
-                return
-            if flat[place].casefold() == self._excluded:
-                continue
-            text = int(np.searchsorted(ends, place, side="right"))
-            words = tuple(part.words[text])
-            position = place - (int(ends[text]) - len(words))
-            if any(one.position == position and one.words == words for one in self.top):
-                continue
-            self.top.append(
-                Occurrence(score, flat[place], position, words, part.first + text, part.ids[text])
-            )
-            self.top.sort(key=lambda one: -one.score)
-            del self.top[self._k :]
+def _add_best(top: list[Occurrence], part: _Texts, scores: Floats, k: int, excluded: str | None) -> None:
+    """Add to the ``k`` best so far what is better than the worst of them; the earlier wins a tie."""
+    candidates: Any = np.arange(len(scores))
+    if len(top) == k:
+        candidates = np.flatnonzero(scores > top[-1].score)
+    for place in candidates[np.argsort(-scores[candidates], kind="stable")].tolist():
+        one = part.at(place, float(scores[place]))
+        if len(top) == k and one.score <= top[-1].score:
+            return
+        is_copy = any(other.position == one.position and other.words == one.words for other in top)
+        if not is_copy and one.word.casefold() != excluded:
+            top.append(one)
+            top.sort(key=lambda one: -one.score)
+            del top[k:]
 
 
-@dataclass(frozen=True)
-class Occurrences:
+class Occurrences(_Texts):
     """Every word of a small corpus with all its layers, in memory: answers at once, by any mix.
 
-    Attributes:
-        texts: The words of each text.
+    Args:
         flat: All layers of all words, (n_words, layer, dim), in half precision.
-        products: Dot products of each word's layers, (n_words, layer, layer).
-        text_of: The number of each word's text, (n_words,).
-        place_of: Each word's place in its text, (n_words,).
     """
 
-    name: str
-    texts: list[tuple[str, ...]]
-    flat: Tensor
-    products: Tensor
-    text_of: npt.NDArray[np.int64]
-    place_of: npt.NDArray[np.int64]
+    def __init__(self, name: str, texts: Sequence[Sequence[str]], flat: Tensor) -> None:
+        super().__init__(texts)
+        self.name, self.flat = name, flat
+        blocks = map(Tensor.float, flat.split(_BLOCK_ROWS))
+        self._products = torch.cat([torch.einsum("nid,njd->nij", block, block) for block in blocks])
 
     @classmethod
     def read(
@@ -430,11 +421,7 @@ class Occurrences:
             if n_words >= most:
                 break
         flat = torch.cat(parts) if parts else torch.zeros(0, elmo.n_layers, elmo.dim).half()
-        blocks = map(Tensor.float, flat.split(_BLOCK_ROWS))
-        products = torch.cat([torch.einsum("nid,njd->nij", block, block) for block in blocks])
-        text_of = np.repeat(np.arange(len(words)), [len(row) for row in words])
-        place_of = np.array([place for row in words for place in range(len(row))], dtype=np.int64)
-        return cls(name, words, flat, products, text_of, place_of)
+        return cls(name, words, flat)
 
     def nearest(
         self, vector: Floats, weights: Sequence[float], k: int, *, different_from: str = ""
@@ -459,19 +446,9 @@ class Occurrences:
 
     def of_word(self, word: str, most: int) -> list[int]:
         """The first ``most`` places of a word in the corpus, whatever its case."""
-        wanted, start = word.casefold(), 0
-        places: list[int] = []
-        for row in self.texts:
-            places += [start + place for place, one in enumerate(row) if one.casefold() == wanted]
-            start += len(row)
-            if len(places) >= most:
-                break
-        return places[:most]
-
-    def at(self, place: int, score: float = 1.0) -> Occurrence:
-        """The word at a place."""
-        text, position = int(self.text_of[place]), int(self.place_of[place])
-        return Occurrence(score, self.texts[text][position], position, self.texts[text], text)
+        words = enumerate(itertools.chain.from_iterable(self.texts))
+        places = (place for place, one in words if one.casefold() == word.casefold())
+        return list(itertools.islice(places, most))
 
     def mixed(self, places: Sequence[int], weights: Sequence[float]) -> Floats:
         """The mixed vectors of some places, (n, dim)."""
@@ -483,7 +460,7 @@ class Occurrences:
         unit = torch.from_numpy(unit_rows(vector[None])[0]).float()
         factors = torch.tensor(list(weights))
         products = torch.cat([block.float() @ unit @ factors for block in self.flat.split(_BLOCK_ROWS)])
-        lengths = torch.einsum("nij,i,j->n", self.products, factors, factors).clamp(min=0).sqrt()
+        lengths = torch.einsum("nij,i,j->n", self._products, factors, factors).clamp(min=0).sqrt()
         return (products / lengths.clamp(min=1e-12)).clamp(-1.0, 1.0).numpy()
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -185,12 +185,12 @@ class VectorStore:
         )
         shape = (manifest.n_texts + 1,)
         offsets = _map_array(folder / OFFSETS, array_header("npy", "int64", shape), "int64", shape)
-        if offsets[0] != 0 or offsets[-1] != len(vectors) or bool((offsets[1:] < offsets[:-1]).any()):
+        lengths = np.diff(offsets)
+        is_wrong = lengths < 0 if config.pool == "none" else lengths != 1
+        if offsets[0] != 0 or offsets[-1] != len(vectors) or bool(is_wrong.any()):
             raise DataError(
                 f"{folder / OFFSETS} does not lead from 0 to {len(vectors)}, always upwards.", remedy=_FRESH
             )
-        if config.pool != "none" and len(vectors) != manifest.n_texts:
-            raise DataError(f"{folder / MANIFEST} is damaged: not one vector per text.", remedy=_FRESH)
         _check_size(folder / TEXTS, manifest.texts_bytes)
         return cls(folder, manifest, vectors, offsets)
 
@@ -297,13 +297,7 @@ class _Column(Sequence[T], Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return map(self._field, self._store.records())
 
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[T]: ...
-
-    def __getitem__(self, index: int | slice) -> T | list[T]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
         return self._field(self._store.record(index))
