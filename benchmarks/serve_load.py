@@ -33,7 +33,7 @@ from elmokit.corpora import mini_news
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.embeddings import Floats
+from elmokit.vectors.encoder import FloatArray
 from measuring import finish
 
 _CLOSE = 1e-5
@@ -71,7 +71,7 @@ class Question:
     """A request as it goes over the line, and the right answer."""
 
     request: bytes
-    answer: Floats
+    answer: FloatArray
 
 
 def texts(n_texts: int) -> list[str]:

@@ -22,7 +22,7 @@ from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline
 from elmokit.text.vocabulary import Vocabulary, learn_bpe
 from elmokit.vectors import elmo as elmo_module
 from elmokit.vectors.elmo import Elmo, State
-from elmokit.vectors.embeddings import Floats
+from elmokit.vectors.encoder import FloatArray
 
 FEW = settings(max_examples=5, deadline=None)
 TOLERANCE = 1e-5
@@ -61,12 +61,12 @@ def folder_of(shape: str) -> BilmFolder:
 
 def vectors(
     shape: str, texts: list[Text], state: State = "zero", *, cached_words: int = 100, **options: Any
-) -> list[Floats]:
+) -> list[FloatArray]:
     """Every text's vectors (n_words, layer, 2 dim), from an Elmo that has seen nothing yet."""
     return Elmo(folder_of(shape), cached_words=cached_words).embed(texts, state=state, **options).layers
 
 
-def assert_same(found: list[Floats], wanted: list[Floats]) -> None:
+def assert_same(found: list[FloatArray], wanted: list[FloatArray]) -> None:
     for one, two in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, two, rtol=TOLERANCE, atol=TOLERANCE)
 
@@ -249,7 +249,7 @@ def test_a_stream_of_texts_gives_what_one_call_gives(
         start = earlier
     with mock.patch.object(elmo_module, "_CHUNK_TEXTS", chunk):
 
-        def streamed(**options: Any) -> Iterator[Floats]:
+        def streamed(**options: Any) -> Iterator[FloatArray]:
             for found in elmo.chunks(iter(texts), **options):
                 yield from found.layers
 

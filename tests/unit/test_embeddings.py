@@ -23,7 +23,8 @@ from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary, learn_bpe
 from elmokit.vectors import elmo as elmo_module
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.embeddings import POOLINGS, Embeddings, Floats, Pooling, pool
+from elmokit.vectors.embeddings import POOLINGS, Embeddings, Pooling, pool
+from elmokit.vectors.encoder import FloatArray
 
 WORDS = ["the", "of", "cat", "dogs", "naïve", "rare"]
 TEXTS = ["the cat of dogs", "", "rare", "naïve cat , unseen", "  "]
@@ -440,14 +441,14 @@ COUNTS = [3, 0, 1, 2, 0]
 OFFSETS = np.array([0, 3, 3, 4, 6, 6])
 
 
-def made(n_layers: int = 3, dim: int = 4) -> Embeddings[Floats]:
+def made(n_layers: int = 3, dim: int = 4) -> Embeddings[FloatArray]:
     rng = np.random.default_rng(1)
     flat = rng.normal(size=(6, n_layers, dim)).astype(np.float32)
     sif_weights = rng.uniform(0.1, 1.0, 6).astype(np.float32)
     return Embeddings(TOKENS, flat, OFFSETS, sif_weights)
 
 
-def as_torch(out: Embeddings[Floats]) -> Embeddings[Tensor]:
+def as_torch(out: Embeddings[FloatArray]) -> Embeddings[Tensor]:
     return Embeddings(out.tokens, torch.from_numpy(out.flat), out.offsets, out.sif_weights)
 
 

@@ -28,7 +28,8 @@ from elmokit.serve.batching import BusyError, GoneError
 from elmokit.serve.middleware import BodyLimit, HostCheck, RefusedError, Token
 from elmokit.serve.registry import Report, Served, Shelf
 from elmokit.serve.settings import ServeConfig
-from elmokit.vectors.embeddings import Embeddings, Floats
+from elmokit.vectors.embeddings import Embeddings
+from elmokit.vectors.encoder import FloatArray
 
 __all__ = ["make_app"]
 
@@ -259,11 +260,11 @@ def _embed_answer(
     served: Served,
     asked: schema.EmbedRequest,
     words: list[list[str]],
-    layers: Sequence[Floats],
+    layers: Sequence[FloatArray],
     weights: list[float] | None,
 ) -> Response:
     assert served.elmo is not None
-    flat: Floats = np.concatenate(layers)
+    flat: FloatArray = np.concatenate(layers)
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in words])]).astype(np.int64)
     found = Embeddings(words, flat, offsets, served.elmo.sif_weights(words))
     rows: Any

@@ -19,7 +19,7 @@ from elmokit.serve.settings import ServeConfig
 from elmokit.tasks.model import TextClassifier
 from elmokit.text.tokenizing import Text, n_characters
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.embeddings import Floats
+from elmokit.vectors.encoder import FloatArray
 
 __all__ = ["Api", "cost_of"]
 
@@ -106,7 +106,7 @@ class Api:
         texts: Sequence[Text],
         words: list[list[str]],
         state: str = "zero",
-    ) -> Sequence[Floats]:
+    ) -> Sequence[FloatArray]:
         """Every layer of texts, each (n_words, layer, dim), perhaps computed along with others' texts."""
         return await self.worker.do(
             ("embed", served.name, state),
@@ -124,7 +124,7 @@ class Api:
         words: list[list[str]],
         *,
         admitted: bool = False,
-    ) -> Sequence[Floats]:
+    ) -> Sequence[FloatArray]:
         """The probability of each class for each text."""
         assert served.classifier is not None
         return await self.worker.do(
@@ -141,7 +141,7 @@ class Api:
         portions, so that others need not wait for all of them."""
         texts = answers.without_each(words)
         n_together = max(1, _PORTION // (len(words) + 2))
-        shares: list[Floats] = []
+        shares: list[FloatArray] = []
         for first in range(0, len(texts), n_together):
             part = texts[first : first + n_together]
             shares += await self.probabilities(request, served, part, part, admitted=True)
@@ -164,9 +164,9 @@ def cost_of(words: list[list[str]]) -> int:
     return sum(len(row) + 2 for row in words)
 
 
-def _embedded(elmo: Elmo, state: Any, texts: list[Text]) -> list[Floats]:
+def _embedded(elmo: Elmo, state: Any, texts: list[Text]) -> list[FloatArray]:
     return elmo.embed(texts, state=state).layers
 
 
-def _classified(classifier: TextClassifier, texts: list[Text]) -> list[Floats]:
+def _classified(classifier: TextClassifier, texts: list[Text]) -> list[FloatArray]:
     return list(classifier.probabilities(texts))

@@ -12,7 +12,7 @@ from elmokit.core.errors import ConfigError, nearest
 from elmokit.serve.registry import Served
 from elmokit.tasks.layer_cache import Batch
 from elmokit.tasks.model import TextClassifier
-from elmokit.vectors.embeddings import Floats
+from elmokit.vectors.encoder import FloatArray
 from elmokit.vectors.neighbors import map_2d, unit_rows
 from elmokit.vectors.settings import layer_factors
 
@@ -33,7 +33,7 @@ def factors(served: Served, layer: int | None, weights: Sequence[float] | None) 
 def similar(
     served: Served,
     tokens: list[list[str]],
-    layers: Sequence[Floats],
+    layers: Sequence[FloatArray],
     *,
     text: int,
     position: int | None,
@@ -130,10 +130,10 @@ def _position(tokens: list[list[str]], text: int, position: int | None, word: st
 def _map(
     served: Served,
     tokens: list[list[str]],
-    layers: Sequence[Floats],
+    layers: Sequence[FloatArray],
     same: Sequence[tuple[int, int]],
     word: str,
-    share: Floats,
+    share: FloatArray,
 ) -> tuple[list[dict[str, Any]], list[float]]:
     assert served.occurrences is not None
     places = served.occurrences.of_word(word, _MOST_ALIKE)
@@ -163,11 +163,11 @@ def _shown(text: int, position: int, words: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _cosine(a: Floats, b: Floats) -> float:
+def _cosine(a: FloatArray, b: FloatArray) -> float:
     return float(unit_rows(a[None])[0] @ unit_rows(b[None])[0])
 
 
-def layer_facts(served: Served, words: list[str], layers: Floats) -> dict[str, Any]:
+def layer_facts(served: Served, words: list[str], layers: FloatArray) -> dict[str, Any]:
     """What each layer contributes to a text's vectors, (n_words, layer, dim), and to its class."""
     weights = served.weights()
     lengths = np.linalg.norm(layers.astype(np.float64), axis=2)  # (n_words, layer)
@@ -230,7 +230,7 @@ def without_each(words: list[str]) -> list[list[str]]:
     return [words, *([*words[:place], *words[place + 1 :]] for place in range(len(words)))]
 
 
-def influence(shares: Sequence[Floats]) -> list[float]:
+def influence(shares: Sequence[FloatArray]) -> list[float]:
     """How much each word adds to the probability of the text's class, that is, what its absence would cost.
 
     Args:

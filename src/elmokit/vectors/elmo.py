@@ -25,8 +25,8 @@ from elmokit.core.tensors import fingerprint
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, Text, n_characters, tokenize_texts
 from elmokit.training.machine import tuned_process
-from elmokit.vectors.embeddings import Embeddings, Floats
-from elmokit.vectors.encoder import IntArray, Layers, TokenIds, number_words
+from elmokit.vectors.embeddings import Embeddings
+from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, number_words
 from elmokit.vectors.word_cache import CACHE_FOLDER, TokenCache, WordCache
 
 State = Literal["zero", "warm", "stateful"]
@@ -150,7 +150,7 @@ class Elmo:
         batch_size: int | None = ...,
         boundaries: bool = ...,
         progress: Callable[[int], None] = ...,
-    ) -> Embeddings[Floats]: ...
+    ) -> Embeddings[FloatArray]: ...
 
     @overload
     def embed(
@@ -226,7 +226,7 @@ class Elmo:
         """The same texts with the token encoder's vectors of all their words, until weights change."""
         return ids.with_vectors(self.model.encoder)
 
-    def sentences(self, texts: Sequence[Text]) -> Floats:
+    def sentences(self, texts: Sequence[Text]) -> FloatArray:
         """One vector per text, (n_texts, dim): the mean over its words of an equal mix of the layers."""
         parts = [out.sentence("mean") for out in self.chunks(iter(texts))]
         return np.concatenate(parts) if parts else np.zeros((0, self.dim), dtype=np.float32)
@@ -273,7 +273,7 @@ class Elmo:
         out = self.encode(words).padded()
         return Layers(out.layers, out.mask, n_edge=1)
 
-    def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings[Floats]]:
+    def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings[FloatArray]]:
         """``embed`` for a stream of texts, a few hundred at a time, so that memory stays flat."""
         chunk: list[Text] = []
         n_read = 0
@@ -291,7 +291,7 @@ class Elmo:
         if chunk:
             yield self.embed(chunk, **options)
 
-    def sif_weights(self, words: list[list[str]], boundaries: IntArray | None = None) -> Floats:
+    def sif_weights(self, words: list[list[str]], boundaries: IntArray | None = None) -> FloatArray:
         """The weight of each word of some texts in "sif" pooling, (n_words,).
 
         Args:
@@ -393,7 +393,7 @@ def _notes_on_empty(words: list[list[str]], boundaries: bool) -> list[str]:
     return [f"{which} no words: there are no vectors, and sentence vectors are zero."]
 
 
-def _sif_weights(n_words: int) -> Floats:
+def _sif_weights(n_words: int) -> FloatArray:
     """The weight of each word of a vocabulary: a / (a + p), with p by Zipf's law from its rank."""
     ranks = np.maximum(np.arange(n_words) - len(SPECIALS), 0) + 1.0
     share = 1.0 / ranks

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from elmokit.bilm.state import BilmState
 from elmokit.core.errors import ConfigError, nearest
+from elmokit.vectors.encoder import FloatArray, IntArray
 from elmokit.vectors.settings import StoreConfig, layer_factors
 
-Floats = npt.NDArray[np.float32]
-A = TypeVar("A", Floats, Tensor)
+A = TypeVar("A", FloatArray, Tensor)
 Pooling = Literal["mean", "max", "last", "sif"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "max", "last", "sif")
 
@@ -38,8 +38,8 @@ class Embeddings(Generic[A]):
 
     tokens: list[list[str]]
     flat: A
-    offsets: npt.NDArray[np.int64]
-    sif_weights: Floats
+    offsets: IntArray
+    sif_weights: FloatArray
     notes: list[str] = field(default_factory=list)
     state: BilmState | None = None
 
@@ -119,7 +119,7 @@ class Embeddings(Generic[A]):
         return [words[first:last] for first, last in bounds]
 
 
-def pool(words: A, offsets: npt.NDArray[np.int64], pooling: Pooling, sif_weights: Floats | None = None) -> A:
+def pool(words: A, offsets: IntArray, pooling: Pooling, sif_weights: FloatArray | None = None) -> A:
     """One vector per text from the vectors of its words, (n_words, dim) -> (n_texts, dim)."""
     if pooling not in POOLINGS:
         raise ConfigError(f"There is no pooling {pooling!r}.", remedy=nearest(str(pooling), POOLINGS))

@@ -17,7 +17,7 @@ from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
 from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline, reject_table
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.embeddings import Floats
+from elmokit.vectors.encoder import FloatArray
 from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
 
@@ -205,7 +205,7 @@ def content_words(vocabulary: Vocabulary, words: Sequence[str]) -> list[int]:
 
 def nearest_rows(
     matrix: npt.NDArray[Any], queries: npt.NDArray[Any], k: int, block: int | None = None
-) -> tuple[npt.NDArray[np.int64], Floats]:
+) -> tuple[npt.NDArray[np.int64], FloatArray]:
     """The ``k`` rows of ``matrix`` with the highest cosine to each query, and the cosines.
 
     Both results are (n_queries, min(k, n_rows)), best first; of equal rows the first comes first. A
@@ -248,7 +248,7 @@ def unit_rows(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return units
 
 
-def cosines(rows: npt.NDArray[Any], units: npt.NDArray[np.float64]) -> Floats:
+def cosines(rows: npt.NDArray[Any], units: npt.NDArray[np.float64]) -> FloatArray:
     """Cosine of each query (of length 1, see ``unit_rows``) with each row, (n_queries, n_rows).
 
     Computed in double and rounded to single precision, so that equal rows have equal cosines,
@@ -258,7 +258,7 @@ def cosines(rows: npt.NDArray[Any], units: npt.NDArray[np.float64]) -> Floats:
     return np.clip(np.nan_to_num(products, copy=False), -1.0, 1.0)
 
 
-def _highest(scores: Floats, k: int) -> npt.NDArray[np.int64]:
+def _highest(scores: FloatArray, k: int) -> npt.NDArray[np.int64]:
     """Places of the ``k`` highest scores of each row, highest first, the earlier first among equals."""
     if scores.shape[1] <= 4 * k:
         return np.argsort(-scores, axis=1, kind="stable")[:, :k]
@@ -366,7 +366,7 @@ def _parts(
         first += len(embeddings)
 
 
-def _add_best(top: list[Occurrence], part: _Texts, scores: Floats, k: int, excluded: str | None) -> None:
+def _add_best(top: list[Occurrence], part: _Texts, scores: FloatArray, k: int, excluded: str | None) -> None:
     """Add to the ``k`` best so far what is better than the worst of them; the earlier wins a tie."""
     candidates: Any = np.arange(len(scores))
     if len(top) == k:
@@ -424,7 +424,7 @@ class Occurrences(_Texts):
         return cls(name, words, flat)
 
     def nearest(
-        self, vector: Floats, weights: Sequence[float], k: int, *, different_from: str = ""
+        self, vector: FloatArray, weights: Sequence[float], k: int, *, different_from: str = ""
     ) -> list[Occurrence]:
         """The ``k`` words whose mixed vectors are most like ``vector``, best first.
 
@@ -450,12 +450,12 @@ class Occurrences(_Texts):
         places = (place for place, one in words if one.casefold() == word.casefold())
         return list(itertools.islice(places, most))
 
-    def mixed(self, places: Sequence[int], weights: Sequence[float]) -> Floats:
+    def mixed(self, places: Sequence[int], weights: Sequence[float]) -> FloatArray:
         """The mixed vectors of some places, (n, dim)."""
         rows = self.flat[list(places)].float()
         return torch.einsum("nld,l->nd", rows, torch.tensor(list(weights))).numpy()
 
-    def _cosines(self, vector: Floats, weights: Sequence[float]) -> Floats:
+    def _cosines(self, vector: FloatArray, weights: Sequence[float]) -> FloatArray:
         """Cosines of all words, mixed in this way, with a vector, (dim,) -> (n_words,)."""
         unit = torch.from_numpy(unit_rows(vector[None])[0]).float()
         factors = torch.tensor(list(weights))
