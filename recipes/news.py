@@ -43,7 +43,7 @@ from elmokit.bilm.settings import PretrainConfig, resolve
 from elmokit.core.config import read_toml
 from elmokit.core.console import Reporter
 from elmokit.core.names import MODELS
-from elmokit.published.convert import without_predictor
+from elmokit.published.convert import remove_predictor
 from elmokit.text.corpus import CorpusSettings, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
@@ -266,7 +266,7 @@ def pack(work: Path) -> None:
     ]
     out = MODELS / "news"
     shutil.rmtree(out, ignore_errors=True)
-    save_bilm(out, without_predictor(saved), half=True)
+    save_bilm(out, remove_predictor(saved), half=True)
     size = sum(file.stat().st_size for file in out.iterdir())
     print(f"{out}: {size / 1e6:.1f} MB")
 

@@ -1,4 +1,4 @@
-"""``elmokit convert``, ``verify`` and ``cache`` as a person runs them; other commands on published files."""
+"""``elmokit convert`` and ``verify`` as a person runs them; other commands on published files."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_flags_that_make_no_sense(run: Run, tiny_model: Path) -> None:
     run("convert", "theirs", "ours", "--to", "offical").check_refused("offical", "official")
     run("convert", tiny_model, "ours").check_refused("an elmokit folder already", "--to official")
     run("convert", tiny_model, "out", "--to", "official", "--set", "lowercase=true").check_refused(
-        "published model"
+        "lowercase cannot be used", "official files"
     )
     run("convert", "theirs", "text.txt/ours").check_refused("Cannot write text.txt/ours")
     run("convert", "theirs", "ours", "--calibrate", "nowhere.txt").check_refused("nowhere.txt")

@@ -1,12 +1,14 @@
-"""Between the models of others and our folders: ``elmokit convert`` as a function."""
+"""``convert``: models and word vectors of other programs to our folders, and back."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
-from collections.abc import Sequence
+import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,218 +16,185 @@ import torch
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.state import BilmState, average_state
+from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
-from elmokit.core.errors import ConfigError, ModelError, nearest
-from elmokit.core.model_folder import kind_of
+from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
+from elmokit.core.formatting import join_names
+from elmokit.core.model_folder import kind_of, load
 from elmokit.core.names import resolve_name
 from elmokit.core.run_folder import open_out
 from elmokit.corpora import mini_news
 from elmokit.published.hdf5 import PICKLE_STARTS
 from elmokit.published.many_langs import is_many_langs, load_many_langs
-from elmokit.published.official import TEXT, find_official, load_official, save_official
+from elmokit.published.official import (
+    TEXT,
+    THEIR_SPECIALS,
+    find_official,
+    load_official,
+    read_vocabulary,
+    save_official,
+)
 from elmokit.text.corpus import Documents
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig, TextConfig
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, replace_surrogates, split_sentences
 from elmokit.training.machine import tuned_process
 
-_TOKENS = 16_000
+_EXCHANGE, _WORD_CACHE = "elmokit.static.exchange", "elmokit.vectors.word_cache"  # to the right, by name
+_CALIBRATION_WORDS = 16_000
 _PICKLES = {".pkl", ".pickle", ".pt", ".pth", ".th", ".bin", ".ckpt", ".joblib"}
+_TABLES = {".txt", ".vec", ".bin"}
+_TEXT_NAMES = {field.name for field in dataclasses.fields(TextConfig)}
+_READ_NAMES = {field.name for field in dataclasses.fields(ReadConfig)}
+
+_CACHE = "a model to a token cache"
+_EXPORT = "word vectors to a file"
+_IMPORT = "a table to word vectors"
+_COPY = "an elmokit folder to a smaller one"
+_TO_OFFICIAL = "an elmokit folder to official files"
+_REWRITE = "a published model to official files"
+_FROM_PUBLISHED = "a published model to an elmokit folder"
+_USED = {  # the options and settings that have an effect on each conversion
+    _CACHE: {"token_cache"},
+    _EXPORT: set(),
+    _IMPORT: {"text", *_TEXT_NAMES, "encoding", "errors", "max_words"},
+    _COPY: {"compact"},
+    _TO_OFFICIAL: {"to"},
+    _REWRITE: {"to", "vocab"},
+    _FROM_PUBLISHED: {"vocab", "text", *_TEXT_NAMES, "calibrate", *_READ_NAMES, "compact"},
+}
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What ``convert`` made.
+    """What ``convert`` wrote.
 
     Attributes:
-        folder: where it is.
-        n_parameters: numbers in the model that was written.
-        notes: what a person should know about it.
+        path: The folder, or the file of word vectors.
+        n_parameters: Numbers in the model, table or cache.
+        n_words: Rows of a table or token cache; None for a language model.
+        notes: What a person should know about it.
     """
 
-    folder: Path
+    path: Path
     n_parameters: int
-    notes: list[str]
+    n_words: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 def convert(
     source: str | Path,
-    out: str | Path,
+    out: str | Path | None = None,
     *,
     to: Literal["elmokit", "official"] = "elmokit",
-    vocabulary: str | Path | None = None,
+    vocab: str | Path | None = None,
     text: TextConfig | None = None,
-    calibrate: Sequence[str | Path] | None = None,
-    read: ReadConfig | None = None,
+    calibrate: str | Path | Sequence[str | Path] | None = None,
     compact: bool = False,
+    token_cache: str | Path | None = None,
     reporter: Reporter | None = None,
     command: str = "",
+    **settings: Any,
 ) -> Conversion:
-    """Turn a published model into a model folder of ours, or back; or a folder of ours into a smaller one.
+    """Convert published models and word vectors to elmokit folders, and back.
 
     Args:
-        source: a published model (its folder or options file), an ELMoForManyLangs folder, or ours.
-        out: the folder to make; it must be new or empty.
-        to: "elmokit", our folder; or "official", ``options.json``, ``weights.hdf5`` and ``vocab.txt``.
-        vocabulary: the word list of a published model that does not lie beside it.
-        text: how raw strings become words from now on; ours only.
-        calibrate: text to measure the start state of ``state="warm"`` on; None for the English sample that
-            comes with elmokit, an empty list for no start state. Ours only.
-        read: how the files of ``calibrate`` are read.
-        compact: numbers in half precision, and no word predictor: for vectors only.
-        reporter: who is told; silent unless given.
-        command: the command line, for the model card.
+        source: A published model (its folder or options file), an ELMoForManyLangs folder, a table of word
+            vectors (``.txt``, ``.vec``, ``.bin``, also ``.gz``), or a folder of ours.
+        out: The folder to write, new or empty. Word vectors of ours are written to a ``.txt``, ``.vec`` or
+            ``.bin`` file.
+        to: "elmokit", a folder of ours; or "official": ``options.json``, ``weights.hdf5`` and ``vocab.txt``.
+        vocab: The word list of a published model, if it is not beside it as ``vocab.txt``.
+        text: How raw strings become words from now on.
+        calibrate: Files to measure the start state of ``state="warm"`` on, or "none" to skip it. By default,
+            a bundled English sample.
+        compact: Half precision and no word predictor: smaller, for vectors only.
+        token_cache: Write only the token-encoder vectors of this word list, to ``out`` or into the model's
+            folder, where they are used whenever the model is opened.
+        reporter: Silent unless given.
+        command: The command line, for the model card.
+        settings: Of ``TextConfig`` and ``ReadConfig`` by name; ``max_words`` of a table.
     """
-    source, out, reporter = resolve_name(source), Path(out), reporter or Reporter("silent")
+    source, reporter = resolve_name(source), reporter or Reporter("silent")
     if to not in ("elmokit", "official"):
         raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(to, ["elmokit", "official"]))
-    open_out(out, "bilm", resume=False)
-    is_ours = kind_of(source) is not None
-    if is_ours and to == "elmokit" and not compact:
+    task = _find_task(source, to, token_cache is not None)
+    options = {"to": to == "official", "vocab": vocab, "text": text, "calibrate": calibrate}
+    options |= {"compact": compact, "token_cache": token_cache, **dict.fromkeys(settings, True)}
+    if unused := [name for name, value in options.items() if value and name not in _USED[task]]:
+        raise ConfigError(f"{join_names(unused)} cannot be used to convert {task}.", remedy="Leave it out.")
+    if token_cache is not None:
+        return _write_token_cache(source, Path(token_cache), out, reporter)
+    if out is None:
+        raise ConfigError("OUT is missing.", remedy="Name the folder to write: elmokit convert SOURCE OUT.")
+    out = Path(out)
+    if task == _EXPORT:
+        return _export_vectors(source, out)
+    if task == _IMPORT:
+        return _import_vectors(source, out, text, settings, command)
+    if task == _COPY and not compact:
         raise ModelError(
             f"{source} is an elmokit folder already.",
-            remedy="To write it for other tools, say --to official; to make it smaller, --compact.",
+            remedy="To write it for other tools, use --to official; to make it smaller, --compact.",
         )
-    if compact and to == "official":
-        raise ConfigError(
-            "--compact is about folders of elmokit; published files are as they are.",
-            remedy="Choose --compact or --to official.",
-        )
-    if is_ours and vocabulary is not None:
-        raise ConfigError(
-            f"{source} has its own vocab.txt; another word list is for published models.",
-            remedy="Leave --vocab out.",
-        )
-    if (is_ours or to == "official") and (text is not None or calibrate):
-        raise ConfigError(
-            "How text is cut into words and the start state are a matter of the model itself."
-            if compact
-            else "How text is cut into words and the start state have no place in a published model.",
-            remedy="Leave these flags out with " + ("--compact." if compact else "--to official."),
-        )
-    saved = load_bilm(source) if is_ours else load_foreign(source, vocabulary=vocabulary, text=text or TEXT)
-    if saved is None:
-        raise ModelError(
-            f"{source} holds no model that is known here."
-            if source.exists()
-            else f"There is no file or folder {source}.",
-            remedy="Give a folder with options.json and weights.hdf5, the options file itself, an "
-            "ELMoForManyLangs folder, or a folder that elmokit pretrain has made.",
-        )
-    n_parameters = sum(
-        parameter.numel()
-        for name, parameter in saved.model.named_parameters()
-        if to == "elmokit" or not name.startswith("predictor.")
-    )
-    notes = [] if is_ours else list(saved.training.get("notes", []))
+    configs: Any = merge_settings(settings, text=text or TEXT, read=ReadConfig())
+    open_out(out, "bilm", resume=False)
+    if task in (_COPY, _TO_OFFICIAL):
+        saved, notes = load_bilm(source), ()
+    else:
+        saved = _require_published(source, vocab, configs["text"])
+        notes = tuple(saved.training["notes"])
     if to == "official":
-        return Conversion(out, n_parameters, [*notes, *save_official(out, saved)])
-    if is_ours:
-        save_bilm(out, without_predictor(saved), half=True)
-        return Conversion(out, _n_parameters(load_bilm(out)), notes)
-    if calibrate is None or calibrate:
-        saved, note = calibrated(saved, calibrate, read, reporter)
-        notes.append(note)
-    training = {
-        **saved.training,
-        "notes": notes,
-        "date": datetime.date.today().isoformat(),
-        "command": replace_surrogates(command),
-        "license": "not stated: that of the published model applies",
-    }
-    save_bilm(out, replace(saved, training=training), half=compact)
-    return Conversion(out, n_parameters, notes)
+        notes += tuple(save_official(out, saved))
+    elif task == _COPY:
+        save_bilm(out, remove_predictor(saved), half=True)
+    else:
+        saved, calibration = _calibrate(saved, calibrate, configs["read"], reporter)
+        notes += calibration
+        save_bilm(out, _with_record(saved, notes, command), half=compact)
+    parameters = saved.model.named_parameters()
+    n_parameters = sum(values.numel() for name, values in parameters if not name.startswith("predictor."))
+    return Conversion(out, n_parameters, notes=notes)
 
 
-def without_predictor(saved: BilmFolder) -> BilmFolder:
-    """The model without what only a language model needs: it gives vectors, but predicts no word."""
-    config = replace(saved.model.config, objective="none", tie=False)
-    with torch.device("meta"):
-        model = Bilm(config, saved.model.n_words, saved.model.n_pieces)
-    kept = dict(saved.model.named_parameters())
-    model.load_state_dict(
-        {name: kept[name].detach() for name, _ in model.named_parameters()}, strict=False, assign=True
-    )
-    return replace(saved, model=model.eval())
+def _find_task(source: Path, to: str, is_cache: bool) -> str:
+    kind = kind_of(source)
+    if is_cache:
+        return _CACHE
+    if kind == "word-vectors":
+        return _EXPORT
+    if kind is None:
+        is_table = source.is_file() and _ending(source) in _TABLES and not _starts_as_pickle(source)
+        return _IMPORT if is_table else _REWRITE if to == "official" else _FROM_PUBLISHED
+    return _TO_OFFICIAL if to == "official" else _COPY
 
 
-def _n_parameters(saved: BilmFolder) -> int:
-    return sum(parameter.numel() for parameter in saved.model.parameters())
+def _ending(file: Path) -> str:
+    """The ending of a file's name in lower case, ignoring ``.gz``."""
+    return Path(file.name.lower().removesuffix(".gz")).suffix
 
 
-def calibrated(
-    saved: BilmFolder,
-    texts: Sequence[str | Path] | None = None,
-    read: ReadConfig | None = None,
-    reporter: Reporter | None = None,
-) -> tuple[BilmFolder, str]:
-    """The model with the mean state after many sentences as its start state, and a note on where from.
+def _starts_as_pickle(file: Path) -> bool:
+    try:
+        with open(file, "rb") as stream:
+            return stream.read(2) in PICKLE_STARTS
+    except OSError:
+        return False
 
-    Args:
-        saved: the model.
-        texts: files to take sentences from; None for the English sample that comes with elmokit.
-        read: how these are read.
-        reporter: who is told; silent unless given.
-    """
-    reporter = reporter or Reporter("silent")
-    pipeline = saved.pipeline if texts else TextPipeline(TextConfig())
-    listed = {word: place for place, word in enumerate(SPECIALS)}
-    ids: list[int] = []
-    offsets = [0]
-    for text in TextSource(texts or [mini_news()], read if texts else None):
-        for sentence in split_sentences(text):
-            words = [saved.pipeline.word(word) for word in pipeline.words(sentence)]
-            if words:
-                inside = [listed.setdefault(word, len(listed)) for word in words]
-                ids += [BOS, *(UNK if place < len(SPECIALS) else place for place in inside), EOS]
-                offsets.append(len(ids))
-        if len(ids) >= _TOKENS:
-            break
-    if len(offsets) == 1:
-        raise ConfigError(
-            "The text to measure the start state on holds no word.",
-            remedy="Give other text, or --calibrate none.",
-        )
-    reporter.say(f"[dim]Measuring the start state on {len(ids):,} words (--calibrate none leaves it out).[/]")
-    documents = Documents(np.array(ids, dtype=np.uint32), np.array(offsets, dtype=np.int64))
-    features = saved.features.rows(list(listed))
-    with (
-        reporter.counting("Measuring the start state", total=len(ids), unit="words") as advance,
-        tuned_process(),
-        torch.inference_mode(),
-    ):
-        state = average_state(saved.model, documents, features, progress=advance)
-    plain = BilmState.from_tensors({name: tensor.clone() for name, tensor in state.tensors().items()})
-    where = (
-        f"of {', '.join(Path(text).name for text in texts)}"
-        if texts
-        else "of the English sample that comes with elmokit; for other text, convert with --calibrate"
-    )
-    note = f"The start state of state='warm' is the mean after {len(offsets) - 1:,} sentences {where}."
-    return replace(saved, start_state=plain), note
+
+# -- language models ------------------------------------------------------------------------------
 
 
 def load_foreign(
     path: Path, *, vocabulary: str | Path | None = None, text: TextConfig = TEXT
 ) -> BilmFolder | None:
-    """The model of a folder or file that elmokit did not write; None if there is nothing known.
-
-    Args:
-        path: a folder, or a file of a published model.
-        vocabulary: the word list of a published model that does not lie beside it.
-        text: how raw strings become words.
-    """
+    """The language model of a folder or file that elmokit did not write; None if there is none."""
     if not path.exists():
         return None
     if path.is_dir() and is_many_langs(path):
         return load_many_langs(path, text=text)
     if find_official(path) is not None:
         return load_official(path, vocabulary=vocabulary, text=text)
-    _refuse_pickles(path)
-    return None
-
-
-def _refuse_pickles(path: Path) -> None:
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     checkpoints = [file.name for file in files if file.name == "checkpoint" or ".ckpt" in file.name]
     if path.is_dir() and checkpoints:
@@ -233,22 +202,137 @@ def _refuse_pickles(path: Path) -> None:
             f"{path} holds a TensorFlow checkpoint ({', '.join(checkpoints[:3])}), not published weights.",
             remedy="Write weights.hdf5 with the dump_weights program of bilm-tf first.",
         )
-    pickles = [file.name for file in files if file.is_file() and _is_pickle(file)]
+    files = [file for file in files if file.is_file()]
+    pickles = [file.name for file in files if file.suffix.lower() in _PICKLES or _starts_as_pickle(file)]
     if pickles:
+        content = "is a pickle" if path.is_file() else f"holds only pickles ({', '.join(pickles[:3])})"
         raise ModelError(
-            f"{path} is a pickle, which can run any code and is never loaded."
-            if path.is_file()
-            else f"{path} holds no model but pickles ({', '.join(pickles[:3])}), which can run any code and "
-            "are never loaded.",
+            f"{path} {content}: pickles can run any code and are never loaded.",
             remedy="Give options.json and weights.hdf5, an elmokit folder, or an ELMoForManyLangs folder.",
         )
+    return None
 
 
-def _is_pickle(file: Path) -> bool:
-    if file.suffix.lower() in _PICKLES:
-        return True
-    try:
-        with open(file, "rb") as stream:
-            return stream.read(2) in PICKLE_STARTS
-    except OSError:
-        return False
+def _require_published(source: Path, vocab: str | Path | None, text: TextConfig) -> BilmFolder:
+    if saved := load_foreign(source, vocabulary=vocab, text=text):
+        return saved
+    problem = (
+        f"{source} does not hold a known model."
+        if source.exists()
+        else f"There is no file or folder {source}."
+    )
+    raise ModelError(
+        problem,
+        remedy="Give a folder with options.json and weights.hdf5, the options file itself, an "
+        "ELMoForManyLangs folder, a table of word vectors, or a folder made by elmokit.",
+    )
+
+
+def _with_record(saved: BilmFolder, notes: Sequence[str], command: str) -> BilmFolder:
+    record = {
+        "notes": list(notes),
+        "date": datetime.date.today().isoformat(),
+        "command": replace_surrogates(command),
+        "license": "not stated: that of the published model applies",
+    }
+    return replace(saved, training={**saved.training, **record})
+
+
+def remove_predictor(saved: BilmFolder) -> BilmFolder:
+    """The model without its word predictor: it gives vectors, but is not a language model any more."""
+    config = replace(saved.model.config, objective="none", tie=False)
+    with torch.device("meta"):
+        model = Bilm(config, saved.model.n_words, saved.model.n_pieces)
+    values = dict(saved.model.named_parameters())
+    state = {name: values[name].detach() for name, _ in model.named_parameters()}
+    model.load_state_dict(state, strict=False, assign=True)
+    return replace(saved, model=model.eval())
+
+
+def _calibrate(
+    saved: BilmFolder,
+    files: str | Path | Sequence[str | Path] | None,
+    read: ReadConfig,
+    reporter: Reporter,
+) -> tuple[BilmFolder, tuple[str, ...]]:
+    """The model with the mean state after many sentences as its start state, and a note on their source."""
+    texts = [files] if isinstance(files, str | Path) else list(files or ())
+    if files is not None and texts in ([], ["none"]):
+        return saved, ()
+    pipeline = saved.pipeline if texts else TextPipeline(TextConfig())
+    places = {word: place for place, word in enumerate(SPECIALS)}
+    rows: list[list[int]] = []
+    n_words = 0
+    for text in TextSource(texts, read) if texts else TextSource([mini_news()]):
+        for sentence in split_sentences(text):
+            words = [saved.pipeline.word(word) for word in pipeline.words(sentence)]
+            if words:
+                ids = [places.setdefault(word, len(places)) for word in words]
+                rows.append([BOS, *(UNK if id < len(SPECIALS) else id for id in ids), EOS])
+                n_words += len(rows[-1])
+        if n_words >= _CALIBRATION_WORDS:
+            break
+    if not rows:
+        raise ConfigError(
+            "The text to measure the start state on has no words.",
+            remedy="Give other text, or --calibrate none.",
+        )
+    reporter.say(f"[dim]Measuring the start state on {n_words:,} words (--calibrate none skips this).[/]")
+    documents = Documents.from_rows(rows, np.dtype(np.uint32))
+    with (
+        reporter.counting("Measuring the start state", total=n_words, unit="words") as advance,
+        tuned_process(),
+        torch.inference_mode(),
+    ):
+        state = average_state(saved.model, documents, saved.features.rows(list(places)), progress=advance)
+    state = BilmState.from_tensors({name: tensor.clone() for name, tensor in state.tensors().items()})
+    origin = ", ".join(Path(text).name for text in texts)
+    origin = origin or "the bundled English sample; for other text, convert with --calibrate"
+    note = f"The start state of state='warm' is the mean after {len(rows):,} sentences of {origin}."
+    return replace(saved, start_state=state), (note,)
+
+
+def _write_token_cache(model: Path, vocab: Path, out: str | Path | None, reporter: Reporter) -> Conversion:
+    if out is None and model.is_file():
+        raise ConfigError(
+            f"{model} is a file, so the cache cannot go inside it.", remedy="Name a folder: OUT."
+        )
+    word_cache = importlib.import_module(_WORD_CACHE)
+    saved = load_bilm(model)
+    words = [word for word in read_vocabulary(vocab) if word and word not in THEIR_SPECIALS]
+    if not words:
+        raise DataError(f"{vocab} has no words.", remedy="Give a list of words, one per line.")
+    folder = Path(out) if out is not None else model / word_cache.CACHE_FOLDER
+    with reporter.counting("Computing vectors", total=len(words), unit="words") as advance:
+        cleaned = map(saved.pipeline.word, words)
+        n_words = word_cache.write_token_cache(saved, cleaned, folder, progress=advance)
+    return Conversion(folder, n_words * saved.model.config.dim, n_words)
+
+
+# -- word vectors ---------------------------------------------------------------------------------
+
+
+def _import_vectors(
+    source: Path, out: Path, text: TextConfig | None, settings: Mapping[str, Any], command: str
+) -> Conversion:
+    open_out(out, "word-vectors", resume=True)
+    options = {name: value for name, value in settings.items() if name not in _TEXT_NAMES}
+    vectors = importlib.import_module(_EXCHANGE).import_vectors(source, text=text, **options)
+    changes = {name: value for name, value in settings.items() if name in _TEXT_NAMES}
+    vectors = replace(
+        vectors,
+        text=merge_settings(changes, text=vectors.text)["text"],
+        training={**vectors.training, "command": replace_surrogates(command)},
+    )
+    vectors.save(out)
+    n_skipped = vectors.training["n_left_out"]
+    notes = (f"{n_skipped:,} words that contain a space were skipped.",) if n_skipped else ()
+    return Conversion(out, vectors.vectors.size, vectors.n_words, notes)
+
+
+def _export_vectors(source: Path, out: Path) -> Conversion:
+    exchange = importlib.import_module(_EXCHANGE)
+    exchange.export_format(out)  # refuses a wrong ending before the table is read
+    vectors: Any = load(source)
+    exchange.export_vectors(out, vectors)
+    return Conversion(out, vectors.vectors.size, vectors.n_words)
