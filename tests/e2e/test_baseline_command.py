@@ -151,5 +151,5 @@ def test_similar_refuses_what_only_context_can_answer(
 
 
 def test_inspect_shows_a_folder_of_vectors(cli: Cli, vectors: Path) -> None:
-    cli("inspect", vectors).check_fine("Static word vectors", "the same in every context")
+    cli("inspect", vectors).check_fine("word vectors: one vector per word, the same in every context")
     assert json.loads(cli("inspect", vectors, "--json").out)["dim"] > 0

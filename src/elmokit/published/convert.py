@@ -22,6 +22,7 @@ from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
 from elmokit.core.formatting import join_names
 from elmokit.core.model_folder import kind_of, load
 from elmokit.core.names import resolve_name
+from elmokit.core.ragged import Ragged
 from elmokit.core.run_folder import open_out
 from elmokit.corpora import mini_news
 from elmokit.published.hdf5 import PICKLE_STARTS
@@ -139,8 +140,9 @@ def convert(
         )
     configs: Any = merge_settings(settings, text=text or TEXT, read=ReadConfig())
     open_out(out, "bilm", resume=False)
+    notes: tuple[str, ...] = ()
     if task in (_COPY, _TO_OFFICIAL):
-        saved, notes = load_bilm(source), ()
+        saved = load_bilm(source)
     else:
         saved = _require_published(source, vocab, configs["text"])
         notes = tuple(saved.training["notes"])
@@ -278,13 +280,18 @@ def _calibrate(
             remedy="Give other text, or --calibrate none.",
         )
     reporter.say(f"[dim]Measuring the start state on {n_words:,} words (--calibrate none skips this).[/]")
-    documents = Documents.from_rows(rows, np.dtype(np.uint32))
+    ragged = Ragged.from_rows(rows, np.uint32)
     with (
         reporter.counting("Measuring the start state", total=n_words, unit="words") as advance,
         tuned_process(),
         torch.inference_mode(),
     ):
-        state = average_state(saved.model, documents, saved.features.rows(list(places)), progress=advance)
+        state = average_state(
+            saved.model,
+            Documents(ragged.values, ragged.offsets),
+            saved.features.rows(list(places)),
+            progress=advance,
+        )
     state = BilmState.from_tensors({name: tensor.clone() for name, tensor in state.tensors().items()})
     origin = ", ".join(Path(text).name for text in texts)
     origin = origin or "the bundled English sample; for other text, convert with --calibrate"
