@@ -14,45 +14,25 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from documents import HOSTILE, make_document, make_figures
 from elmokit.core.errors import RunError
 from elmokit.report.document import (
     Cell,
-    Code,
     Column,
     Document,
-    Fact,
-    Figure,
     Section,
     Table,
     make_confusion_table,
-    make_list,
     make_table,
 )
 from elmokit.report.figures import (
-    Bin,
-    Interval,
     Line,
-    Point,
-    draw_intervals,
     draw_lines,
-    draw_reliability,
-    draw_scatter,
     save_confusion_png,
     shorten,
 )
 from elmokit.report.render import print_document, render_html, render_markdown, to_json, write_report
 
-HOSTILE = [
-    "<script>alert('class')</script>",
-    "a|b\nc",
-    "$x_1$ and $",
-    "long " * 40,
-    "新聞",
-    "أخبار",
-    '😀 & "quotes"',
-    "\x00\ud800\uffff",
-    "\u202eturned",
-]
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
@@ -84,63 +64,6 @@ class Outline(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.words.append(data)
-
-
-def make_figures(names: list[str]) -> list[Figure]:
-    """One figure of each kind."""
-    numbers = range(len(names))
-    return [
-        draw_lines(
-            [Line(name, [1, 2, 3], [0.5, 0.4, 0.3]) for name in names], x_label="epoch", caption="Loss"
-        ),
-        draw_lines(
-            [Line(name, [10, 1000], [0.5, 0.8], [0.1, 0.05], look=1) for name in names],
-            x_label="rows",
-            in_percent=True,
-            log_x=True,
-        ),
-        draw_intervals(
-            [Interval(names[n], 0.9 - n / 100, 0.8, 0.95, [0.88, 0.92], n) for n in numbers],
-            x_label="accuracy",
-        ),
-        draw_scatter(
-            [Point(str(n + 1), names[n], 10.0 ** (n % 4), 0.9 - n / 100, 0.5, n) for n in numbers],
-            x_label="time",
-            y_label="accuracy",
-        ),
-        draw_reliability([Bin(0.5, 0.6, 12345, 0.55, 0.5), Bin(0.6, 0.7, 0, 0.0, 0.0)], error=0.05),
-    ]
-
-
-def make_document(names: list[str]) -> Document:
-    """A document with all that a document can have, full of ``names``."""
-    n = len(names)
-    values = make_table(
-        [Column("Class"), Column("F1", "right", "test"), Column("Support", "right", "test")],
-        [[name, Cell("91.2", shade=0.9, note="90–92", bold=True), "1,900"] for name in names],
-        highlight=0,
-    )
-    prose = make_table([Column("Text"), Column("True")], [[f"{name} " * 30, name] for name in names])
-    confusion = make_confusion_table(np.eye(n, dtype=int).tolist(), names, names, "Test")
-    sections = (
-        Section("values", "Values", "First.\n\n- one\n- two", (values, prose)),
-        Section("figures", "Figures", items=tuple(make_figures(names))),
-        Section("confusion", "Confusion matrix", items=(confusion,)),
-        Section(
-            "details",
-            "How it was made",
-            items=(Code("elmokit fit <x> && echo ```", "Command"), make_list([("lr", "0.1")], "Settings")),
-            folded=True,
-        ),
-    )
-    return Document(
-        " ".join(names),
-        f"The answer is {names[0]}.\n\nAnd more.",
-        sections,
-        (Fact("Accuracy", "91.2%", "on test"),),
-        tuple(names),
-        "Measured on 100 rows.",
-    )
 
 
 # -- the page -------------------------------------------------------------------------------------
