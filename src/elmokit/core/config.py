@@ -42,7 +42,7 @@ class Config:
             value, parse = getattr(self, field.name), field.metadata.get("parse")
             if parse is not None and isinstance(value, str):
                 value = parse(value)
-            value = _checked(field.name, hints[field.name], value)
+            value = _validate(field.name, hints[field.name], value)
             low, high = field.metadata.get("at_least"), field.metadata.get("at_most")
             if value is not None and (
                 (low is not None and value < low) or (high is not None and value > high)
@@ -71,7 +71,7 @@ class Config:
         return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
 
 
-def _checked(name: str, hint: Any, value: Any) -> Any:
+def _validate(name: str, hint: Any, value: Any) -> Any:
     """``value`` converted to the type ``hint``, or a ConfigError that names the field."""
     origin = get_origin(hint)
     if origin is Literal:
@@ -85,7 +85,7 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
         if value is None:
             return None
         inner = next(arg for arg in get_args(hint) if arg is not type(None))
-        return _checked(name, inner, value)
+        return _validate(name, inner, value)
     if origin is tuple:
         try:
             pairs = tuple((int(width), int(count)) for width, count in value)
@@ -223,13 +223,13 @@ def merge_settings(settings: Mapping[str, Any], **configs: Config) -> dict[str, 
         for section in sections:
             place = place.setdefault(section, {})
         place[last] = value
-    return {name: _changed(config, changes.get(name, {})) for name, config in configs.items()}
+    return {name: _apply(config, changes.get(name, {})) for name, config in configs.items()}
 
 
-def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
+def _apply(config: Config, changes: Mapping[str, Any]) -> Config:
     """A copy with all changes made at once, so that settings that belong together are checked together."""
     values = {
-        name: _changed(old, value) if isinstance(old := getattr(config, name), Config) else value
+        name: _apply(old, value) if isinstance(old := getattr(config, name), Config) else value
         for name, value in changes.items()
     }
     return dataclasses.replace(config, **values) if values else config  # type: ignore[type-var]

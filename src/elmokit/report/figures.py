@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
 
-MAX_PNG_CLASSES = 30
-
 # Stand-ins that matplotlib accepts; ``_page_colors`` replaces them by the page's variables.
 _INK, _MUTED, _RULE, _PAPER = "#010101", "#020202", "#030303", "#040404"
 _ACCENT, _SECOND, _THIRD, _ON_ACCENT = "#050505", "#060606", "#070707", "#080808"

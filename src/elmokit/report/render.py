@@ -74,7 +74,10 @@ def render_html(document: Document) -> str:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    environment.tests |= {"table": _is_table, "figure": _is_figure}
+    environment.tests |= {
+        "table": lambda item: isinstance(item, Table),
+        "figure": lambda item: isinstance(item, Figure),
+    }
     environment.filters |= {
         "blocks": _blocks,
         "groups": _groups,
@@ -85,14 +88,6 @@ def render_html(document: Document) -> str:
         "svg": svg,
     }
     return environment.get_template("report.html.j2").render(document=document) + "\n"
-
-
-def _is_table(item: object) -> bool:
-    return isinstance(item, Table)
-
-
-def _is_figure(item: object) -> bool:
-    return isinstance(item, Figure)
 
 
 def _blocks(text: str) -> Iterator[tuple[bool, list[str]]]:
@@ -139,10 +134,9 @@ def render_markdown(document: Document) -> str:
     parts = [f"# {escape_markdown(document.title)}", escape_markdown(document.context)]
     parts += [f"**{escape_markdown(lead)}**" if lead else "", *map(escape_markdown, more)]
     parts.append("\n".join(f"- {escape_markdown(note)}" for note in document.notes))
-    facts = [(fact, f" ({escape_markdown(fact.note)})" if fact.note else "") for fact in document.facts]
-    parts.append(
-        "\n".join(f"- {escape_markdown(fact.label)}: **{fact.value}**{note}" for fact, note in facts)
-    )
+    for fact in document.facts:
+        note = f" ({escape_markdown(fact.note)})" if fact.note else ""
+        parts.append(f"- {escape_markdown(fact.label)}: **{fact.value}**{note}")
     for section in document.sections:
         parts += _section_markdown(section)
     return "\n\n".join(part for part in parts if part) + "\n"
