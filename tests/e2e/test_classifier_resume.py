@@ -85,7 +85,7 @@ def test_a_fit_killed_then_interrupted_and_run_again_ends_in_the_same_bits(
     other = ClassifierConfig.from_flat(**{**SETTINGS, "lr": 0.5})
     with pytest.raises(RunError, match="was started with different settings or data: lr was"):
         fit_files(encoder, [train], out, other)
-    cli(*words).check_fine("Going on from step", "Done: ")
+    cli(*words).check_fine("Resuming from step", "Done: ")
     fit_files(encoder, [train], tmp_path / "alone", ClassifierConfig.from_flat(**SETTINGS))
     assert_same_outcome(out, tmp_path / "alone")
 

@@ -93,7 +93,7 @@ def test_an_interrupted_run_saves_says_how_to_go_on_and_going_on_ends_in_the_sam
     assert "Interrupted." in said
     assert "Run the same command to go on" in said
     n_done = n_metrics(out)
-    cli(*words, out).check_fine("Going on from step", "Done.")
+    cli(*words, out).check_fine("Resuming from step", "Done.")
     assert n_metrics(out) > n_done
     cli(*words, tmp_path / "alone").check_fine("Done.")
     assert_same_outcome(out, tmp_path / "alone")

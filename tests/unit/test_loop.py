@@ -443,11 +443,11 @@ def test_a_bad_step_changes_neither_weights_nor_optimiser(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("spoil", [nan_at(*range(99)), bad_gradient_at(*range(99))], ids=["loss", "gradient"])
-def test_a_run_that_always_breaks_down_is_a_run_error_with_a_remedy(
+def test_a_run_that_always_diverges_is_a_run_error_with_a_remedy(
     tmp_path: Path, spoil: Callable[[int, Tensor], Tensor]
 ) -> None:
     task = Toy(spoil=spoil)
-    with pytest.raises(RunError, match="broke down at step 1 ") as caught:
+    with pytest.raises(RunError, match="diverged at step 1 ") as caught:
         run(task, tmp_path, settings())
     assert "--lr" in caught.value.remedy
     assert task.n_calls == 6

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 from elmokit.bilm.lstm import LstmLayer
 from elmokit.bilm.model import Bilm
-from elmokit.bilm.settings import PRESETS, PretrainConfig, resolve
+from elmokit.bilm.pretrain import pretrain
+from elmokit.bilm.settings import PRESETS, BilmConfig, PretrainConfig, resolve
 from elmokit.core.errors import ConfigError
 
 
@@ -58,3 +63,20 @@ def test_every_input_goes_with_every_objective(kind: str, objective: str) -> Non
 def test_an_unknown_preset_is_an_error_that_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="medium"):
         resolve("mediun")
+
+
+def test_pretrain_takes_settings_flat_or_as_an_object(tmp_path: Path, tiny_corpus: Path) -> None:
+    model: dict[str, Any] = {"dim": 4, "hidden_dim": 4, "filters": ((1, 4),)}
+    training: dict[str, Any] = {"max_steps": 2, "held_out": 0.0}
+    config = resolve("tiny", {"model": model, "training": training, "vocabulary": {"min_count": 1}})
+    pretrain([tiny_corpus], tmp_path / "a", config)
+    pretrain(tiny_corpus, tmp_path / "b", "tiny", **model, **training, min_count=1)
+    sampled: PretrainConfig = replace(config, model=BilmConfig(**model))
+    pretrain(tiny_corpus, tmp_path / "c", sampled, **{"model.objective": "full"})  # type: ignore[arg-type]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in "abc"]
+    assert weights[0] == weights[1] == weights[2]
+    with pytest.raises(ConfigError, match="no setting 'lrr'"):
+        pretrain(tiny_corpus, tmp_path / "d", lrr=1)
+    with pytest.raises(ConfigError, match="settings of model cannot be changed"):
+        pretrain(tiny_corpus, tmp_path / "d", start_from=tmp_path / "a", dim=8)
+    assert not (tmp_path / "d").exists()

@@ -1,8 +1,8 @@
-"""The one training loop: steps, evaluation, checkpoints, exact resume, and what to do when it breaks.
+"""The one training loop: steps, evaluation, checkpoints, exact resume, recovery from divergence, metrics.
 
-A run is a folder. ``checkpoint.safetensors`` holds all that decides the future: weights, moving
-average, optimiser, random generator, carried state and position. Killed at any moment and started
-again, a run ends in the same bits as one that was left alone.
+A run is a folder. ``checkpoint.safetensors`` holds all that decides the future: weights, moving average,
+optimizer, random generator, carried state and position. Killed at any moment and started again, a run ends
+with the same bits as one that was left alone.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from elmokit.training.machine import tuned_process
 from elmokit.training.optimizer import Optimizer, learning_rate
 
 Carry = dict[str, Tensor]
-"""State that one step hands to the next (the LSTM state of the lanes), by name."""
+"""State that one step passes to the next (the LSTM state of the streams), by name."""
 
 _MAX_STEPS_BACK = 5
 _PLAN_AFTER = 20  # steps measured before a time limit is turned into a number of steps
-_PLAN_SHARE = 0.93  # of the time left goes to steps, the rest to evaluation and saving
+_PLAN_SHARE = 0.93  # of the remaining time is for steps, the rest for evaluation and saving
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step gives: the mean loss to minimise, how many words it saw, the state it leaves."""
+    """Of one step: the mean loss to minimize, the number of words, and the state after it."""
 
     loss: Tensor
     n_words: int
     carry: Carry
 
 
-class Task(Protocol):
-    """What can be trained."""
+class Trainable(Protocol):
+    """What the loop can train."""
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
         """All trained parameters by name."""
         ...
 
     def lr_scales(self) -> Mapping[str, float]:
-        """What a parameter's learning rate is multiplied by; 1 for those not named."""
+        """Factors for the learning rates of parameters; 1 for those not named."""
         ...
 
     def steps_per_epoch(self) -> int:
@@ -63,7 +63,7 @@ class Task(Protocol):
         ...
 
     def start_epoch(self, epoch: int) -> Carry:
-        """Put the data in the order of this epoch; give the state before its first step."""
+        """Put the data in the order of this epoch; return the state before its first step."""
         ...
 
     def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
@@ -80,7 +80,7 @@ Stopped = Literal["done", "early", "time", "interrupted"]
 
 @dataclass
 class Position:
-    """Where a run stands; saved in every checkpoint."""
+    """How far a run is; saved in every checkpoint."""
 
     step: int = 0
     n_steps: int | None = None
@@ -101,9 +101,8 @@ class TrainingResult:
 
     Attributes:
         stopped: "done", "early" (no more gain), "time" (limit reached) or "interrupted".
-        position: where it stands.
-        weights: the best weights by held-out score, or the last ones.
-        was_done: there was nothing left to do.
+        weights: The best weights by held-out score, or the last ones.
+        was_done: There was nothing left to do.
     """
 
     stopped: Stopped
@@ -113,7 +112,7 @@ class TrainingResult:
 
 
 def train(
-    task: Task,
+    task: Trainable,
     config: RunConfig,
     folder: Path,
     *,
@@ -121,15 +120,12 @@ def train(
     checkpoint_every: float = 60.0,
     tensorboard: bool = False,
 ) -> TrainingResult:
-    """Train ``task`` to the end, starting from the run in ``folder`` if there is one.
+    """Train ``task`` to the end, resuming the run in ``folder`` if there is one.
 
     Args:
-        task: what is trained.
-        config: how.
-        folder: where checkpoints and metrics live; it exists.
-        reporter: who is told.
-        checkpoint_every: seconds between checkpoints.
-        tensorboard: write event files too.
+        folder: For checkpoints and metrics; it exists.
+        checkpoint_every: Seconds between checkpoints.
+        tensorboard: Also write TensorBoard files.
     """
     with tuned_process():
         return _Run(task, config, folder, reporter, checkpoint_every, tensorboard).go()
@@ -138,7 +134,7 @@ def train(
 class _Run:
     def __init__(
         self,
-        task: Task,
+        task: Trainable,
         config: RunConfig,
         folder: Path,
         reporter: Reporter,
@@ -148,7 +144,7 @@ class _Run:
         self.task, self.config, self.folder, self.reporter = task, config, folder, reporter
         self.checkpoint_every = checkpoint_every
         self.parameters = dict(task.parameters())
-        self.optimiser = Optimizer(
+        self.optimizer = Optimizer(
             self.parameters,
             kind=config.optimizer,
             weight_decay=config.weight_decay,
@@ -167,18 +163,18 @@ class _Run:
             upto=self.position.step,
             tensorboard=_tensorboard_folder(folder) if tensorboard else None,
         )
-        limit = config.epochs * self.per_epoch
-        limit = min(limit, config.max_steps) if config.max_steps else limit
-        self.limit = limit
+        n_steps = config.epochs * self.per_epoch
+        self.limit = min(n_steps, config.max_steps) if config.max_steps else n_steps
         if config.max_time is None:
-            self.position.n_steps = limit
+            self.position.n_steps = self.limit
 
     # -- saving -------------------------------------------------------------------------------
 
     def save(self) -> None:
         tensors: dict[str, Tensor] = {f"weights.{name}": p for name, p in self.parameters.items()}
         tensors |= {f"average.{name}": tensor for name, tensor in self.average.items()}
-        tensors |= {f"optimiser.{name}": tensor for name, tensor in self.optimiser.tensors().items()}
+        # "optimiser" is how checkpoints of 0.1 spell it.
+        tensors |= {f"optimiser.{name}": tensor for name, tensor in self.optimizer.tensors().items()}
         tensors |= {f"carry.{name}": tensor for name, tensor in self.carry.items()}
         tensors["rng"] = self.rng.get_state()
         save_tensors(self.file, tensors, asdict(self.position))
@@ -194,9 +190,9 @@ class _Run:
             }
 
         _copy_into(self.parameters, part("weights."))
-        average = part("average.")  # the file has its own order, parameters theirs
+        average = part("average.")  # in the order of the file, not of the parameters
         self.average = {name: average[name].clone() for name in self.parameters} if self.config.ema else {}
-        self.optimiser.load_tensors(part("optimiser."))
+        self.optimizer.load_tensors(part("optimiser."))
         self.carry = {name: tensor.clone() for name, tensor in part("carry.").items()}
         self.rng.set_state(tensors["rng"])
         self.position = Position(**meta)
@@ -210,7 +206,7 @@ class _Run:
         if place.step == 0 and not self.file.exists():
             self.save()
         elif place.step:
-            self.reporter.say(f"Going on from step {place.step:,}.")
+            self.reporter.say(f"Resuming from step {place.step:,}.")
         if place.step % self.per_epoch:
             self.task.start_epoch(place.step // self.per_epoch)
         total = place.n_steps or self.limit
@@ -231,7 +227,7 @@ class _Run:
             epoch, index = divmod(place.step, self.per_epoch)
             if index == 0:
                 self.carry = self.task.start_epoch(epoch)
-            # While a time limit is not yet planned out, warm up as if every epoch would be run.
+            # Before a time limit is turned into a number of steps, warm up as if every epoch would be run.
             lr = learning_rate(place.step, place.n_steps or self.limit, self.config) * place.lr_scale
             loss, norm, n_words = self.step(index, lr)
             if not math.isfinite(loss + norm):
@@ -239,7 +235,7 @@ class _Run:
                 continue
             place.step += 1
             place.n_words += n_words
-            place.seconds += time.monotonic() - counted  # all of it: saving and measuring, too
+            place.seconds += time.monotonic() - counted  # saving and evaluating included
             counted = time.monotonic()
             since_shown += n_words
             now = time.monotonic()
@@ -273,18 +269,18 @@ class _Run:
 
     def step(self, index: int, lr: float) -> tuple[float, float, int]:
         """One update. Weights and carried state change only if loss and gradient are finite."""
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         result = self.task.step(index, self.carry, self.rng)
         loss = float(result.loss.detach())
         if not math.isfinite(loss):
             return loss, 0.0, 0
         result.loss.backward()
-        norm = self.optimiser.clip(self.config.clip_norm)
+        norm = self.optimizer.clip(self.config.clip_norm)
         if math.isfinite(norm):
-            self.optimiser.step(lr)
+            self.optimizer.step(lr)
             self.carry = result.carry
             if self.average:
-                # Short runs average over what they have: the decay grows with the steps.
+                # The decay grows with the steps, so that short runs have an average, too.
                 decay = min(self.config.ema, (1 + self.position.step) / (10 + self.position.step))
                 torch._foreach_lerp_(
                     list(self.average.values()),
@@ -294,7 +290,7 @@ class _Run:
         return loss, norm, result.n_words
 
     def plan(self, seconds_per_step: float, advance: Advance) -> None:
-        """Turn a time limit into a number of steps, so that the schedule can end in time."""
+        """Turn a time limit into a number of steps, so that the schedule ends in time."""
         assert self.config.max_time is not None
         left = max(0.0, self.config.max_time - self.position.seconds) * _PLAN_SHARE
         self.position.n_steps = min(self.limit, self.position.step + int(left / seconds_per_step))
@@ -308,8 +304,8 @@ class _Run:
         what = f"loss {loss}" if not math.isfinite(loss) else f"gradient norm {norm}"
         if n_back > _MAX_STEPS_BACK:
             raise RunError(
-                f"Training broke down at step {at + 1} ({what}), the sixth time in this run.",
-                remedy="Lower --lr or --clip-norm and start again in a new folder.",
+                f"Training diverged at step {at + 1} ({what}), the sixth time in this run.",
+                remedy="Lower lr or clip_norm (--set lr=...) and start over in a new folder.",
             )
         seconds = self.position.seconds
         self.load()
@@ -319,7 +315,7 @@ class _Run:
             self.task.start_epoch(self.position.step // self.per_epoch)
         self.save()
         self.reporter.say(
-            f"[yellow]Step {at + 1} broke down ({what}): back to step {self.position.step}, "
+            f"[yellow]Step {at + 1} diverged ({what}): back to step {self.position.step}, "
             f"learning rate halved.[/]"
         )
         self.log.add("step_back", at + 1, back_to=self.position.step, lr_scale=self.position.lr_scale)
@@ -331,9 +327,9 @@ class _Run:
         return (index + 1) * often // self.per_epoch > index * often // self.per_epoch
 
     def evaluate(self, epoch: int, advance: Advance) -> bool:
-        """Held-out figures of the (averaged) weights; keeps them if they are the best so far."""
+        """Measure the (averaged) weights on held-out data; keep them if they are the best so far."""
         place = self.position
-        advance(0, held_out="measuring held-out text")
+        advance(0, held_out="evaluating")
         with self.averaged():
             figures = self.task.evaluate()
             if not figures:
@@ -355,21 +351,21 @@ class _Run:
         first = next(iter(shown.items()), ("", 0.0))
         advance(0, held_out=f"held-out {first[0]} {first[1]:,.4g}")
         if gained:
-            self.save()  # so that a step back never goes behind the weights in best_file
+            self.save()  # so that a step back never goes to before the weights in best_file
         return gained
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
-        """The moving average in the parameters' place, for a while."""
+        """Inside the block, the parameters are the moving average."""
         if not self.average:
             yield
             return
-        kept = {name: p.detach().clone() for name, p in self.parameters.items()}
+        own = {name: p.detach().clone() for name, p in self.parameters.items()}
         _copy_into(self.parameters, self.average)
         try:
             yield
         finally:
-            _copy_into(self.parameters, kept)
+            _copy_into(self.parameters, own)
 
     def result(self, stopped: Stopped, *, was_done: bool = False) -> TrainingResult:
         if self.position.best_score is not None and self.best_file.exists():
@@ -397,7 +393,7 @@ def _tensorboard_folder(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _stop_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
-    """An event set by the first Ctrl-C or SIGTERM; a second one ends the program at once."""
+    """An event that the first Ctrl-C or SIGTERM sets; a second one ends the program at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -409,16 +405,16 @@ def _stop_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
         stop.set()
         say("[yellow]Stopping after this step; Ctrl-C again ends at once.[/]")
 
-    kept = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        for number, handler in kept.items():
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 
 class MetricsLog:
-    """``metrics.jsonl``: one JSON object a line; on resuming, lines past the checkpoint go."""
+    """``metrics.jsonl``: one JSON object a line. On resuming, lines past the checkpoint are removed."""
 
     def __init__(self, path: Path, *, upto: int, tensorboard: Path | None = None) -> None:
         self._path = path
@@ -443,7 +439,7 @@ class MetricsLog:
 
 
 def _step_of(line: str) -> float:
-    """The step of a record; endless for one that was cut off or damaged, so that it goes."""
+    """The step of a record; infinite for one that is truncated or damaged, so that it is removed."""
     try:
         return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
     except (ValueError, KeyError, TypeError):

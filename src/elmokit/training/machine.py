@@ -1,4 +1,4 @@
-"""What the system is told for the sake of speed and memory. Called when work starts, never at import."""
+"""Process settings for speed and memory. Used when work starts, never at import."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-__all__ = ["is_mapped", "release", "tuned_process"]
-
 _MADV_PAGEOUT = 21
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 @contextlib.contextmanager
 def tuned_process() -> Iterator[None]:
-    """Keep freed memory for the next step and, inside the block, treat denormal numbers as zero.
+    """Keep freed memory for reuse and, inside the block, treat denormal numbers as zero.
 
-    By default glibc returns every large block to the system and has it zeroed again a moment
-    later (``benchmarks/pretrain_speed.py`` shows what that costs). Memory stays kept after the
-    block; the caller's arithmetic is put back.
+    By default glibc returns every large block to the system and has it zeroed again a moment later
+    (``benchmarks/pretrain_speed.py`` shows what that costs).
     """
     _keep_memory()
     was_on = sys.float_info.min / 2 == 0.0
@@ -46,7 +43,7 @@ def _keep_memory() -> None:
 
 
 def is_mapped(tensor: Tensor) -> bool:
-    """Whether a tensor lies in a mapped file, so that ``release`` can do something about it."""
+    """Whether a tensor is in a memory-mapped file, so that ``release`` has an effect."""
     if not sys.platform.startswith("linux"):
         return False
     address = tensor.data_ptr()
@@ -63,11 +60,11 @@ def is_mapped(tensor: Tensor) -> bool:
 
 
 def release(tensor: Tensor) -> None:
-    """Let the system drop the memory of a tensor that lies in a mapped file; it is read again when it is next
-    used. Any other tensor, and any other system than Linux, is left alone."""
+    """Let the system drop the memory of a tensor in a mapped file; it is read again when it is next used.
+    Other tensors, and other systems than Linux, are left alone."""
     first, page = tensor.data_ptr(), mmap.PAGESIZE
     start = -(-first // page) * page
     size = (first + tensor.numel() * tensor.element_size()) // page * page - start
     if size > 0 and is_mapped(tensor):
-        with contextlib.suppress(OSError, AttributeError):  # a hint, no more
+        with contextlib.suppress(OSError, AttributeError):  # it is only a hint
             ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_PAGEOUT)

@@ -1,4 +1,4 @@
-"""Adam for everything, with row-wise updates for large tables."""
+"""Adam, with row-wise updates for large tables; the learning rate at each step."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ _FLOOR = 0.01
 
 
 class Optimizer:
-    """Adam or AdamW, as the library has it, for dense gradients; the same rule applied to the
-    touched rows alone for sparse gradients, so that a step's cost does not grow with a table.
+    """torch's Adam or AdamW for dense gradients; for sparse ones the same rule, applied only to the rows that
+    have a gradient, so that the cost of a step does not grow with a table.
 
     Args:
-        parameters: all parameters by name.
-        kind: "adam" (L2 in the gradient) or "adamw" (decay apart from it).
-        weight_decay: on matrices only, never on biases or on row-wise tables.
-        lr_scales: what the learning rate of some parameters, by name, is multiplied by.
+        kind: "adam" (L2 in the gradient) or "adamw" (decoupled decay).
+        weight_decay: For matrices only, never for biases or row-wise tables.
+        lr_scales: Factors for the learning rates of some parameters, by name.
     """
 
     def __init__(
@@ -41,15 +40,14 @@ class Optimizer:
         self._n_steps = 0
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         for parameter in self.parameters.values():
             parameter.grad = None
 
     def clip(self, limit: float) -> float:
-        """Scale all gradients so that their joint norm is at most ``limit`` (0: leave them).
+        """Scale all gradients so that their joint norm is at most ``limit`` (0: no limit).
 
-        Returns:
-            The norm before scaling; not finite if any gradient is not.
+        Returns the norm before scaling; not finite if any gradient is not.
         """
         values = []
         for parameter in self.parameters.values():
@@ -145,9 +143,8 @@ def learning_rate(step: int, n_steps: int, config: RunConfig) -> float:
     """Linear warm-up, then constant or a half cosine down to a hundredth of the peak.
 
     Args:
-        step: steps already done, from 0.
-        n_steps: steps in the whole run.
-        config: peak, warm-up share and kind of schedule.
+        step: Steps already done.
+        n_steps: Steps in the whole run.
     """
     n_warm = round(config.warmup * n_steps)
     if step < n_warm:
