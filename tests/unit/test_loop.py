@@ -449,7 +449,7 @@ def test_a_run_that_always_diverges_is_a_run_error_with_a_remedy(
     task = Toy(spoil=spoil)
     with pytest.raises(RunError, match="diverged at step 1 ") as caught:
         run(task, tmp_path, settings())
-    assert "--lr" in caught.value.remedy
+    assert "lr=" in caught.value.remedy
     assert task.n_calls == 6
 
 
