@@ -82,6 +82,7 @@ class BilmFolder:
             part: sum(p.numel() for name, p in model.named_parameters() if name.startswith(prefix))
             for part, prefix in _PARTS.items()
         }
+        parts = ", ".join(f"{part} {n:,}" for part, n in counts.items() if n)
         first_words = self.vocabulary.words[4:16]
         cleaning = [
             name for name in ("mend", "contractions", "urls", "lowercase") if getattr(self.text, name)
@@ -92,13 +93,10 @@ class BilmFolder:
             ("input", _describe_input(config, model.n_pieces)),
             ("LSTM", _describe_lstm(config)),
             ("vectors", f"{config.n_layers + 1} layers (0 is the token encoder), {2 * config.dim} wide"),
-            (
-                "parameters",
-                f"{sum(counts.values()):,} ({', '.join(f'{name} {n:,}' for name, n in counts.items())})",
-            ),
+            ("parameters", f"{sum(counts.values()):,} ({parts})"),
             ("vocabulary", f"{model.n_words:,} words: {' '.join(first_words)} …"),
             ("text", ", ".join([*cleaning, self.text.tokens, f"<s> per {self.text.unit}"])),
-            ("softmax", config.objective),
+            ("softmax", "none: it gives vectors only" if config.objective == "none" else config.objective),
             *_training_rows(training),
             *origin_rows(training, "not stated: that of the corpus applies"),
         ]

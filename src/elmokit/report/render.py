@@ -134,9 +134,10 @@ def render_markdown(document: Document) -> str:
     parts = [f"# {escape_markdown(document.title)}", escape_markdown(document.context)]
     parts += [f"**{escape_markdown(lead)}**" if lead else "", *map(escape_markdown, more)]
     parts.append("\n".join(f"- {escape_markdown(note)}" for note in document.notes))
-    for fact in document.facts:
-        note = f" ({escape_markdown(fact.note)})" if fact.note else ""
-        parts.append(f"- {escape_markdown(fact.label)}: **{fact.value}**{note}")
+    facts = [
+        f"{fact.label}: {fact.value}" + (f" ({fact.note})" if fact.note else "") for fact in document.facts
+    ]
+    parts.append("\n".join(f"- {escape_markdown(fact)}" for fact in facts))
     for section in document.sections:
         parts += _section_markdown(section)
     return "\n\n".join(part for part in parts if part) + "\n"
