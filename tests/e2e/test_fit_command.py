@@ -219,8 +219,8 @@ def test_evaluate_shows_figures_lists_unseen_labels_and_writes_a_report(
     cli: Cli, made: Path, tmp_path: Path
 ) -> None:
     test = table(tmp_path / "test.csv", [*rows(30, 1), ("the bread", "[food]"), ("no label", "")])
-    cli("evaluate", made, test).check_refused(f"{test}, line 33", "no label", "--set", "drop_unlabelled=true")
-    found = cli("evaluate", made, test, "--set", "drop_unlabelled=true", "--out", tmp_path / "report")
+    cli("evaluate", made, test).check_refused(f"{test}, line 33", "no label", "--set", "drop_unlabeled=true")
+    found = cli("evaluate", made, test, "--set", "drop_unlabeled=true", "--out", tmp_path / "report")
     found.check_fine(
         *("Accuracy", "(31 rows", "1 rows without a label were left out", "weather"),
         *("never seen in training, counted as wrong: [food] (1)", tmp_path / "report" / "report.html"),
@@ -230,7 +230,7 @@ def test_evaluate_shows_figures_lists_unseen_labels_and_writes_a_report(
         "report.md",
         "report.json",
     }
-    figures = json.loads(cli("evaluate", made, test, "--set", "drop_unlabelled=true", "--json").out)
+    figures = json.loads(cli("evaluate", made, test, "--set", "drop_unlabeled=true", "--json").out)
     assert figures["unseen"] == {"[food]": 1}
     assert 29 / 31 <= figures["accuracy"] <= 30 / 31
     assert [entry["name"] for entry in figures["per_class"]] == list(TOPICS)
@@ -364,9 +364,9 @@ def test_missing_labels_are_refused_by_line(refused: Refused, tmp_path: Path) ->
     some = [{"text": text, "label": topic} for text, topic in rows(30)]
     for number, blank in enumerate(("", "  ", None, float("nan"), "nan")):
         file = objects(tmp_path / f"{number}.jsonl", [*some[:9], {"text": "hm", "label": blank}, *some[9:]])
-        refused(file, f"{file}, line 10: the row has no label", "--set", "drop_unlabelled=true")
+        refused(file, f"{file}, line 10: the row has no label", "--set", "drop_unlabeled=true")
     absent = objects(tmp_path / "absent.jsonl", [*some[:9], {"text": "hm"}, *some[9:]])
-    refused(absent, "line 10", "no field 'label'", "--set", "drop_unlabelled=true")
+    refused(absent, "line 10", "no field 'label'", "--set", "drop_unlabeled=true")
     parquet = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["one", "two", "three"], "label": ["x", None, "y"]}), parquet)
     refused(parquet, f"{parquet}, row 2: the row has no label")
@@ -375,7 +375,7 @@ def test_missing_labels_are_refused_by_line(refused: Refused, tmp_path: Path) ->
 @pytest.mark.usefixtures("no_report")
 def test_rows_without_a_label_are_dropped_if_asked(cli: Cli, encoder: Path, tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", [*rows(30), ("hm", ""), ("hm hm", "nan")])
-    found = cli("fit", encoder, file, "-o", tmp_path / "out", "--set", "drop_unlabelled=true", *QUICK)
+    found = cli("fit", encoder, file, "-o", tmp_path / "out", "--set", "drop_unlabeled=true", *QUICK)
     found.check_fine("2 rows without a label were left out", "3 classes")
 
 

@@ -58,4 +58,4 @@ def test_flags_win_over_set_and_set_over_the_file(cli: Cli, tmp_path: Path, tiny
 
 def test_help_all_lists_every_setting(cli: Cli) -> None:
     listed = cli("fit", "--help-all")
-    listed.check_fine("label_smoothing", "mix_activation", "drop_unlabelled", "--set NAME=VALUE")
+    listed.check_fine("label_smoothing", "mix_activation", "drop_unlabeled", "--set NAME=VALUE")

@@ -85,7 +85,7 @@ def test_settings_cannot_be_changed() -> None:
         (ReadConfig, "errors", "skip"),
         (ReadConfig, "encoding", 8),
         (LabelConfig, "label_column", 1),
-        (LabelConfig, "drop_unlabelled", "yes"),
+        (LabelConfig, "drop_unlabeled", "yes"),
         (MixConfig, "mix", "mean"),
         (MixConfig, "mix_form", "tanh"),
         (MixConfig, "mix_width", 0),

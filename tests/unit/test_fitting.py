@@ -79,7 +79,7 @@ def copy(made: FittedFolder, tmp_path: Path) -> Path:
 
 def test_rows_are_read_with_their_labels_and_a_note_on_what_was_left_out(tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", [("one", "x|y"), ("two", ""), ("three", "y"), ("", "x")])
-    config = LabelConfig(label_separator="|", drop_unlabelled=True)
+    config = LabelConfig(label_separator="|", drop_unlabeled=True)
     found = read_labelled([file], ReadConfig(), config, Reporter("silent"))
     assert found.texts == ["one", "three", ""]
     assert found.labels == [["x", "y"], ["y"], ["x"]]

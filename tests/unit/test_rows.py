@@ -19,7 +19,7 @@ from elmokit.text.rows import Row, RowSource, unique, usual_label
 from elmokit.text.settings import LabelConfig, ReadConfig
 
 Labels = Literal["required", "optional", "none"]
-LABEL_SETTINGS = ("label_column", "label_separator", "drop_unlabelled")
+LABEL_SETTINGS = ("label_column", "label_separator", "drop_unlabeled")
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -253,8 +253,8 @@ def test_columns_of_an_empty_table_are_none_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cell", ["", "  ", "nan", "NaN", "<NA>"])
 def test_blank_label_is_an_error_unless_dropped_or_optional(tmp_path: Path, cell: str) -> None:
     file = write(tmp_path / "a.csv", f"text,label\none,x\ntwo,{cell}\nthree,y\n")
-    check_refused(file, "line 3: the row has no label", "--set", "drop_unlabelled=true")
-    assert read(file, drop_unlabelled=True) == [("one", "x"), ("three", "y")]
+    check_refused(file, "line 3: the row has no label", "--set", "drop_unlabeled=true")
+    assert read(file, drop_unlabeled=True) == [("one", "x"), ("three", "y")]
     assert read(file, labels="optional") == [("one", "x"), ("two", None), ("three", "y")]
 
 
@@ -264,7 +264,7 @@ def test_word_that_may_be_a_class_is_a_label(tmp_path: Path, cell: str) -> None:
 
 
 def test_dropped_rows_are_counted_anew_in_every_pass(tmp_path: Path) -> None:
-    rows = source(write(tmp_path / "a.csv", "text,label\none,\ntwo,x\nthree,\n"), drop_unlabelled=True)
+    rows = source(write(tmp_path / "a.csv", "text,label\none,\ntwo,x\nthree,\n"), drop_unlabeled=True)
     for _ in range(2):
         assert [row.text for row in rows] == ["two"]
         assert rows.n_dropped == 2
@@ -279,8 +279,8 @@ def test_several_labels_stay_one_text_and_are_split_by_the_settings(tmp_path: Pa
 
 
 def test_label_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match="drop_unlabelled"):
-        LabelConfig.from_dict({"drop_unlabelled": "yes"})
+    with pytest.raises(ConfigError, match="drop_unlabeled"):
+        LabelConfig.from_dict({"drop_unlabeled": "yes"})
 
 
 # -- JSON lines -------------------------------------------------------------------------------
@@ -308,8 +308,8 @@ def test_json_labels_of_other_types_become_text(tmp_path: Path, cell: str, label
 @pytest.mark.parametrize("rest", [', "label": null', ', "label": NaN', ', "label": " "', ""])
 def test_missing_json_label_is_an_error_unless_dropped_or_optional(tmp_path: Path, rest: str) -> None:
     file = write(tmp_path / "a.jsonl", f'{{"text": "one", "label": "x"}}\n\n{{"text": "two"{rest}}}\n')
-    check_refused(file, "line 3", "--set", "drop_unlabelled=true")
-    assert read(file, drop_unlabelled=True) == [("one", "x")]
+    check_refused(file, "line 3", "--set", "drop_unlabeled=true")
+    assert read(file, drop_unlabeled=True) == [("one", "x")]
     assert read(file, labels="optional") == [("one", "x"), ("two", None)]
 
 
@@ -358,7 +358,7 @@ def test_json_fields_that_cannot_be_found_are_named(
 @pytest.mark.parametrize("name", ["", "topic"])
 def test_label_field_that_no_object_has_is_not_dropping_all(tmp_path: Path, name: str) -> None:
     file = write(tmp_path / "a.jsonl", '{"text": "one", "": 1}\n')
-    check_refused(file, "--label-column", label_column=name, drop_unlabelled=True)
+    check_refused(file, "--label-column", label_column=name, drop_unlabeled=True)
 
 
 def test_json_objects_are_kept_if_asked_for(tmp_path: Path) -> None:
@@ -400,8 +400,8 @@ def test_parquet_labels_of_all_types_become_text(tmp_path: Path, column: Any, la
 )
 def test_missing_parquet_label_is_an_error_unless_dropped_or_optional(tmp_path: Path, column: Any) -> None:
     file = parquet(tmp_path / "a.parquet", text=["one", "two"], label=column)
-    check_refused(file, "row 2: the row has no label", "--set", "drop_unlabelled=true")
-    assert [row.text for row in source(file, drop_unlabelled=True)] == ["one"]
+    check_refused(file, "row 2: the row has no label", "--set", "drop_unlabeled=true")
+    assert [row.text for row in source(file, drop_unlabeled=True)] == ["one"]
     assert [row.label is None for row in source(file, labels="optional")] == [False, True]
 
 

@@ -50,12 +50,11 @@ class BilmFolder:
     """A language model with all that it takes to feed it text.
 
     Attributes:
-        model: the network.
-        text: how raw text becomes words.
-        vocabulary: the words it predicts.
-        tokenizer: the ``tokenizers`` object that is saved as ``tokenizer.json``.
-        training: where it came from: corpus, steps, perplexity, command.
-        start_state: what a text may start from instead of zero, one row; None if it was not measured.
+        text: How raw text becomes words.
+        vocabulary: The words it predicts.
+        tokenizer: Saved as ``tokenizer.json``.
+        training: Where it comes from: corpus, steps, perplexity, command.
+        start_state: What a text may start from instead of zero, one row; None if it was not measured.
     """
 
     model: Bilm
@@ -165,7 +164,7 @@ def word_features(config: BilmConfig, vocabulary: Vocabulary, tokenizer: Tokeniz
 
 
 def weights_of(model: Bilm) -> dict[str, Tensor]:
-    """All parameters by name; a table that two parts share stands once."""
+    """All parameters by name; a table that two parts share is there once."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
@@ -194,12 +193,7 @@ def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> N
 
 
 def load_bilm(folder: str | Path) -> BilmFolder:
-    """Read a model folder, or published ELMo files. Anything missing, damaged, foreign or of the wrong shape
-    is an error that says which file and why.
-
-    Args:
-        folder: where it is, or its name (``elmokit.core.names.resolve_name``).
-    """
+    """Read a model folder, by path or name, or published ELMo files; errors name the file that is wrong."""
     folder = resolve_name(folder)
     if kind_of(folder) is None:
         published = importlib.import_module("elmokit.published.convert")  # to the right, by name
@@ -220,7 +214,7 @@ def load_bilm(folder: str | Path) -> BilmFolder:
     if len(vocabulary) != n_words:
         raise ModelError(
             f"{folder / 'vocab.txt'} has {len(vocabulary)} words, config.json says {n_words}.",
-            remedy="The files do not belong together; take a fresh copy of the folder.",
+            remedy=FRESH,
         )
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     if n_pieces and tokenizer.get_vocab_size() != n_pieces:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -24,9 +25,13 @@ def shared_dropout(x: Tensor, share: float, rng: torch.Generator | None, *, over
     """
     if share == 0.0 or rng is None:
         return x
+    return x * dropout_mask([1 if axis == over else size for axis, size in enumerate(x.shape)], share, rng)
+
+
+def dropout_mask(shape: Sequence[int], share: float, rng: torch.Generator) -> Tensor:
+    """Zero with probability ``share``, else 1 / (1 - share)."""
     keep = 1.0 - share
-    shape = [1 if axis == over else size for axis, size in enumerate(x.shape)]
-    return x * torch.empty(shape).bernoulli_(keep, generator=rng).div_(keep)
+    return torch.empty(shape).bernoulli_(keep, generator=rng).div_(keep)
 
 
 class LstmLayer(nn.Module):
@@ -87,9 +92,7 @@ class LstmLayer(nn.Module):
         """
         recurrent: Tensor = self.recurrent_weight
         if weight_dropout and rng is not None:
-            keep = 1.0 - weight_dropout
-            mask = torch.empty_like(recurrent).bernoulli_(keep, generator=rng)
-            recurrent = recurrent * mask.div_(keep)
+            recurrent = recurrent * dropout_mask(recurrent.shape, weight_dropout, rng)
         if not self.fused:
             return self._loop(x, state, recurrent, lengths)
         hx = [part.unsqueeze(0) for part in state]

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.bilm.lstm import LayerState, LstmStack, shared_dropout
+from elmokit.bilm.lstm import LayerState, LstmStack, dropout_mask, shared_dropout
 from elmokit.bilm.packed_lstm import can_run_packed, run_packed
 from elmokit.bilm.settings import BilmConfig, TrainingConfig
 from elmokit.bilm.softmax import predictor
@@ -169,13 +169,11 @@ class Bilm(nn.Module):
         reversed_x = F.embedding(index.t().gather(0, mirror), vectors)
         rates = dropout or DropoutConfig()
         if rng is not None and rates.dropout_word:
-            keep = 1.0 - rates.dropout_word
-            kept = torch.empty(n_time, n_rows).bernoulli_(keep, generator=rng).div_(keep)
-            x, reversed_x = x * kept.unsqueeze(2), reversed_x * kept.gather(0, mirror).unsqueeze(2)
+            keep = dropout_mask((n_time, n_rows), rates.dropout_word, rng)
+            x, reversed_x = x * keep.unsqueeze(2), reversed_x * keep.gather(0, mirror).unsqueeze(2)
         if rng is not None and rates.dropout_input:
-            keep = 1.0 - rates.dropout_input
-            kept = torch.empty(1, n_rows, x.shape[2]).bernoulli_(keep, generator=rng).div_(keep)
-            x, reversed_x = x * kept, reversed_x * kept
+            keep = dropout_mask((1, n_rows, x.shape[2]), rates.dropout_input, rng)
+            x, reversed_x = x * keep, reversed_x * keep
         ragged = lengths if keep_state and int(lengths.min()) < n_time else None
         window = window or n_time
         drops = {"layer_dropout": rates.dropout_layer, "weight_dropout": rates.dropout_weight}
@@ -217,9 +215,7 @@ class Bilm(nn.Module):
         drops = {"layer_dropout": rates.dropout_layer, "weight_dropout": rates.dropout_weight}
         vectors = self.encoder(features)  # (n_distinct, dim)
         if rng is not None and rates.dropout_word:
-            keep = 1.0 - rates.dropout_word
-            kept = torch.empty(len(vectors), 1).bernoulli_(keep, generator=rng)
-            vectors = vectors * kept.div_(keep)
+            vectors = vectors * dropout_mask((len(vectors), 1), rates.dropout_word, rng)
 
         def run(stack: LstmStack, index: Tensor, before: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
             x = shared_dropout(F.embedding(index, vectors), rates.dropout_input, rng)

@@ -1,12 +1,10 @@
-"""Cleaning as a chain of ``tokenizers`` normalisers, so that ``tokenizer.json`` holds all of it."""
+"""Cleaning as a chain of ``tokenizers`` normalizers, so that ``tokenizer.json`` holds all of it."""
 
 from __future__ import annotations
 
 from tokenizers import Regex, normalizers
 
 from elmokit.text.settings import TextConfig
-
-__all__ = ["normalizer"]
 
 _ENTITIES = {
     "quot": '"', "apos": "'", "nbsp": " ", "mdash": " - ", "ndash": "-", "hellip": "...",
@@ -24,8 +22,8 @@ _NUMBERED = {
     8221: '"', 8226: "•", 8230: "...", 8364: "€", 8482: "™",
 }  # fmt: skip
 
-# Each pattern has a literal part without case folding: the engine jumps to it instead of trying
-# every position, which makes the whole chain several times faster.
+# Each pattern has a literal part without case folding: the engine jumps to it instead of trying every
+# position, which makes the whole chain several times faster.
 _CONTRACTIONS = (
     ("’", "'"),
     (r"\b[wW]on't\b", "will not"),
@@ -58,8 +56,8 @@ _URLS = (
 _CONTROL = r"[\p{Cc}&&[^\t\n\r]]|[\u200B\u2060\uFEFF\uFFF9-\uFFFB]"
 
 
-def _mending() -> list[normalizers.Normalizer]:
-    """Undo what feeds do to text: entities (also half-eaten ones), tags, stray backslashes."""
+def _repairs() -> list[normalizers.Normalizer]:
+    """Undo what feeds do to text: entities (also incomplete ones), tags, stray backslashes."""
     replace = normalizers.Replace
     spellings: dict[str, list[str]] = {}
     for number, text in _NUMBERED.items():
@@ -68,7 +66,7 @@ def _mending() -> list[normalizers.Normalizer]:
         spellings.setdefault(text, []).append(rf"{name};")
     return [
         replace("&amp;", "&"),
-        # Feeds lose the ampersand: "company #39;s", "quot;yes quot;". A space stands for it.
+        # Feeds lose the ampersand: "company #39;s", "quot;yes quot;". A space takes its place.
         replace(Regex(r"\s?&?#0?39;(?=(?:s|t|re|ve|ll|d|m)\b)"), "'"),
         replace(Regex(r"#(?=x?\d{2,4};)(?<!&#)"), "&#"),
         replace(Regex(r"\bquot;(?<!&quot;)"), '"'),
@@ -83,12 +81,12 @@ def _mending() -> list[normalizers.Normalizer]:
 
 
 def normalizer(config: TextConfig) -> normalizers.Normalizer:
-    """The normaliser that carries out the switches of ``config``, in a fixed order."""
+    """The normalizer for the switches of ``config``, in a fixed order."""
     steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(_CONTROL), " ")]
     if config.unicode != "none":
         steps.append({"NFC": normalizers.NFC, "NFKC": normalizers.NFKC}[config.unicode]())
     if config.mend:
-        steps += _mending()
+        steps += _repairs()
     if config.urls:
         steps += [normalizers.Replace(Regex(pattern), "<url>") for pattern in _URLS]
     if config.contractions:

@@ -347,14 +347,7 @@ class OpenFile:
 
 
 class FileSource:
-    """Some files, in order, that can be read any number of times.
-
-    Args:
-        sources: Files, folders, glob patterns, or ``-`` for standard input (kept in a temporary file, since
-            it is read more than once).
-        config: How to read them.
-        exclude: Files that folders and patterns find below this folder are left out.
-    """
+    """Some files, in order, that can be read any number of times."""
 
     def __init__(
         self,

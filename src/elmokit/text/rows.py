@@ -14,7 +14,7 @@ from elmokit.text.tokenizing import replace_surrogates
 
 _USUAL_LABELS = ("class", "category", "target")
 _MISSING = ("", "nan", "<na>")
-_UNLABELED = "Give every row a label, or drop unlabeled rows with --set drop_unlabelled=true."
+_UNLABELED = "Give every row a label, or drop unlabeled rows with --set drop_unlabeled=true."
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class _Records(FileSource):
                 if label in texts:
                     raise _both(label, file.name)
             has_label = label != "" and label in record
-            if self.labels == "required" and not has_label and not self.labels_config.drop_unlabelled:
+            if self.labels == "required" and not has_label and not self.labels_config.drop_unlabeled:
                 raise _no_label_field(label, record, place)
             seen = seen or has_label
             has_label = has_label and self.labels != "none"
@@ -271,10 +271,7 @@ class IdentifiedTexts(_Records):
     """The texts of some files, each with its id; can be read any number of times.
 
     Args:
-        sources: As for ``TextSource``.
-        config: How to read them.
         id_column: A name, or a number from 1; empty: texts are numbered from 0.
-        exclude: Files that folders and patterns find below this folder are left out.
     """
 
     def __init__(
@@ -341,7 +338,7 @@ class RowSource(_Records):
         for row in self._read_rows():
             if row.label is not None or self.labels != "required":
                 yield row
-            elif self.labels_config.drop_unlabelled:
+            elif self.labels_config.drop_unlabeled:
                 self.n_dropped += 1
             else:
                 raise DataError(f"{row.place}: the row has no label.", remedy=_UNLABELED)

@@ -13,17 +13,17 @@ class TextConfig(Config):
     """How raw text becomes words. The defaults are the ``plain`` pipeline."""
 
     unicode: Literal["NFC", "NFKC", "none"] = option(
-        "NFC", "Unicode form the text is brought to; NFKC also folds width and ligatures."
+        "NFC", "Unicode normalization form; NFKC also folds width and ligatures."
     )
-    mend: bool = option(False, "Mend feed damage: HTML entities and tags, stray backslashes, ' #39;'.")
+    mend: bool = option(False, "Repair text from feeds: HTML entities and tags, stray backslashes, ' #39;'.")
     contractions: bool = option(False, "Expand English contractions: don't -> do not.")
-    urls: bool = option(False, "Replace web and mail addresses by <url>.")
+    urls: bool = option(False, "Replace web and mail addresses with <url>.")
     lowercase: bool = option(False, "Lower-case everything.")
     punctuation: Literal["keep", "remove"] = option(
         "keep", "Keep punctuation marks as words of their own, or remove them."
     )
     tokens: Literal["words", "whitespace"] = option(
-        "words", "Find words by rule, or trust the spaces (text that is already tokenised)."
+        "words", "Find words by rule, or split at spaces (text that is already tokenized)."
     )
     unit: Literal["text", "sentence"] = option(
         "text", "What <s> and </s> enclose: a whole text (line, row) or each sentence in it."
@@ -50,7 +50,7 @@ class ReadConfig(Config):
     """How files are read."""
 
     text_columns: str = option(
-        "", "Columns that hold the text, joined by a space: names or numbers from 1, as in title,body."
+        "", "Columns with the text, joined by a space: names or numbers from 1, such as title,body."
     )
     header: Literal["auto", "yes", "no"] = option(
         "auto", "Whether a table's first row names its columns; auto: no if columns are numbers."
@@ -65,22 +65,22 @@ class ReadConfig(Config):
 
     @property
     def columns(self) -> list[str]:
-        """The columns asked for, one by one."""
+        """The names in ``text_columns``."""
         return [name.strip() for name in self.text_columns.split(",") if name.strip()]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelConfig(Config):
-    """Where the labels of rows stand, and what they look like."""
+    """Where the labels of rows are, and what separates them."""
 
     label_column: str = option(
         "",
-        "Column that holds the label: a name, or a number from 1. Empty: label, class, category or target.",
+        "Column with the label: a name, or a number from 1. Empty: label, class, category or target.",
     )
     label_separator: str = option(
-        "", "What stands between the labels of a row that can have several, as in |. Empty: one label a row."
+        "", "Separates the labels of a row that can have several, such as |. Empty: one label a row."
     )
-    drop_unlabelled: bool = option(False, "Leave rows without a label out instead of stopping at them.")
+    drop_unlabeled: bool = option(False, "Leave out rows without a label instead of stopping at them.")
 
     def split(self, label: str) -> list[str]:
         """The labels in a cell, each once, in their order.

@@ -1,8 +1,8 @@
-"""Words and the rows of numbers that they enter a model as.
+"""Words as rows of integers.
 
-A model sees a word as a short row of integers: its place in the word table (``word``), its UTF-8
-bytes in the published ELMo scheme (``char``), or its pieces (``subword``, ``morpheme``). Zero
-always means "nothing here".
+A model reads a word as a short row of integers: its id (``word``), its UTF-8 bytes in the published ELMo
+scheme (``char``), its pieces (``subword``, ``morpheme``), or its id and its characters by a list
+(``dictionary``). Zero always means "nothing here".
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ NO_CHAR, UNKNOWN_CHAR, CHAR_PAD = "<nothing>", "<oov>", "<pad>"
 WORD_START, WORD_END, BOS_CHAR, EOS_CHAR = "<bow>", "<eow>", "<bos>", "<eos>"
 """The special entries in a list of characters."""
 _MAX_PIECES = 24
-_FRESH = "A file is missing, cut off or foreign; take a fresh copy of the folder."
+_FRESH = "A file is missing, truncated or from another program; take a fresh copy of the folder."
 _PIECE_TOKENS = 4_000_000
 _MORPH_WORDS = 50_000
 
 
 class Vocabulary:
-    """The words a model predicts: specials first, then by falling frequency."""
+    """The words a model predicts: specials first, then by descending frequency."""
 
     def __init__(self, words: Sequence[str]) -> None:
         if tuple(words[: len(SPECIALS)]) != SPECIALS:
             raise ModelError(f"A vocabulary must begin with {' '.join(SPECIALS)}.")
         self.words = list(words)
-        self._places = {word: place for place, word in enumerate(self.words)}
-        if len(self._places) != len(self.words):
+        self._ids = {word: id for id, word in enumerate(self.words)}
+        if len(self._ids) != len(self.words):
             raise ModelError("A vocabulary must not hold a word twice.")
 
     def __len__(self) -> int:
         return len(self.words)
 
     def __contains__(self, word: str) -> bool:
-        return word in self._places
+        return word in self._ids
 
     def id_of(self, word: str) -> int:
-        """The word's place, or that of ``<unk>``."""
-        return self._places.get(word, UNK)
+        """The word's id, or that of ``<unk>``."""
+        return self._ids.get(word, UNK)
 
     def text(self) -> str:
         """The contents of ``vocab.txt``: a word a line, the line number is the id."""
@@ -85,7 +85,7 @@ class WordFeatures(Protocol):
 
 
 class WordIds:
-    """A word is its place in the vocabulary."""
+    """A word is its id in the vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -97,7 +97,7 @@ class WordIds:
 
 
 class Characters:
-    """A word is its UTF-8 bytes between two marks, padded to ``max_chars``; every id is one up."""
+    """A word is its UTF-8 bytes between two marks, padded to ``max_chars``; all ids are shifted by one."""
 
     def __init__(self, max_chars: int) -> None:
         self.max_chars = max_chars
@@ -125,7 +125,7 @@ class Characters:
 
 
 class Pieces:
-    """A word is the pieces that a BPE or Unigram model cuts it into, padded with zeros."""
+    """A word is the pieces that a BPE or Unigram model splits it into, padded with zeros."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._model = tokenizer.model
@@ -145,12 +145,12 @@ class Pieces:
 
 
 class DictionaryCharacters:
-    """A word is its place in the vocabulary, and its characters between two marks, padded to ``max_chars``.
+    """A word is its id, and its characters by a list between two marks, padded to ``max_chars``: the input of
+    ELMoForManyLangs models.
 
     Args:
-        tokenizer: its vocabulary is the list of characters; the first means "nothing", the last is padding.
-        vocabulary: the words.
-        max_chars: columns for the characters; longer words are cut, and are then looked up as cut.
+        tokenizer: Its vocabulary is the list of characters; the first means "nothing", the last is padding.
+        max_chars: Columns for the characters; longer words are cut, and then looked up as cut.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary, max_chars: int) -> None:
@@ -177,7 +177,7 @@ class DictionaryCharacters:
 
 
 def _repeated(words: Sequence[str], counts: npt.NDArray[np.int64]) -> Iterator[str]:
-    """Words as often as they occurred, scaled down so that training stays quick."""
+    """Words as often as they occur, scaled down so that training stays fast."""
     scale = max(1.0, float(counts.sum()) / _PIECE_TOKENS)
     for word, count in zip(words, counts, strict=True):
         if word not in SPECIALS and count:
@@ -192,7 +192,7 @@ def learn_bpe(words: Sequence[str], counts: npt.NDArray[np.int64], n_pieces: int
     ends = sorted({f"{word[-1]}</w>" for word in seen})
     trainer = trainers.BpeTrainer(
         vocab_size=n_pieces,
-        # Ends of words are named here in order: the library would number them by chance.
+        # Ends of words are listed in order here: the library would number them at random.
         special_tokens=[*SPECIALS, *ends],
         end_of_word_suffix="</w>",
         show_progress=False,
@@ -214,9 +214,9 @@ def require_morfessor() -> Any:
 def learn_morphemes(words: Sequence[str], counts: npt.NDArray[np.int64]) -> models.Model:
     """Morphemes of the words by Morfessor Baseline.
 
-    What Morfessor learns is a lexicon of morphs with probabilities, and a word's best cut is the
-    most probable path through it: just what a Unigram model is. So the result is saved in
-    ``tokenizer.json`` like any other, and Morfessor is not needed again.
+    Morfessor learns a lexicon of morphs with probabilities, and splits a word by the most probable path
+    through it: that is a Unigram model. So the result is saved in ``tokenizer.json`` like any other, and
+    Morfessor is not needed again.
     """
     morfessor = require_morfessor()
     known = [(1, word) for word, count in zip(words, counts, strict=True) if count and word not in SPECIALS][
@@ -235,7 +235,7 @@ def learn_morphemes(words: Sequence[str], counts: npt.NDArray[np.int64]) -> mode
     for _, word in known:
         for morph in segmenter.viterbi_segment(word)[0]:
             morphs[morph] = morphs.get(morph, 0) + 1
-    for _, word in known:  # any word can be spelt out
+    for _, word in known:  # so that any word can be spelled out
         for letter in word:
             morphs.setdefault(letter, 1)
     total = sum(morphs.values())

@@ -1,1 +1,1 @@
-"""The one training loop, with its optimiser, schedule, checkpoints and progress."""
+"""The one training loop, with its optimizer, schedule, checkpoints and metrics."""
