@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elmokit.bilm.folder import BilmFolder, save_bilm
+from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.bilm.state import BilmState
@@ -21,7 +20,6 @@ from elmokit.core.errors import ConfigError, DataError, ElmokitError
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary, learn_bpe
-from elmokit.vectors import elmo as elmo_module
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import POOLINGS, Embeddings, Pooling, pool
 from elmokit.vectors.encoder import FloatArray
@@ -286,152 +284,12 @@ def test_embedding_changes_no_bit_of_the_model(kind: str) -> None:
     assert not any(x.is_inference() or x.grad is not None for x in folder.model.parameters())
 
 
-def test_changing_a_result_changes_no_later_one() -> None:
-    elmo = elmo_of()
-    first = elmo.embed(TEXTS)
-    kept = first.flat.copy()
-    first.flat[:] = 7.0
-    np.testing.assert_array_equal(elmo.embed(TEXTS).flat, kept)
-
-
 @pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"state": "stateful", "batch_size": 2}])
 def test_progress_is_told_of_every_text_once(options: dict[str, Any]) -> None:
     told: list[int] = []
     elmo_of().embed(TEXTS, progress=told.append, **options)
     assert sum(told) == len(TEXTS)
     assert max(told) <= options.get("batch_size", len(TEXTS))
-
-
-# -- the word cache -------------------------------------------------------------------------------
-
-
-class Counted:
-    """An Elmo whose token encoder is watched: how many words it was given each time."""
-
-    def __init__(self, kind: str, cached_words: int) -> None:
-        folder = folder_of(kind)
-        self.calls: list[int] = []
-        self.elmo = Elmo(folder, cached_words=cached_words)
-        self.elmo.keep_words([])  # the special words are encoded before the count begins
-        self._hook = folder.model.encoder.register_forward_hook(
-            lambda module, given, result: self.calls.append(len(given[0]))
-        )
-
-    def __enter__(self) -> Counted:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hook.remove()
-
-    @property
-    def n_places(self) -> int:
-        return len(self.elmo._words._places)
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.elmo._words._table)
-
-
-@pytest.mark.parametrize("kind", ["char", "subword"])
-def test_each_word_is_encoded_once_while_it_is_in_the_cache(kind: str) -> None:
-    with Counted(kind, 50) as counted:
-        counted.elmo.embed(["the cat the cat", "cat of the"])
-        assert counted.calls == [3]
-        counted.elmo.embed(["of the cat", "of"])
-        counted.elmo.embed(["cat"], state="stateful")
-        assert counted.calls == [3]
-        counted.elmo.embed(["the new dogs", ["<s>", "</s>", "<pad>", "<unk>"]])
-        assert counted.calls == [3, 2]
-
-
-def test_a_table_of_words_is_its_own_cache() -> None:
-    with Counted("word", 1) as counted:
-        counted.elmo.embed([f"the w{number}" for number in range(20)])
-        assert counted.calls == []
-        assert counted.n_places == 0
-
-
-@pytest.mark.parametrize("cached_words", [1, 3, 10, 37])
-@pytest.mark.parametrize("per_text", [1, 4])
-def test_the_cache_stays_bounded(cached_words: int, per_text: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elmo_module, "_BATCH_TOKENS", 3 * (per_text + 2))
-    words = [f"w{number}" for number in range(40 * per_text)]
-    texts = [words[first : first + per_text] for first in range(0, len(words), per_text)]
-    with Counted("char", cached_words) as counted:
-        bound = cached_words + len(SPECIALS) + 3 * per_text
-        for first in range(0, len(texts), 3):
-            counted.elmo.embed(texts[first : first + 3])
-            assert counted.n_places <= bound
-            assert counted.n_rows <= bound
-        counted.elmo.embed(texts)
-        assert counted.n_places <= bound
-        assert counted.n_rows <= bound
-        assert sum(counted.calls) <= 2 * len(words)
-
-
-def test_very_long_words_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Counted("char", 100) as counted:
-        for number in range(20):
-            counted.elmo.embed([[f"{number}" + "x" * 1000]])
-            assert sum(map(len, counted.elmo._words._places)) < 20 * 100 + 1100
-        words = counted.elmo._words
-        assert words._n_letters == sum(map(len, words._places))
-
-
-def test_the_cache_grows_to_its_limit_one_word_at_a_time_and_no_further() -> None:
-    with Counted("char", 30) as counted:
-        for number in range(31):
-            counted.elmo.embed([[f"w{number}"]])
-            assert counted.n_rows <= 30 + len(SPECIALS)
-        assert counted.calls == [1] * 31
-        assert counted.n_places == len(SPECIALS) + 1
-
-
-def test_kept_words_stay_and_others_are_forgotten() -> None:
-    with Counted("char", 5) as counted:
-        counted.elmo.keep_words(["the", "cat", "the", "<s>"])
-        assert counted.calls == [len(SPECIALS), 2]
-        counted.calls.clear()
-        counted.elmo.embed(["the cat of dogs"])
-        assert counted.calls == [2]
-        counted.elmo.forget_words()
-        counted.elmo.embed(["the cat", "dogs"])
-        assert counted.calls == [2, 1]
-        counted.elmo.keep_words([])
-        counted.calls.clear()
-        counted.elmo.embed(["the"])
-        assert counted.calls == [1]
-
-
-def test_no_more_words_are_kept_than_the_cache_holds() -> None:
-    with Counted("char", 3) as counted:
-        counted.elmo.keep_words(WORDS)
-        assert counted.calls == [len(SPECIALS), 3]
-        assert counted.n_rows == len(SPECIALS) + 3
-        counted.elmo.embed([WORDS])
-        assert counted.calls[2:] == [len(WORDS) - 3]
-
-
-def test_a_model_is_loaded_with_a_cache_of_the_size_asked_for(tmp_path: Path) -> None:
-    save_bilm(tmp_path / "model", folder_of("char"))
-    elmo = Elmo.load(tmp_path / "model", cached_words=2)
-    elmo.keep_words(WORDS)
-    assert len(elmo._words._places) == len(SPECIALS) + 2
-
-
-def test_the_fingerprint_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = iter(["first", "second"])
-    monkeypatch.setattr(elmo_module, "fingerprint", lambda *parts: next(values))
-    elmo = elmo_of()
-    assert (elmo.fingerprint, elmo.fingerprint) == ("first", "first")
-
-
-def test_the_same_words_kept_give_the_same_bits_whatever_came_earlier() -> None:
-    plain, busy = elmo_of(), elmo_of(cached_words=3)
-    busy.embed(["many other words", "the cat"])
-    for elmo in (plain, busy):
-        elmo.keep_words(["the", "cat"])
-    np.testing.assert_array_equal(plain.embed(TEXTS).flat, busy.embed(TEXTS).flat)
 
 
 # -- views ----------------------------------------------------------------------------------------
@@ -576,17 +434,6 @@ def test_empty_texts_anywhere_get_zeros_and_take_nothing_from_others(
     for text, (first, last) in enumerate(itertools.pairwise(offsets)):
         wanted = plain_pooling(words[first:last], sif_weights[first:last], pooling)
         np.testing.assert_allclose(found[text], wanted, rtol=1e-5)
-
-
-@inputs
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_a_sentence_vector_does_not_depend_on_companions(kind: str, pooling: Pooling) -> None:
-    elmo = elmo_of(kind)
-    together = elmo.embed(TEXTS).sentence(pooling)
-    for row, text in zip(together, TEXTS, strict=True):
-        alone = elmo.embed([text], batch_size=1).sentence(pooling)[0]
-        np.testing.assert_allclose(row, alone, rtol=1e-5, atol=1e-6)
-        assert bool(row.any()) == bool(text.strip())
 
 
 def test_a_pooling_that_is_not_there_is_refused() -> None:

@@ -101,11 +101,6 @@ def search(
         elmo: The model that the store was made with.
         k: Number of texts for each query.
     """
-    if isinstance(queries, str):
-        raise ConfigError(
-            "search takes a list of queries, not one string.", remedy="Put it in a list: [query]."
-        )
-    reject_table(queries)
     store = store if isinstance(store, VectorStore) else VectorStore.open(store)
     _require_same_model(store, elmo)
     if store.config.pool == "none":
@@ -114,10 +109,9 @@ def search(
             remedy="Make one with: elmokit embed MODEL FILES --pool mean --out FOLDER "
             "(or look for words: elmokit similar).",
         )
-    queries = list(queries)
-    if not queries:
-        return []
     embeddings = elmo.embed(queries, state=store.config.state)
+    if not embeddings.tokens:
+        return []
     for number, words in enumerate(embeddings.tokens):
         if not words:
             raise DataError(

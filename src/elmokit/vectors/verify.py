@@ -284,22 +284,18 @@ def _read_sentences(path: Path) -> list[Sentences]:
             f"{path} cannot be read as a list of sentences: {error}.",
             remedy="Give a text file with a sentence per line, or a JSON list of sentences.",
         ) from error
-
-    def words(sentence: Any) -> list[str]:
-        if isinstance(sentence, str):
-            return sentence.split()
-        if isinstance(sentence, list) and all(isinstance(word, str) for word in sentence):
-            return sentence
+    lists: list[Any] = content if isinstance(content, list) and content else [None]
+    if not all(isinstance(each, list) and " " in "".join(map(str, each)) for each in lists):
+        lists = [lists]  # a list of sentences, not of such lists
+    rows = [[one.split() if isinstance(one, str) else one for one in each] for each in lists]
+    if not all(
+        isinstance(one, list) and all(isinstance(word, str) for word in one) for each in rows for one in each
+    ):
         raise DataError(
             f"{path} is not a list of sentences.",
             remedy='Write ["words of one", "words of the next"], or a list of such lists, one for each row.',
         )
-
-    if not isinstance(content, list) or not content:
-        words(None)
-    if all(isinstance(each, list) and " " in "".join(map(str, each)) for each in content):
-        return [[words(sentence) for sentence in each] for each in content]
-    return [[words(sentence) for sentence in content]]
+    return rows
 
 
 def _interleave(lists: list[Sentences]) -> Sentences:

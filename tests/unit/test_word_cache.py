@@ -1,4 +1,4 @@
-"""Token caches: the same vectors, only what is missing computed, and nothing foreign taken."""
+"""Word caches: in memory, each word is computed once; on disk, nothing foreign is used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ import torch
 
 import published
 from elmokit import Elmo, ModelError, RunError, TokenCache, load_bilm, write_token_cache
+from elmokit.text.tokenizing import SPECIALS
+from elmokit.vectors import elmo as elmo_module
 from elmokit.vectors.word_cache import CACHE_FOLDER
+from odd_texts import make_model
 
 TEXTS = [["the", "old", "fox"], ["unseen", "words", "the", "<s>"], []]
 WORDS = ["the", "old", "fox", "the", "<unk>", "</s>", "naïve"]
@@ -32,30 +35,105 @@ def made(model: Path, words: list[str] = WORDS) -> Path:
     return model / CACHE_FOLDER
 
 
-def watched(elmo: Elmo, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many words the token encoder was given, call by call, after the special ones."""
-    elmo.keep_words([])
-    counts: list[int] = []
-    own = elmo.model.encoder.forward
+class Counted:
+    """An Elmo whose token encoder is watched: how many words it is given each time."""
 
-    def forward(features: torch.Tensor) -> Any:
-        counts.append(len(features))
-        return own(features)
+    def __init__(self, elmo: Elmo) -> None:
+        self.elmo, self.words = elmo, elmo._words
+        self.elmo.keep_words([])  # the special words are encoded before the count begins
+        self.calls: list[int] = []
+        elmo.model.encoder.register_forward_hook(lambda module, args, result: self.calls.append(len(args[0])))
 
-    monkeypatch.setattr(elmo.model.encoder, "forward", forward)
-    return counts
+    @classmethod
+    def of(cls, cached_words: int, input: str = "char") -> Counted:
+        return cls(Elmo(make_model(input=input), cached_words=cached_words))
+
+    @property
+    def n_places(self) -> int:
+        return len(self.words._places)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.words._table)
 
 
-def test_only_words_outside_it_are_computed(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# -- in memory ------------------------------------------------------------------------------------
+
+
+def test_each_word_is_encoded_once_while_it_is_in_the_cache() -> None:
+    counted = Counted.of(50)
+    counted.elmo.embed(["the cat the cat", "cat of the"])
+    assert counted.calls == [3]
+    counted.elmo.embed(["of the cat", "of"])
+    counted.elmo.embed(["cat"], state="stateful")
+    assert counted.calls == [3]
+    counted.elmo.embed(["the new dogs", ["<s>", "</s>", "<pad>", "<unk>"]])
+    assert counted.calls == [3, 2]
+
+
+def test_a_table_of_words_is_its_own_cache() -> None:
+    counted = Counted.of(1, input="word")
+    counted.elmo.embed([f"the w{number}" for number in range(20)])
+    assert (counted.calls, counted.n_places) == ([], 0)
+
+
+@pytest.mark.parametrize("cached_words", [1, 3, 10, 37])
+@pytest.mark.parametrize("per_text", [1, 4])
+def test_the_cache_stays_bounded(cached_words: int, per_text: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elmo_module, "_BATCH_TOKENS", 3 * (per_text + 2))
+    words = [f"w{number}" for number in range(40 * per_text)]
+    texts = [words[first : first + per_text] for first in range(0, len(words), per_text)]
+    counted = Counted.of(cached_words)
+    bound = cached_words + len(SPECIALS) + 3 * per_text
+    for part in (*(texts[first : first + 3] for first in range(0, len(texts), 3)), texts):
+        counted.elmo.embed(part)
+        assert max(counted.n_places, counted.n_rows) <= bound
+    assert sum(counted.calls) <= 2 * len(words)
+
+
+def test_very_long_words_do_not_stay() -> None:
+    counted = Counted.of(100)
+    for number in range(20):
+        counted.elmo.embed([[f"{number}" + "x" * 1000]])
+        assert sum(map(len, counted.words._places)) < 20 * 100 + 1100
+    assert counted.words._n_letters == sum(map(len, counted.words._places))
+
+
+def test_the_cache_grows_to_its_limit_one_word_at_a_time_and_no_further() -> None:
+    counted = Counted.of(30)
+    for number in range(31):
+        counted.elmo.embed([[f"w{number}"]])
+        assert counted.n_rows <= 30 + len(SPECIALS)
+    assert counted.calls == [1] * 31
+    assert counted.n_places == len(SPECIALS) + 1
+
+
+def test_kept_words_stay_up_to_the_limit_and_others_are_forgotten() -> None:
+    counted = Counted.of(5)
+    counted.elmo.keep_words(["the", "cat", "the", "<s>"])
+    assert counted.calls == [len(SPECIALS), 2]
+    counted.elmo.embed(["the cat of dogs"])
+    counted.elmo.forget_words()
+    counted.elmo.embed(["the cat", "dogs"])
+    assert counted.calls[2:] == [2, 1]
+    counted.elmo.keep_words([])
+    counted.elmo.embed(["the"])
+    assert counted.calls[4:] == [len(SPECIALS), 1]
+    counted.elmo.keep_words(f"w{number}" for number in range(9))
+    assert counted.n_places == len(SPECIALS) + 5
+
+
+# -- on disk --------------------------------------------------------------------------------------
+
+
+def test_only_words_outside_it_are_computed(model: Path) -> None:
     wanted = Elmo.load(model).embed(TEXTS)
     made(model)
-    elmo = Elmo.load(model)
-    counts = watched(elmo, monkeypatch)
-    found = elmo.embed(TEXTS)
+    counted = Counted(Elmo.load(model))
+    found = counted.elmo.embed(TEXTS)
     np.testing.assert_allclose(found.flat, wanted.flat, rtol=1e-5, atol=1e-6)
-    assert counts == [2]  # unseen, words
-    elmo.embed([["the", "naïve", "fox"]])
-    assert counts == [2]
+    counted.elmo.embed([["the", "naïve", "fox"]])
+    assert counted.calls == [2]  # unseen, words
 
 
 def test_it_is_found_beside_the_model_or_where_it_is_said_to_be(model: Path, tmp_path: Path) -> None:
@@ -67,13 +145,6 @@ def test_it_is_found_beside_the_model_or_where_it_is_said_to_be(model: Path, tmp
     assert "<unk>" not in cache
     wanted = Elmo.load(model).embed(TEXTS).flat
     np.testing.assert_allclose(Elmo.load(model, token_cache=elsewhere).embed(TEXTS).flat, wanted, atol=1e-6)
-
-
-def test_it_is_written_anew_over_an_older_one(model: Path) -> None:
-    folder = made(model, ["the"])
-    made(model, ["old", "fox"])
-    assert len(TokenCache.open(folder, load_bilm(model))) == 2
-    assert sorted(file.name for file in folder.iterdir()) == ["cache.json", "vectors.npy", "words.txt"]
 
 
 def test_progress_is_told_and_no_words_make_an_empty_cache(model: Path, tmp_path: Path) -> None:
@@ -95,14 +166,9 @@ def test_a_cache_of_another_model_is_refused(model: Path, tmp_path: Path) -> Non
     assert "elmokit convert --token-cache" in caught.value.remedy
 
 
-def change_record(folder: Path, **values: Any) -> None:
+def damage_record(folder: Path) -> None:
     record = json.loads((folder / "cache.json").read_text("utf-8"))
-    (folder / "cache.json").write_text(json.dumps({**record, **values}), "utf-8")
-
-
-def cut(folder: Path) -> None:
-    data = (folder / "vectors.npy").read_bytes()
-    (folder / "vectors.npy").write_bytes(data[:-4])
+    (folder / "cache.json").write_text(json.dumps({**record, "format_version": 2}), "utf-8")
 
 
 @pytest.mark.parametrize(
@@ -110,14 +176,14 @@ def cut(folder: Path) -> None:
     [
         lambda folder: (folder / "cache.json").write_text("{", "utf-8"),
         lambda folder: (folder / "cache.json").write_text("[]", "utf-8"),
-        lambda folder: change_record(folder, format_version=2),
+        damage_record,
         lambda folder: (folder / "words.txt").unlink(),
         lambda folder: (folder / "words.txt").write_bytes(b"\xff\n"),
         lambda folder: (folder / "words.txt").write_text("one\n", "utf-8"),
         lambda folder: (folder / "vectors.npy").write_bytes(b""),
+        lambda folder: (folder / "vectors.npy").write_bytes((folder / "vectors.npy").read_bytes()[:-4]),
         lambda folder: np.save(folder / "vectors.npy", np.zeros((4, 8))),
         lambda folder: np.save(folder / "vectors.npy", np.array([object()] * 4), allow_pickle=True),
-        cut,
     ],
 )
 def test_a_damaged_cache_is_refused_with_a_remedy(model: Path, damage: Callable[[Path], Any]) -> None:
