@@ -40,10 +40,10 @@ from elmokit.core.config import read_toml
 from elmokit.core.console import Reporter
 from elmokit.core.run_folder import RunFolder
 from elmokit.core.tensors import fingerprint
-from elmokit.tasks.folder import load_classifier, save_classifier
-from elmokit.tasks.model import Targets
+from elmokit.tasks.model import FitRecord, TaskModel
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.trainer import fit_classifier
+from elmokit.tasks.task import Examples, Labels, get_task
+from elmokit.tasks.trainer import fit_task
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.elmo import Elmo
 from measuring import data_file, finish
@@ -166,18 +166,20 @@ def fit(work: Path, unit: Unit) -> None:
     classes = sorted(set(labels))
     places = {label: place for place, label in enumerate(classes)}
 
-    def targets(found: list[str]) -> Targets:
-        return Targets(classes, np.array([places[label] for label in found]))
+    def examples(texts: list[str], found: list[str]) -> Examples:
+        targets = np.array([places[label] for label in found])
+        return Examples([(text,) for text in texts], targets, Labels(tuple(classes)))
 
     run = work / "runs" / unit.full_name
     run.mkdir(parents=True, exist_ok=True)
     elmo = Elmo.load(work / unit.encoder)
     weights = fingerprint(*elmo.model.parameters())
     RunFolder(run, run, "classifier").require_same(config.to_dict(), {"encoder.weights": weights})
-    result = fit_classifier(
+    result = fit_task(
+        get_task("classify"),
         elmo,
-        (texts, targets(labels)),
-        (valid_texts, targets(valid_labels)),
+        examples(texts, labels),
+        examples(valid_texts, valid_labels),
         config,
         run=run,
         layers_folder=work / "layers",
@@ -194,7 +196,8 @@ def fit(work: Path, unit: Unit) -> None:
         "pretraining": elmo.folder.training.get("seconds"),
         "wall": round(sum(result.seconds.values()), 1),
     }
-    save_classifier(work / "models" / unit.full_name, replace(result.classifier, record=record))
+    fitted = FitRecord(history=result.history, timings=result.seconds, mix_start=result.mix_start)
+    replace(result.model, record=fitted).save(work / "models" / unit.full_name)
     note(work, unit.full_name, record)
     print(f"{unit.full_name}: validation {best['accuracy']:.4f}, {result.seconds}")
 
@@ -206,9 +209,9 @@ def test(work: Path, name: str) -> None:
         return
     texts, labels = read(work, "test")
     folder = work / "models" / name
-    classifier = load_classifier(folder)
+    model = TaskModel.load(folder)
     begun = time.perf_counter()
-    found = classifier.labels(classifier.probabilities(texts))
+    found = [prediction.label for prediction in model.predict((text,) for text in texts)]
     seconds = time.perf_counter() - begun
     record["test"] = float(np.mean([a == b for a, b in zip(found, labels, strict=True)]))
     record["documents_per_second"] = round(len(texts) / seconds)

@@ -30,7 +30,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 from ag_news import read
-from elmokit import ElmoClassifier
+from elmokit import TextClassifier
 from elmokit.core.names import resolve_name
 from elmokit.corpora import mini_news_split
 from elmokit.vectors.elmo import Elmo
@@ -125,9 +125,9 @@ def methods(model: str | None) -> dict[str, Callable[[int], Any]]:
             )
         }
     return {
-        "frozen, pool": lambda seed: ElmoClassifier(model, head="pool", seed=seed),
-        "frozen, linear": lambda seed: ElmoClassifier(model, head="linear", seed=seed),
-        "fine-tuned": lambda seed: ElmoClassifier(model, head="pool", finetune=True, seed=seed),
+        "frozen, pool": lambda seed: TextClassifier(model, head="pool", seed=seed),
+        "frozen, linear": lambda seed: TextClassifier(model, head="linear", seed=seed),
+        "fine-tuned": lambda seed: TextClassifier(model, head="pool", finetune=True, seed=seed),
     }
 
 

@@ -39,8 +39,8 @@ from elmokit.comparison.steps import RESULT, Unit, made_from, units_of
 from elmokit.core.atomic import write_text
 from elmokit.core.console import Reporter
 from elmokit.core.run_folder import open_out
-from elmokit.tasks.fit import report_facts
-from elmokit.tasks.folder import load_classifier
+from elmokit.tasks.model import TaskModel
+from elmokit.tasks.model_report import mix_record
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.vectors.elmo import Elmo
 from measuring import finish
@@ -94,7 +94,7 @@ def methods() -> list[Method]:
         found.append(CATALOGUE[id].changed(classifier=_STATIC, vectors={"dim": 300}))
     found.append(CATALOGUE["sgns-linear"].changed(vectors={"dim": 300}))
     found = with_text(found, resolve("small", {"text": language_model("better")["text"]}).text)
-    return [*found, *(CATALOGUE[id] for id in ("tfidf-svm", "tfidf-lr", "fasttext"))]
+    return [*found, *(CATALOGUE[id] for id in ("tfidf-svm", "tfidf-lr"))]
 
 
 def adopt(work: Path, out: Path, plan: Plan, n_workers: int) -> None:
@@ -139,14 +139,14 @@ def adopt_fit(work: Path, folder: Path, unit: Unit, made: dict[str, Any]) -> Non
     """Measure a classifier that is there already."""
     folder.mkdir(parents=True, exist_ok=True)
     model = work / "models" / unit.id
-    classifier = load_classifier(model)
+    classifier = TaskModel.load(model)
     record = json.loads((work / "results" / f"{unit.id}.json").read_text(encoding="utf-8"))
     result = {
         "fit_seconds": record["seconds"]["training"],
         "history": record["history"],
-        "mix": report_facts(classifier, {}, {}, title=unit.id)["mix"],
+        "mix": mix_record(classifier),
         "bytes": sum(file.stat().st_size for file in model.rglob("*") if file.is_file()),
-        **measured(folder, unit, load_rows(folder.parents[1] / "rows"), classifier.probabilities),
+        **measured(folder, unit, load_rows(folder.parents[1] / "rows"), classifier),
     }
     take_over(folder, made, result)
 

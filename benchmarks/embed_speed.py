@@ -24,9 +24,9 @@ from elmokit.bilm.folder import BilmFolder, load_bilm
 from elmokit.bilm.pretrain import pretrain
 from elmokit.bilm.settings import resolve
 from elmokit.bilm.token_encoder import CharacterEncoder, CharacterFilter, Highway
-from elmokit.tasks.model import Targets
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.trainer import fit_classifier
+from elmokit.tasks.task import Examples, Labels, get_task
+from elmokit.tasks.trainer import fit_task
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.elmo import Elmo
 from measuring import data_file, finish, seconds
@@ -106,16 +106,18 @@ def kept_layers(folder: BilmFolder, texts: list[str], labels: list[str], repeats
     """Five epochs of a pool head over a frozen encoder, with kept layers and without."""
     classes = sorted(set(labels))
     values = np.array([classes.index(label) for label in labels])
-    n_train = len(texts) * 9 // 10
+    examples = Examples([(text,) for text in texts], values, Labels(tuple(classes)))
+    train, valid = np.split(np.arange(len(texts)), [len(texts) * 9 // 10])
     best = {"yes": float("inf"), "no": float("inf")}
     for _ in range(repeats):
         for cache in best:
             config = ClassifierConfig.from_flat(epochs=5, cache=cache)
             took = seconds(
-                lambda config=config: fit_classifier(  # type: ignore[misc]
+                lambda config=config: fit_task(  # type: ignore[misc]
+                    get_task("classify"),
                     Elmo(folder),
-                    (texts[:n_train], Targets(classes, values[:n_train])),
-                    (texts[n_train:], Targets(classes, values[n_train:])),
+                    examples.select(train),
+                    examples.select(valid),
                     config,
                 )
             )

@@ -164,7 +164,7 @@ def single_thread() -> Iterator[None]:
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fitting without a report, which takes a while."""
-    monkeypatch.setattr("elmokit.tasks.fit.write_report", lambda folder, facts: None)
+    monkeypatch.setattr("elmokit.tasks.fit.write_report", lambda folder, document, record: None)
 
 
 @pytest.fixture(scope="module")

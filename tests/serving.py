@@ -16,12 +16,12 @@ import torch
 
 from elmokit import save_bilm
 from elmokit.static.word_vectors import WordVectors
-from elmokit.tasks.encoders import Encoder
-from elmokit.tasks.folder import save_classifier
-from elmokit.tasks.model import Network, TextClassifier
+from elmokit.tasks.model import Network, TaskModel
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.tasks.task import Labels, get_task
 from elmokit.text.settings import TextConfig
 from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.encoder import Encoder
 from odd_texts import TEXTS, make_model
 from program import environment
 
@@ -37,15 +37,17 @@ CORPUS = [
 ]
 
 
-def untrained(encoder: Encoder, *, multilabel: bool = False, **settings: Any) -> TextClassifier:
+def untrained(encoder: Encoder, *, multilabel: bool = False, **settings: Any) -> TaskModel:
     """A classifier with random weights, far enough from zero to have opinions."""
     torch.manual_seed(3)
-    network = Network(ClassifierConfig.from_flat(**settings), encoder.n_layers, encoder.dim, len(CLASSES))
+    task, labels = get_task("classify"), Labels(tuple(CLASSES), "|" if multilabel else "")
+    config = ClassifierConfig.from_flat(**settings)
+    network = Network(task, config, encoder.n_layers, encoder.dim, labels)
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.requires_grad:
                 parameter.add_(0.4 * torch.randn_like(parameter))
-    return TextClassifier(encoder, network.eval(), CLASSES, multilabel)
+    return TaskModel(task, encoder, network.eval(), labels)
 
 
 def save_models(folder: Path) -> dict[str, Path]:
@@ -56,10 +58,10 @@ def save_models(folder: Path) -> dict[str, Path]:
     words = ["the", "bank", "raised", "rates", "river"]
     table = np.random.default_rng(0).normal(size=(len(words), 8)).astype(np.float32)
     static = WordVectors.of(words, table, TextConfig(), {"method": "svd"})
-    save_classifier(folder / "topics", untrained(elmo, mix_weights="0.5,0.2,0.3"))
-    save_classifier(folder / "tags", untrained(elmo, multilabel=True, mix="frozen"))
-    save_classifier(folder / "learnt", untrained(elmo, mix="function", max_words=6))
-    save_classifier(folder / "table", untrained(static))
+    untrained(elmo, mix_weights="0.5,0.2,0.3").save(folder / "topics")
+    untrained(elmo, multilabel=True, mix="frozen").save(folder / "tags")
+    untrained(elmo, mix="function", max_words=6).save(folder / "learnt")
+    untrained(static).save(folder / "table")
     return {name: folder / name for name in ("small", "topics", "tags", "learnt", "table")}
 
 

@@ -8,13 +8,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from elmokit import BilmFolder, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
+from elmokit.tasks.task import Predictor
 from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import SPECIALS, TextPipeline
+from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
 
 TOPICS = {"money": ("bank", "profit"), "sport": ("goal", "coach"), "weather": ("rain", "storm")}
@@ -67,10 +70,12 @@ def table(path: Path, rows: Iterable[Sequence[Any]], head: Sequence[str] = ("tex
 
 def flags(settings: dict[str, Any]) -> list[str]:
     """Settings as the command line takes them."""
-    return [
-        f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
-        for name, value in settings.items()
-    ]
+    return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+
+
+def probabilities(model: Predictor, texts: Iterable[Text]) -> npt.NDArray[Any]:
+    """The probability of each class for each text."""
+    return np.stack([prediction.probabilities for prediction in model.predict((text,) for text in texts)])
 
 
 def save_encoder(folder: Path) -> None:

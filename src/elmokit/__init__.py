@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from elmokit.static.settings import SvdConfig, Word2VecConfig
     from elmokit.static.train import baseline, train_vectors
     from elmokit.static.word_vectors import WordVectors
-    from elmokit.tasks.estimator import ElmoClassifier
-    from elmokit.tasks.fit import evaluate_files, fit_files
-    from elmokit.tasks.folder import load_classifier, save_classifier
-    from elmokit.tasks.model import TextClassifier
+    from elmokit.tasks.estimator import TextClassifier
+    from elmokit.tasks.fit import evaluate, fit, predict
+    from elmokit.tasks.model import TaskModel
     from elmokit.tasks.settings import ClassifierConfig
     from elmokit.text.rows import RowSource, TextSource
     from elmokit.text.settings import LabelConfig, ReadConfig, TextConfig, VocabularyConfig
@@ -61,7 +60,6 @@ _HOMES = {
     "Conversion": "elmokit.published.convert",
     "DataError": "elmokit.core.errors",
     "Elmo": "elmokit.vectors.elmo",
-    "ElmoClassifier": "elmokit.tasks.estimator",
     "ElmokitError": "elmokit.core.errors",
     "Embeddings": "elmokit.vectors.embeddings",
     "LabelConfig": "elmokit.text.settings",
@@ -78,7 +76,8 @@ _HOMES = {
     "RunError": "elmokit.core.errors",
     "StoreConfig": "elmokit.vectors.settings",
     "SvdConfig": "elmokit.static.settings",
-    "TextClassifier": "elmokit.tasks.model",
+    "TaskModel": "elmokit.tasks.model",
+    "TextClassifier": "elmokit.tasks.estimator",
     "TextConfig": "elmokit.text.settings",
     "TextPipeline": "elmokit.text.tokenizing",
     "TextSource": "elmokit.text.rows",
@@ -93,16 +92,15 @@ _HOMES = {
     "compare_files": "elmokit.comparison.compare",
     "convert": "elmokit.published.convert",
     "embed": "elmokit.vectors.store_writer",
-    "evaluate_files": "elmokit.tasks.fit",
-    "fit_files": "elmokit.tasks.fit",
+    "evaluate": "elmokit.tasks.fit",
+    "fit": "elmokit.tasks.fit",
     "load_bilm": "elmokit.bilm.folder",
-    "load_classifier": "elmokit.tasks.folder",
     "make_plan": "elmokit.comparison.recipes",
     "perplexity": "elmokit.bilm.perplexity",
+    "predict": "elmokit.tasks.fit",
     "pretrain": "elmokit.bilm.pretrain",
     "resolve": "elmokit.bilm.settings",
     "save_bilm": "elmokit.bilm.folder",
-    "save_classifier": "elmokit.tasks.folder",
     "search": "elmokit.vectors.neighbors",
     "similar_words": "elmokit.vectors.neighbors",
     "text_perplexity": "elmokit.bilm.perplexity",
@@ -123,7 +121,6 @@ __all__ = [
     "Conversion",
     "DataError",
     "Elmo",
-    "ElmoClassifier",
     "ElmokitError",
     "Embeddings",
     "LabelConfig",
@@ -140,6 +137,7 @@ __all__ = [
     "RunError",
     "StoreConfig",
     "SvdConfig",
+    "TaskModel",
     "TextClassifier",
     "TextConfig",
     "TextPipeline",
@@ -155,16 +153,15 @@ __all__ = [
     "compare_files",
     "convert",
     "embed",
-    "evaluate_files",
-    "fit_files",
+    "evaluate",
+    "fit",
     "load_bilm",
-    "load_classifier",
     "make_plan",
     "perplexity",
+    "predict",
     "pretrain",
     "resolve",
     "save_bilm",
-    "save_classifier",
     "search",
     "similar_words",
     "text_perplexity",

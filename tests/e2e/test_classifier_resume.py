@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from elmokit.core.errors import RunError
-from elmokit.tasks.fit import fit_files
+from elmokit.tasks.fit import fit
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.trainer import Classification
+from elmokit.tasks.trainer import TaskTraining
 from elmokit.training.loop import StepResult
 from program import Cli, Start, n_metrics, wait_for_more
 from topics import flags, rows, table
@@ -22,13 +22,13 @@ from topics import flags, rows, table
 # The program, but for the report, which takes a while.
 _PROGRAM = """
 from elmokit.tasks import fit as fitting
-fitting.write_report = lambda folder, facts: None
+fitting.write_report = lambda folder, document, record: None
 from elmokit.cli.main import main
 main()
 """
 SETTINGS: dict[str, Any] = {
     "finetune": True,
-    "thaw": 1.5,
+    "unfreeze_every": 1.5,
     "epochs": 10,
     "batch_words": 48,
     "head_dim": 16,
@@ -79,14 +79,14 @@ def test_a_fit_killed_then_interrupted_and_run_again_ends_in_the_same_bits(
     said, _ = process.communicate()
     assert process.returncode == 130, said
     assert "Stopping after this step" in said
-    assert f"Saved in {out}. Run the same command again to go on." in said
+    assert f"Saved in {out}. Run the same command again to resume." in said
     assert not (out / "config.json").exists()
 
     other = ClassifierConfig.from_flat(**{**SETTINGS, "lr": 0.5})
     with pytest.raises(RunError, match="was started with different settings or data: lr was"):
-        fit_files(encoder, [train], out, other)
+        fit(encoder, [train], out, config=other)
     cli(*words).check_fine("Resuming from step", "Done: ")
-    fit_files(encoder, [train], tmp_path / "alone", ClassifierConfig.from_flat(**SETTINGS))
+    fit(encoder, [train], tmp_path / "alone", **SETTINGS)
     assert_same_outcome(out, tmp_path / "alone")
 
 
@@ -101,7 +101,7 @@ class Killed(BaseException):
         {"mix": "frozen"},
         {"mix": "function", "cache": "no"},
         {"head": "bilstm", "mix_form": "softmax"},
-        {"finetune": True, "thaw": 0.5},
+        {"finetune": True, "unfreeze_every": 0.5},
     ],
     ids=["kept layers", "kept mix", "layers computed anew", "bilstm", "fine-tuned"],
 )
@@ -111,23 +111,23 @@ def test_a_fit_cut_off_in_any_epoch_goes_on_to_the_same_bits(
     config = ClassifierConfig.from_flat(
         **{"epochs": 3, "batch_words": 200, "head_dim": 8, "ema": 0.9, **settings}
     )
-    plain = Classification.step
+    plain = TaskTraining.step
     n_steps = deadly = 0
 
-    def step(self: Classification, index: int, carry: Any, rng: torch.Generator) -> StepResult:
+    def step(self: TaskTraining, index: int, carry: Any, rng: torch.Generator) -> StepResult:
         nonlocal n_steps
         n_steps += 1
         if n_steps == deadly:
             raise Killed
         return plain(self, index, carry, rng)
 
-    monkeypatch.setattr(Classification, "step", step)
-    fit_files(encoder, [train], tmp_path / "alone", config)
+    monkeypatch.setattr(TaskTraining, "step", step)
+    fit(encoder, [train], tmp_path / "alone", config=config)
     total, out = n_steps, tmp_path / "topics"
     for moment in (2, total // 3, total // 2, 0):
         n_steps, deadly = 0, moment
         try:
-            fit_files(encoder, [train], out, config, checkpoint_every=0.0)
+            fit(encoder, [train], out, config=config, checkpoint_every=0.0)
         except Killed:
             assert not (out / "config.json").exists()
     assert 0 < n_steps < total

@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from elmokit import ElmoClassifier
+from elmokit import TextClassifier
 from program import Cli, environment
 
 
@@ -33,7 +33,7 @@ def test_the_demo_shows_senses_compares_methods_and_can_be_run_again(tmp_path: P
     facts = json.loads((tmp_path / "elmokit-demo" / "report" / "report.json").read_text(encoding="utf-8"))
     assert {method["status"] for method in facts["methods"]} == {"done"}
     assert {method["splits"]["test"]["n"] for method in facts["methods"]} == {200}
-    assert len(ElmoClassifier.load(tmp_path / "elmokit-demo" / "topics").classes_) == 4
+    assert len(TextClassifier.load(tmp_path / "elmokit-demo" / "topics").classes_) == 4
 
 
 def test_files_of_others_are_not_touched(tmp_path: Path, encoder: Path, cli: Cli) -> None:

@@ -21,7 +21,7 @@ from elmokit.comparison.report import write_comparison
 from elmokit.serve.app import make_app
 from elmokit.serve.registry import Shelf, open_shelf
 from elmokit.serve.settings import ServeConfig
-from elmokit.tasks.folder import save_classifier
+from elmokit.tasks.task import Labels
 from elmokit.text.settings import PIPELINES
 from odd_texts import make_model
 from serving import CORPUS, save_models, save_report, untrained
@@ -80,8 +80,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     encoder = open_shelf([found["small"]], []).models["small"].elmo
     assert encoder is not None
     hostile = untrained(encoder)
-    hostile.classes = CLASSES
-    save_classifier(home / "hostile", hostile)
+    hostile = replace(hostile, labels=Labels(tuple(CLASSES)))
+    hostile.save(home / "hostile")
     save_bilm(home / "lower", replace(make_model(), text=PIPELINES["classic"]))
     write_comparison(home / "report", comparison())
     script = "try { parent.document.title = 'broken' } catch { document.body.append('alone') }"

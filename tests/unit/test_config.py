@@ -91,7 +91,7 @@ def test_settings_cannot_be_changed() -> None:
         (MixConfig, "mix_width", 0),
         (MixConfig, "mix_weights", "1,two"),
         (MixConfig, "mix_weights", "inf,1,1"),
-        (HeadConfig, "head", "lstm"),
+        (HeadConfig, "head", 5),
         (HeadConfig, "head_layers", 9),
         (HeadConfig, "dropout_head", 1.0),
         (FitConfig, "epochs", -1),

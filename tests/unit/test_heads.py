@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.bilm.lstm import shared_dropout
-from elmokit.tasks.heads import BilstmHead, PoolHead, make_head, read_out
+from elmokit.tasks.heads import BilstmHead, PoolHead, read_out
 from elmokit.tasks.settings import HeadConfig
+from elmokit.tasks.task import Labels, get_task
 
 DIM, N_CLASSES = 6, 4
 LENGTHS = (5, 1, 9, 2, 9)
@@ -24,19 +25,19 @@ CONFIGS = [
 
 def make(config: HeadConfig) -> PoolHead | BilstmHead:
     torch.manual_seed(0)
-    head = make_head(config, DIM, N_CLASSES)
+    head = get_task("classify").heads[config.head](config, DIM, Labels(tuple("abcd")))
     assert isinstance(head, PoolHead | BilstmHead)
     return head
 
 
-def batch(noise: float = 0.0, longer: int = 0) -> tuple[Tensor, Tensor]:
+def batch(noise: float = 0.0, longer: int = 0) -> tuple[tuple[Tensor], tuple[Tensor]]:
     """Texts of ``LENGTHS`` words, with ``noise`` where there is no word and ``longer`` padding."""
     numbers = torch.Generator().manual_seed(1)
     n_time = max(LENGTHS) + longer
     x = noise * torch.randn(len(LENGTHS), n_time, DIM, generator=torch.Generator().manual_seed(2))
     for row, length in enumerate(LENGTHS):
         x[row, :length] = torch.randn(length, DIM, generator=numbers)
-    return x, torch.arange(n_time) < torch.tensor(LENGTHS).unsqueeze(1)
+    return (x,), (torch.arange(n_time) < torch.tensor(LENGTHS).unsqueeze(1),)
 
 
 def reference(head: PoolHead | BilstmHead, words: Tensor) -> Tensor:
@@ -64,9 +65,9 @@ def reference(head: PoolHead | BilstmHead, words: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_a_batch_gives_what_each_text_gives_alone_in_a_plain_implementation(config: HeadConfig) -> None:
-    head, (x, mask) = make(config), batch()
+    head, ((x,), (mask,)) = make(config), batch()
     with torch.no_grad():
-        found = head(x, mask)
+        found = head([x], [mask])
         assert found.shape == (len(LENGTHS), N_CLASSES)
         for row, length in enumerate(LENGTHS):
             torch.testing.assert_close(found[row], reference(head, x[row, :length]), rtol=1e-5, atol=1e-6)
@@ -83,21 +84,21 @@ def test_what_stands_in_the_padding_and_how_much_there_is_does_not_count(config:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_order_and_company_in_a_batch_do_not_count(config: HeadConfig) -> None:
-    head, (x, mask) = make(config), batch()
+    head, ((x,), (mask,)) = make(config), batch()
     order = torch.tensor([3, 0, 4, 2, 1])
     with torch.no_grad():
-        wanted = head(x, mask)
-        torch.testing.assert_close(head(x[order], mask[order]), wanted[order], rtol=1e-5, atol=1e-6)
+        wanted = head([x], [mask])
+        torch.testing.assert_close(head([x[order]], [mask[order]]), wanted[order], rtol=1e-5, atol=1e-6)
         for row in range(len(LENGTHS)):
-            alone = head(x[row : row + 1], mask[row : row + 1])
+            alone = head([x[row : row + 1]], [mask[row : row + 1]])
             torch.testing.assert_close(alone[0], wanted[row], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_gradients_reach_every_weight_and_every_word_but_no_padding(config: HeadConfig) -> None:
-    head, (x, mask) = make(config), batch(noise=1.0)
+    head, ((x,), (mask,)) = make(config), batch(noise=1.0)
     x.requires_grad_(True)
-    head(x, mask).square().sum().backward()
+    head([x], [mask]).square().sum().backward()
     assert x.grad is not None
     assert [name for name, p in head.named_parameters() if p.grad is None or not p.grad.any()] == []
     assert (x.grad != 0).any(dim=2).equal(mask)

@@ -95,11 +95,13 @@ def test_making_a_model_to_read_weights_into_loads_no_compiler(kind: str, tie: b
         "from elmokit.bilm.settings import BilmConfig\n"
         "from elmokit.tasks.model import Network\n"
         "from elmokit.tasks.settings import ClassifierConfig\n"
+        "from elmokit.tasks.task import Labels, get_task\n"
+        "task, labels = get_task('classify'), Labels(('a', 'b'))\n"
         "with torch.device('meta'):\n"
         f"    Bilm(BilmConfig(input={kind!r}, tie={tie}, dim=8, hidden_dim=8), 20, {n_pieces})\n"
         "    for mix in ('trainable', 'frozen', 'function'):\n"
         "        for head in ('pool', 'bilstm', 'linear'):\n"
-        "            Network(ClassifierConfig.from_flat(mix=mix, head=head), 3, 8, 2)\n"
+        "            Network(task, ClassifierConfig.from_flat(mix=mix, head=head), 3, 8, labels)\n"
         "sys.exit('torch._dynamo' in sys.modules or 'sympy' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

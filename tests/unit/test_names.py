@@ -23,7 +23,7 @@ from elmokit.core import names
 from elmokit.core.errors import ConfigError
 from elmokit.core.names import bundled_names, resolve_name
 from elmokit.published.convert import convert
-from elmokit.tasks.encoders import load_encoder
+from elmokit.tasks.model import load_encoder
 from program import Cli
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -27,6 +27,14 @@ def row(**cells: Any) -> Row:
     return Row("a.csv, line 2", "the text", None, cells)
 
 
+def answer(label: str, values: list[float]) -> dict[str, Any]:
+    """A prediction as a classifier gives it."""
+    classes = {1: [label], 2: CLASSES}.get(len(values), ODD)
+    shares = dict(zip(classes, map(float, values), strict=True))
+    probability = min((shares[name] for name in label.split("|") if name in shares), default=None)
+    return {"prediction": label, "probability": probability, "probabilities": shares}
+
+
 def table(path: Path) -> list[dict[str, str]]:
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -37,9 +45,9 @@ def objects(path: Path) -> list[dict[str, Any]]:
 
 
 def write_and_fail(out: Path | None, n_rows: int, kind: type[BaseException]) -> None:
-    with PredictionWriter(out, "jsonl", None, ["x"]) as writer:
+    with PredictionWriter(out, "jsonl", None) as writer:
         for _ in range(n_rows):
-            writer.write(row(a="sport" * 20), "x", [1])
+            writer.write(row(a="sport" * 20), answer("x", [1]))
         assert out is None or out.read_text() == "old"
         raise kind
 
@@ -49,9 +57,9 @@ def write_and_fail(out: Path | None, n_rows: int, kind: type[BaseException]) -> 
 
 def test_csv_has_the_columns_as_they_were_and_then_the_predictions(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    with PredictionWriter(out, "csv", ["id", "text"], CLASSES) as writer:
-        writer.write(row(id="01", text="one, two"), "world", [0.12345678, 0.87654322])
-        writer.write(row(id="02", text=""), "sport", [1.0, 1e-9])
+    with PredictionWriter(out, "csv", ["id", "text"]) as writer:
+        writer.write(row(id="01", text="one, two"), answer("world", [0.12345678, 0.87654322]))
+        writer.write(row(id="02", text=""), answer("sport", [1.0, 1e-9]))
     assert out.read_text() == (
         "id,text,prediction,probability,p(sport),p(world)\n"
         '01,"one, two",world,0.876543,0.123457,0.876543\n'
@@ -66,9 +74,9 @@ def test_csv_round_trip_keeps_every_cell(tmp_path: Path) -> None:
         written.writerow(["text", "note, odd"])
         written.writerows([f"text {number}", cell.replace("\r", "")] for number, cell in enumerate(ODD))
     rows = RowSource(source, labels="none", keep=True)
-    with PredictionWriter(out, "csv", rows.columns(), CLASSES) as writer:
+    with PredictionWriter(out, "csv", rows.columns()) as writer:
         for each in rows:
-            writer.write(each, "sport", [0.75, 0.25])
+            writer.write(each, answer("sport", [0.75, 0.25]))
     before = [each.cells for each in rows]
     new = {"prediction": "sport", "probability": "0.750000", "p(sport)": "0.750000", "p(world)": "0.250000"}
     assert len(before) == len(ODD)
@@ -79,17 +87,17 @@ def test_csv_round_trip_keeps_every_cell(tmp_path: Path) -> None:
 
 def test_every_odd_cell_survives_csv(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    with PredictionWriter(out, "csv", None, ODD) as writer:
+    with PredictionWriter(out, "csv", None) as writer:
         for cell in ODD:
-            writer.write(row(cell=cell), cell, [1 / len(ODD)] * len(ODD))
+            writer.write(row(cell=cell), answer(cell, [1 / len(ODD)] * len(ODD)))
     assert [(each["cell"], each["prediction"]) for each in table(out)] == [(cell, cell) for cell in ODD]
 
 
 def test_new_column_whose_name_is_taken_gets_a_number(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     columns = ["prediction", "probability_2", "probability", "p(sport)"]
-    with PredictionWriter(out, "csv", columns, CLASSES) as writer:
-        writer.write(row(**dict.fromkeys(columns, "old")), "sport", [1, 0])
+    with PredictionWriter(out, "csv", columns) as writer:
+        writer.write(row(**dict.fromkeys(columns, "old")), answer("sport", [1, 0]))
     (found,) = table(out)
     assert list(found) == [*columns, "prediction_2", "probability_3", "p(sport)_2", "p(world)"]
     assert [found[name] for name in columns] == ["old"] * 4
@@ -101,9 +109,9 @@ def test_predictions_can_be_predicted_upon_again(tmp_path: Path) -> None:
     for name in ("b.csv", "c.csv", "d.csv"):
         rows = RowSource(file, ReadConfig(header="yes"), labels="none", keep=True)
         file = tmp_path / name
-        with PredictionWriter(file, "csv", rows.columns(), CLASSES) as writer:
+        with PredictionWriter(file, "csv", rows.columns()) as writer:
             for each in rows:
-                writer.write(each, "sport", [1, 0])
+                writer.write(each, answer("sport", [1, 0]))
     assert [name for name in table(file)[0] if name.startswith("prediction")] == [
         "prediction",
         "prediction_2",
@@ -113,14 +121,14 @@ def test_predictions_can_be_predicted_upon_again(tmp_path: Path) -> None:
 
 def test_csv_without_rows_still_has_a_header(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    with PredictionWriter(out, "csv", ["text"], CLASSES):
-        pass
+    with PredictionWriter(out, "csv", ["text"]) as writer:
+        writer.write_header(answer("sport", [1, 0]))
     assert out.read_text() == "text,prediction,probability,p(sport),p(world)\n"
 
 
 def test_rows_without_cells_have_predictions_only(tmp_path: Path) -> None:
-    with PredictionWriter(tmp_path / "out.csv", "csv", None, CLASSES) as writer:
-        writer.write(Row("a", "text", None), "sport", [1, 0])
+    with PredictionWriter(tmp_path / "out.csv", "csv", None) as writer:
+        writer.write(Row("a", "text", None), answer("sport", [1, 0]))
     assert list(table(tmp_path / "out.csv")[0]) == ["prediction", "probability", "p(sport)", "p(world)"]
 
 
@@ -128,17 +136,17 @@ def test_values_of_other_types_become_cells(tmp_path: Path) -> None:
     values = [None, math.nan, True, 3, 0.5, ["a", None], {"é": math.inf}, datetime.date(2020, 1, 2), b"x\xff"]
     cells = ["", "", "true", "3", "0.5", '["a", null]', '{"é": null}', "2020-01-02", "x\ufffd"]
     names = [f"c{number}" for number in range(len(values))]
-    with PredictionWriter(tmp_path / "out.csv", "csv", names, CLASSES) as writer:
-        writer.write(row(**dict(zip(names, values, strict=True))), "sport", [1, 0])
+    with PredictionWriter(tmp_path / "out.csv", "csv", names) as writer:
+        writer.write(row(**dict(zip(names, values, strict=True))), answer("sport", [1, 0]))
     assert list(table(tmp_path / "out.csv")[0].values())[: len(cells)] == cells
 
 
 def test_column_that_came_later_is_named_and_one_that_lacks_is_blank(tmp_path: Path) -> None:
-    with PredictionWriter(tmp_path / "out.csv", "csv", None, CLASSES) as writer:
-        writer.write(row(id=1, text="one"), "sport", [1, 0])
-        writer.write(row(text="two"), "sport", [1, 0])
+    with PredictionWriter(tmp_path / "out.csv", "csv", None) as writer:
+        writer.write(row(id=1, text="one"), answer("sport", [1, 0]))
+        writer.write(row(text="two"), answer("sport", [1, 0]))
         with pytest.raises(DataError, match=r"a\.csv, line 2.*'late'.*id, text") as caught:
-            writer.write(row(text="three", late="x"), "sport", [1, 0])
+            writer.write(row(text="three", late="x"), answer("sport", [1, 0]))
     assert "JSON lines" in caught.value.remedy
     assert [each["id"] for each in table(tmp_path / "out.csv")] == ["1", ""]
 
@@ -151,9 +159,9 @@ def test_json_round_trip_keeps_every_field(tmp_path: Path) -> None:
     records = [{"text": cell, "n": [number, None], "more": {"é": True}} for number, cell in enumerate(ODD)]
     source.write_text("".join(json.dumps(record) + "\n" for record in records))
     rows = RowSource(source, labels="none", keep=True)
-    with PredictionWriter(out, "jsonl", rows.columns(), CLASSES) as writer:
+    with PredictionWriter(out, "jsonl", rows.columns()) as writer:
         for each in rows:
-            writer.write(each, "world", [1 / 3, 2 / 3])
+            writer.write(each, answer("world", [1 / 3, 2 / 3]))
     new = {
         "prediction": "world",
         "probability": 0.666667,
@@ -165,8 +173,8 @@ def test_json_round_trip_keeps_every_field(tmp_path: Path) -> None:
 
 def test_json_names_that_are_taken_get_a_number(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    with PredictionWriter(out, "jsonl", ["probability"], CLASSES) as writer:
-        writer.write(row(prediction="old"), "sport", [1, 0])
+    with PredictionWriter(out, "jsonl", ["probability"]) as writer:
+        writer.write(row(prediction="old"), answer("sport", [1, 0]))
     assert list(objects(out)[0]) == ["prediction", "prediction_2", "probability_2", "probabilities"]
     assert objects(out)[0]["prediction"] == "old"
 
@@ -174,8 +182,8 @@ def test_json_names_that_are_taken_get_a_number(tmp_path: Path) -> None:
 def test_what_json_cannot_hold_is_written_as_null_or_text(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     cells = {"a": math.nan, "b": [math.inf], "c": datetime.date(2020, 1, 2), "d": b"\xffx", "e": "\ud83d"}
-    with PredictionWriter(out, "jsonl", None, CLASSES) as writer:
-        writer.write(row(**cells), "sport", [1, 0])
+    with PredictionWriter(out, "jsonl", None) as writer:
+        writer.write(row(**cells), answer("sport", [1, 0]))
     (found,) = objects(out)
     assert [found[name] for name in "abcde"] == [None, [None], "2020-01-02", "\ufffdx", "\ufffd"]
 
@@ -185,9 +193,9 @@ def test_parquet_rows_are_written(tmp_path: Path, format: Any) -> None:
     pq.write_table(pa.table({"text": ["one", None], "n": [1, None]}), tmp_path / "in.parquet")
     rows = RowSource(tmp_path / "in.parquet", labels="none", keep=True)
     out = tmp_path / f"out.{format}"
-    with PredictionWriter(out, format, rows.columns(), CLASSES) as writer:
+    with PredictionWriter(out, format, rows.columns()) as writer:
         for each in rows:
-            writer.write(each, "sport", [1, 0])
+            writer.write(each, answer("sport", [1, 0]))
     found = [(each["text"], each["n"]) for each in (table(out) if format == "csv" else objects(out))]
     assert found == ([("one", "1"), ("", "")] if format == "csv" else [("one", 1), (None, None)])
 
@@ -196,20 +204,22 @@ def test_parquet_rows_are_written(tmp_path: Path, format: Any) -> None:
 
 
 def test_several_labels_are_as_probable_as_the_least_of_them(tmp_path: Path) -> None:
-    with PredictionWriter(tmp_path / "out.csv", "csv", [], CLASSES, separator="|") as writer:
-        writer.write(row(), "sport|world", [0.9, 0.6])
-        writer.write(row(), "sport", [0.9, 0.1])
-        writer.write(row(), "", [0.2, 0.1])
+    with PredictionWriter(tmp_path / "out.csv", "csv", []) as writer:
+        writer.write(row(), answer("sport|world", [0.9, 0.6]))
+        writer.write(row(), answer("sport", [0.9, 0.1]))
+        writer.write(row(), answer("", [0.2, 0.1]))
     found = [(each["prediction"], each["probability"]) for each in table(tmp_path / "out.csv")]
     assert found == [("sport|world", "0.600000"), ("sport", "0.900000"), ("", "")]
 
 
-def test_label_or_probabilities_that_do_not_fit_the_classes_are_a_mistake(tmp_path: Path) -> None:
-    with PredictionWriter(tmp_path / "out.csv", "csv", [], CLASSES) as writer:
-        with pytest.raises(ValueError, match="'sports'"):
-            writer.write(row(), "sports", [1, 0])
-        with pytest.raises(ValueError, match="3 probabilities for 2 classes"):
-            writer.write(row(), "sport", [1, 0, 0])
+def test_predictions_of_other_tasks_are_written_as_they_are(tmp_path: Path) -> None:
+    values = {"tags": ["O", "B"], "value": 1 / 3, "scores": {"a": 0.5, "b": 1}}
+    for format in ("csv", "jsonl"):
+        with PredictionWriter(tmp_path / f"out.{format}", format, []) as writer:
+            writer.write(row(), values)
+    wanted = {"tags": '["O", "B"]', "value": "0.333333", "scores(a)": "0.500000", "scores(b)": "1"}
+    assert table(tmp_path / "out.csv") == [wanted]
+    assert objects(tmp_path / "out.jsonl") == [{**values, "value": 0.333333}]
 
 
 # -- files and standard output ----------------------------------------------------------------
@@ -229,7 +239,7 @@ def test_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, kind: type
 def test_place_that_cannot_be_written_to_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(RunError, match=name) as caught:
-        PredictionWriter(tmp_path / name, "csv", [], CLASSES).__enter__()
+        PredictionWriter(tmp_path / name, "csv", []).__enter__()
     assert caught.value.remedy
 
 
@@ -238,8 +248,8 @@ def test_full_disk_is_explained_and_leaves_nothing(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(predictions, "sync", full)
-    writer = PredictionWriter(tmp_path / "out.csv", "csv", [], CLASSES).__enter__()
-    writer.write(row(), "sport", [1, 0])
+    writer = PredictionWriter(tmp_path / "out.csv", "csv", []).__enter__()
+    writer.write(row(), answer("sport", [1, 0]))
     with pytest.raises(RunError, match="No space left") as caught:
         writer.__exit__(None, None, None)
     assert caught.value.remedy
@@ -249,24 +259,24 @@ def test_full_disk_is_explained_and_leaves_nothing(tmp_path: Path, monkeypatch: 
 def test_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real.csv").write_text("old")
     (tmp_path / "link.csv").symlink_to("real.csv")
-    with PredictionWriter(tmp_path / "link.csv", "csv", [], ["x"]) as writer:
-        writer.write(row(), "x", [1])
+    with PredictionWriter(tmp_path / "link.csv", "csv", []) as writer:
+        writer.write(row(), answer("x", [1]))
     assert (tmp_path / "link.csv").is_symlink()
     assert (tmp_path / "real.csv").read_text() == "prediction,probability,p(x)\nx,1.000000,1.000000\n"
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/null"), reason="needs a device file")
 def test_device_is_written_to_and_not_replaced() -> None:
-    with PredictionWriter(Path("/dev/null"), "csv", [], ["x"]) as writer:
-        writer.write(row(), "x", [1])
+    with PredictionWriter(Path("/dev/null"), "csv", []) as writer:
+        writer.write(row(), answer("x", [1]))
     assert not Path("/dev/null").is_file()
 
 
 def test_standard_output_comes_in_chunks_and_is_left_open(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     n_rows = 2000
-    with PredictionWriter(None, "csv", ["a"], ["é"]) as writer:
+    with PredictionWriter(None, "csv", ["a"]) as writer:
         for _ in range(n_rows):
-            writer.write(row(a="x" * 100), "é", [1])
+            writer.write(row(a="x" * 100), answer("é", [1]))
         early = capfdbinary.readouterr().out
         assert 0 < early.count(b"\n") <= n_rows
         assert early.endswith(b"\n")
@@ -282,8 +292,8 @@ def test_slow_rows_do_not_wait_for_a_chunk(
     capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(predictions, "_SECONDS", -1.0)
-    with PredictionWriter(None, "jsonl", None, CLASSES) as writer:
-        writer.write(row(a=1), "sport", [1, 0])
+    with PredictionWriter(None, "jsonl", None) as writer:
+        writer.write(row(a=1), answer("sport", [1, 0]))
         assert json.loads(capfdbinary.readouterr().out)["prediction"] == "sport"
 
 
@@ -296,6 +306,6 @@ def test_rows_before_a_failure_reach_standard_output(capfdbinary: pytest.Capture
 def test_text_stream_in_place_of_standard_output_does(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stdout", stream)
-    with PredictionWriter(None, "csv", [], ["x"]) as writer:
-        writer.write(row(), "x", [0.5])
+    with PredictionWriter(None, "csv", []) as writer:
+        writer.write(row(), answer("x", [0.5]))
     assert stream.getvalue() == "prediction,probability,p(x)\nx,0.500000,0.500000\n"

@@ -18,12 +18,13 @@ from fastapi.testclient import TestClient
 from elmokit import __version__
 from elmokit.serve.app import make_app
 from elmokit.serve.registry import Served, Shelf, open_shelf
-from elmokit.tasks.model import TextClassifier
+from elmokit.tasks.model import TaskModel
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.mix import ScalarMix
 from elmokit.vectors.neighbors import Occurrences, map_2d
 from odd_texts import TEXTS
 from serving import CLASSES, CORPUS, save_models
+from topics import probabilities
 
 BANKS = ["The bank raised its rates.", "A river bank.", "bank and bank and Bank"]
 
@@ -68,7 +69,7 @@ def check_close(found: Any, wanted: Any) -> None:
         np.testing.assert_allclose(np.asarray(one, dtype=np.float64).reshape(other.shape), other, atol=1e-5)
 
 
-def classifier_of(shelf: Shelf, name: str) -> TextClassifier:
+def classifier_of(shelf: Shelf, name: str) -> TaskModel:
     found = shelf.models[name].classifier
     assert found is not None
     return found
@@ -167,7 +168,7 @@ def test_many_at_once_get_what_each_would_get_alone(client: TestClient, shelf: S
             found = ask(client, "/v1/embed", texts=[text, "bank"], state=state, vectors="mean")
             check_close(found["vectors"], list(embedded[number]))
 
-    classified = {n: topics.probabilities([asked[n], "bank"]) for n in range(0, 60, 3)}
+    classified = {n: probabilities(topics, [asked[n], "bank"]) for n in range(0, 60, 3)}
     embedded = {
         n: elmo.embed([asked[n], "bank"], state="warm" if n % 3 == 1 else "zero").sentence("mean")
         for n in range(60)
@@ -351,7 +352,7 @@ def test_layer_facts(client: TestClient, shelf: Shelf, elmo: Elmo, name: str) ->
     if classifier is None:
         assert (found["mix"], found["label"], found["probability"]) == ("equal", None, None)
         return
-    whole = classifier.probabilities([text])[0]
+    whole = probabilities(classifier, [text])[0]
     assert found["mix"] == classifier.network.config.mix.mix
     assert found["label"] == CLASSES[whole.argmax()]
     assert found["probability"] == pytest.approx(whole.max(), abs=1e-5)
@@ -362,8 +363,8 @@ def test_layer_facts(client: TestClient, shelf: Shelf, elmo: Elmo, name: str) ->
         else:
             matrix: Any = without.mix.linear
             matrix.weight.data[:, depth * elmo.dim : (depth + 1) * elmo.dim] = 0
-        rival = TextClassifier(elmo, without, CLASSES, classifier.multilabel)
-        wanted = rival.probabilities([text])[0, whole.argmax()]
+        rival = replace(classifier, encoder=elmo, network=without)
+        wanted = probabilities(rival, [text])[0, whole.argmax()]
         assert found["layers"][depth]["without"] == pytest.approx(wanted, abs=1e-5)
 
 
@@ -381,9 +382,11 @@ def test_layers_of_nothing_and_of_a_table(client: TestClient) -> None:
 @pytest.mark.parametrize("name", ["topics", "tags", "learnt", "table"])
 def test_classes(client: TestClient, shelf: Shelf, name: str) -> None:
     classifier = classifier_of(shelf, name)
-    wanted = classifier.probabilities(TEXTS)
+    wanted = probabilities(classifier, TEXTS)
     found = ask(client, "/v1/classify", texts=TEXTS, model=name)
-    assert [one["label"] for one in found["results"]] == classifier.labels(wanted)
+    assert [one["label"] for one in found["results"]] == [
+        p.label for p in classifier.predict((text,) for text in TEXTS)
+    ]
     check_close([list(one["probabilities"].values()) for one in found["results"]], list(wanted))
     assert all(list(one["probabilities"]) == CLASSES for one in found["results"])
     assert all(one["influence"] is None for one in found["results"])
@@ -400,10 +403,10 @@ def test_influence_is_what_leaving_a_word_out_costs(client: TestClient, shelf: S
     found = ask(client, "/v1/classify", texts=texts, model=name, influence=True)["results"]
     for text, one in zip(texts, found, strict=True):
         words = classifier.encoder.words([text])[0]
-        whole = classifier.probabilities([words])[0]
+        whole = probabilities(classifier, [words])[0]
         costs = []
         for place in range(len(words)):
-            rest = classifier.probabilities([words[:place] + words[place + 1 :]])[0]
+            rest = probabilities(classifier, [words[:place] + words[place + 1 :]])[0]
             costs.append(whole[whole.argmax()] - rest[whole.argmax()])
         assert one["influence"]["tokens"] == words
         assert one["influence"]["values"] == pytest.approx(costs, abs=1e-5)

@@ -13,7 +13,11 @@ from elmokit.core.errors import ConfigError, nearest
 from elmokit.text.settings import LabelConfig, ReadConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from elmokit.core.console import Reporter
+    from elmokit.static.intrinsic import IntrinsicResult
+    from elmokit.tasks.fit import Evaluation
 
 _STATES = ("carried", "zero")
 
@@ -51,29 +55,34 @@ def command(
     """
     from elmokit.core.console import Reporter
     from elmokit.core.model_folder import kind_of
+    from elmokit.tasks.fit import evaluate
 
     if state not in _STATES:
         raise ConfigError(f"--state {state} is not a choice.", remedy=nearest(state, _STATES))
-    read = ReadConfig.from_dict(settings["read"])
+    read, labels = ReadConfig.from_dict(settings["read"]), LabelConfig.from_dict(settings["labels"])
     reporter = Reporter("silent" if as_json else "auto")
+    result = evaluate(
+        model,
+        files,
+        out=out,
+        state=cast(Any, state),
+        reporter=reporter,
+        command=command_line(),
+        read=read,
+        labels=labels,
+    )
     kind = kind_of(model)
-    if kind == "word-vectors":
-        _evaluate_vectors(model, files, as_json, reporter)
-    elif kind in (None, "bilm"):
-        _evaluate_language_model(model, files, read, state, as_json, reporter)
-    else:
-        _evaluate_rows(model, files, read, LabelConfig.from_dict(settings["labels"]), out, as_json, reporter)
-
-
-def _evaluate_language_model(
-    model: Path, files: list[str], read: ReadConfig, state: str, as_json: bool, reporter: Reporter
-) -> None:
-    from elmokit.bilm.perplexity import text_perplexity
-
-    result = text_perplexity(model, files, read=read, state=cast(Any, state), reporter=reporter)
     if as_json:
-        print_json(result)
-        return
+        print_json(_intrinsic_json(result.details) if kind == "word-vectors" else result.to_json())
+    elif kind == "word-vectors":
+        _print_vectors(result.details, reporter)
+    elif kind in (None, "bilm"):
+        _print_perplexity(result.details, state, reporter)
+    else:
+        _print_metrics(result, out)
+
+
+def _print_perplexity(result: dict[str, Any], state: str, reporter: Reporter) -> None:
     reporter.say(
         f"Perplexity [bold]{result['perplexity']:,.2f}[/] "
         f"(forward {result['forward']:,.2f}, backward {result['backward']:,.2f})\n"
@@ -82,28 +91,21 @@ def _evaluate_language_model(
     )
 
 
-def _evaluate_vectors(model: Path, files: list[str], as_json: bool, reporter: Reporter) -> None:
-    from elmokit.static.intrinsic import evaluate_vectors
-    from elmokit.static.word_vectors import WordVectors
+def _intrinsic_json(results: Mapping[str, IntrinsicResult]) -> dict[str, Any]:
+    entries = [
+        {
+            "task": name,
+            "measure": result.measure,
+            "value": result.value,
+            "covered": result.n_covered,
+            "total": result.n_total,
+        }
+        for name, result in results.items()
+    ]
+    return {"intrinsic": entries}
 
-    vectors = WordVectors.load(model)
-    results = {Path(file).name: evaluate_vectors(vectors, file) for file in files}
-    if as_json:
-        print_json(
-            {
-                "intrinsic": [
-                    {
-                        "task": name,
-                        "measure": result.measure,
-                        "value": result.value,
-                        "covered": result.n_covered,
-                        "total": result.n_total,
-                    }
-                    for name, result in results.items()
-                ]
-            }
-        )
-        return
+
+def _print_vectors(results: Mapping[str, IntrinsicResult], reporter: Reporter) -> None:
     for name, result in results.items():
         value = "not defined" if result.value is None else f"[bold]{result.value:.3f}[/]"
         reporter.say(
@@ -112,45 +114,28 @@ def _evaluate_vectors(model: Path, files: list[str], as_json: bool, reporter: Re
         )
 
 
-def _evaluate_rows(
-    model: Path,
-    files: list[str],
-    read: ReadConfig,
-    labels: LabelConfig,
-    out: Path | None,
-    as_json: bool,
-    reporter: Reporter,
-) -> None:
+def _print_metrics(result: Evaluation, out: Path | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from elmokit.tasks.fit import evaluate_files
+    from elmokit.tasks.task import format_scores
 
-    figures = evaluate_files(
-        model, files, read=read, labels=labels, out=out, reporter=reporter, command=command_line()
-    )
-    if as_json:
-        print_json(figures)
-        return
     console = Console(highlight=False)
-    macro = figures["macro"]
-    console.print(
-        f"Accuracy [bold]{figures['accuracy']:.4f}[/]  macro precision {macro['precision']:.4f}, "
-        f"recall {macro['recall']:.4f}, F1 {macro['f1']:.4f}  [dim]({figures['n']:,} rows, "
-        f"{figures['documents_per_second']:,.0f} per second)[/]",
-        soft_wrap=True,
-    )
-    for note in figures["notes"]:
+    speed = f"[dim]({result.details.n:,} rows, {result.speed:,.0f} per second)[/]"
+    console.print(f"{format_scores(result.values, 4)} {speed}", soft_wrap=True)
+    for note in result.notes:
         console.print(f"[dim]{note}[/]")
+    figures = result.details.to_json()
     if figures.get("unseen"):
         listed = ", ".join(f"{escape(name)} ({count})" for name, count in figures["unseen"].items())
         console.print(f"[yellow]Labels never seen in training, counted as wrong: {listed}[/]")
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("class", "precision", "recall", "F1", "rows"):
-        table.add_column(name, justify="left" if name == "class" else "right")
-    for entry in figures["per_class"]:
-        values = (f"{entry[name]:.4f}" for name in ("precision", "recall", "f1"))
-        table.add_row(escape(entry["name"]), *values, f"{entry['support']:,}")
-    console.print(table)
+    if figures.get("per_class"):
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in ("class", "precision", "recall", "F1", "rows"):
+            table.add_column(name, justify="left" if name == "class" else "right")
+        for entry in figures["per_class"]:
+            scores = (f"{entry[name]:.4f}" for name in ("precision", "recall", "f1"))
+            table.add_row(escape(entry["name"]), *scores, f"{entry['support']:,}")
+        console.print(table)
     if out is not None:
         console.print(f"Report: {escape(str(out / 'report.html'))}", soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import LABELS, READ, Section, Settings, command_line, resolve_model, with_settings
+from elmokit.cli.options import LABELS, READ, Section, Settings, command_line, with_settings
 from elmokit.core.config import duration
 from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
 from elmokit.text.settings import LabelConfig, ReadConfig
@@ -26,11 +26,11 @@ _SECTIONS = (
 @with_settings(*_SECTIONS)
 def command(
     encoder: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="ENCODER",
-            parser=resolve_model,
-            help="A bundled model, a biLM folder (elmokit pretrain), or published ELMo files.",
+            help="A bundled model, a folder (elmokit pretrain, baseline), published ELMo files, or a linear "
+            "model over counts of words: tfidf-svm, tfidf-lr.",
         ),
     ],
     train: Annotated[
@@ -47,6 +47,7 @@ def command(
         list[str] | None,
         typer.Option(help="Rows to measure on at the end, for the report.", show_default=False),
     ] = None,
+    task: Annotated[str, typer.Option(help="What to learn.")] = "classify",
     checkpoint_every: Annotated[str, typer.Option(help="Time between checkpoints.")] = "60s",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
     *,
@@ -67,14 +68,16 @@ def command(
     every = duration(checkpoint_every)
 
     from elmokit.core.console import Reporter
-    from elmokit.tasks.fit import fit_files
+    from elmokit.tasks.fit import fit
+    from elmokit.tasks.task import format_scores
 
     reporter = Reporter("json" if as_json else "auto")
-    made = fit_files(
+    result = fit(
         encoder,
         train,
         out,
-        config,
+        task=task,
+        config=config,
         valid=valid or (),
         test=test or (),
         read=read,
@@ -83,16 +86,13 @@ def command(
         reporter=reporter,
         command=command_line(),
     )
-    if made.result.stopped == "interrupted":
-        reporter.say(f"Saved in {escape(str(out))}. Run the same command again to go on.")
+    if result.model is None:
+        reporter.say(f"Saved in {escape(str(out))}. Run the same command again to resume.")
         raise typer.Exit(130)
-    for name, figures in made.splits.items():
-        reporter.event("result", split=name, accuracy=figures["accuracy"], macro=figures["macro"])
-        reporter.say(
-            f"{name:>6}: accuracy [bold]{figures['accuracy']:.4f}[/], macro F1 {figures['macro']['f1']:.4f} "
-            f"[dim]({figures['n']:,} rows)[/]"
-        )
+    for name, scores in result.scores.items():
+        reporter.event("result", split=name, **scores)
+        reporter.say(f"{name:>6}: {format_scores(scores)} [dim]({scores['n']:,} rows)[/]")
     reporter.say(
-        f"{'Was done already' if made.result.was_done else 'Done'}: {escape(str(out))}. "
+        f"{'Was done already' if result.was_done else 'Done'}: {escape(str(out))}. "
         f"Read {escape(str(out / 'report.html'))}; use it: elmokit predict {escape(str(out))} new.csv"
     )

@@ -28,18 +28,8 @@ def command(
 
     from elmokit.core.formatting import format_size
     from elmokit.core.model_card import print_facts
-    from elmokit.core.model_folder import kind_of, load
+    from elmokit.core.model_folder import load
 
-    if kind_of(model) == "classifier":
-        from elmokit.tasks import card
-        from elmokit.tasks.folder import load_classifier
-
-        described = card.describe(load_classifier(model), model)
-        if as_json:
-            typer.echo(json.dumps(described, ensure_ascii=False))
-        else:
-            card.render(described, Console(highlight=False))
-        return
     loaded = load(model)
     facts = loaded.facts()
     home = model if model.is_dir() else model.parent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,10 @@ import numpy.typing as npt
 from elmokit.core.atomic import atomic_write
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, RunError
-from elmokit.tasks.estimator import validation_split
-from elmokit.tasks.fit import LabelledTexts, class_names, class_numbers, read_labelled
-from elmokit.tasks.model import Targets
-from elmokit.text.rows import TextSource
+from elmokit.core.tensors import fingerprint
+from elmokit.tasks.fit import content_hash, read_examples, refuse_unknown, validation_split
+from elmokit.tasks.task import Examples, Labels, get_task
+from elmokit.text.rows import Row, TextSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 
 __all__ = ["Rows", "draw", "load_rows", "n_words", "read_rows", "save_rows"]
@@ -32,35 +31,30 @@ class Rows:
     """All rows of a comparison.
 
     Attributes:
-        parts: texts and labels of train, valid and test.
+        parts: examples of train, valid and test.
         classes: the names of the classes in the train rows, sorted.
         unlabelled: further texts, for pretraining alone.
         notes: what a person should know of them.
     """
 
-    parts: dict[str, LabelledTexts]
+    parts: dict[str, Examples]
     classes: list[str]
     unlabelled: list[str]
     notes: list[str]
 
     def texts(self, split: str) -> list[str]:
         """The texts of a split."""
-        return self.parts[split].texts
+        return [str(inputs[0]) for inputs in self.parts[split].inputs]
 
     def labels(self, split: str) -> list[str]:
         """The label of each text of a split."""
-        return [labels[0] for labels in self.parts[split].labels]
-
-    def targets(self, split: str, chosen: Sequence[int] | None = None) -> Targets:
-        """What a classifier is to learn from a split, or from some rows of it."""
-        values = class_numbers(self.parts[split], self.classes, False, split)
-        return Targets(self.classes, values if chosen is None else values[np.asarray(chosen)])
+        names = (*self.parts[split].labels.names, *self.parts[split].unknown)
+        return [names[number] for number in self.parts[split].targets]
 
     def marks(self) -> dict[str, str]:
         """A mark of each split, which changes when any row of it does."""
-        marks = {name: self.parts[name].content_hash() for name in SPLITS}
-        texts = LabelledTexts(self.unlabelled, [[]] * len(self.unlabelled), [])
-        return {**marks, "unlabelled": texts.content_hash()}
+        marks = {name: content_hash(self.parts[name]) for name in SPLITS}
+        return {**marks, "unlabelled": fingerprint(*self.unlabelled)}
 
 
 def read_rows(
@@ -79,49 +73,47 @@ def read_rows(
             "compare is for one label a row; --label-separator is for several.",
             remedy="Leave it out, or fit such a classifier with elmokit fit.",
         )
-    found = read_labelled(train, read, labels, reporter)
-    classes = class_names(found, train, reporter)
-    parts = {"train": found, "test": read_labelled(test, read, labels, reporter)}
+    task = get_task("classify")
+    found = read_examples(task, train, read, labels, Labels(), reporter)
+    known = found.labels
+    parts = {"train": found, "test": read_examples(task, test, read, labels, known, reporter)}
     notes = [*found.notes, *parts["test"].notes]
-    _check_labels(parts["test"], classes, test, notes)
+    _check_labels(parts["test"], test, notes)
     if valid:
-        parts["valid"] = read_labelled(valid, read, labels, reporter)
+        parts["valid"] = read_examples(task, valid, read, labels, known, reporter)
+        refuse_unknown(parts["valid"], "validation")
         notes += parts["valid"].notes
     else:
-        held = validation_split(class_numbers(found, classes, False, "train"), _VALID_SHARE, 0)
+        held = validation_split(found.targets, _VALID_SHARE, 0)
         if not held.any():
             raise DataError(
                 f"{train[0]} has one row of each class: none can be set aside for validation.",
                 remedy="Give more rows, or rows for validation (TRAIN VALID TEST).",
             )
-        parts |= {"train": found.some(~held), "valid": found.some(held)}
+        parts |= {"train": found.select(np.flatnonzero(~held)), "valid": found.select(np.flatnonzero(held))}
         notes.append(f"{int(held.sum()):,} of the {len(held):,} train rows were set aside for validation.")
-    class_numbers(parts["valid"], classes, False, "valid")
     _note_duplicates(parts, notes)
     more = list(TextSource(unlabelled, read)) if unlabelled else []
     if more:
         notes.append(f"{len(more):,} texts without labels are used for pretraining.")
         _note_leaks(more, parts, notes)
-    return Rows({name: parts[name] for name in SPLITS}, classes, more, notes)
+    return Rows({name: parts[name] for name in SPLITS}, list(known.names), more, notes)
 
 
-def _check_labels(
-    test: LabelledTexts, classes: list[str], files: Sequence[str | Path], notes: list[str]
-) -> None:
-    counts = Counter(labels[0] for labels in test.labels)
-    unseen = sorted(set(counts) - set(classes))
-    if len(unseen) == len(counts):
-        shown = ", ".join(map(repr, unseen[:5]))
-        known = ", ".join(map(repr, classes[:5]))
+def _check_labels(test: Examples, files: Sequence[str | Path], notes: list[str]) -> None:
+    n_known = len(test.labels)
+    unknown = int((test.targets >= n_known).sum())
+    if unknown == len(test):
+        shown = ", ".join(map(repr, test.unknown[:5]))
+        known = ", ".join(map(repr, test.labels.names[:5]))
         raise DataError(
             f"{files[0]}: none of its labels ({shown}) is among those of the train rows ({known}).",
             remedy="Give both files the same labels, or name the right column: --label-column.",
         )
-    if unseen:
-        n_rows = sum(counts[name] for name in unseen)
-        listed = ", ".join(unseen[:5]) + (", …" if len(unseen) > 5 else "")
+    if unknown:
+        listed = ", ".join(test.unknown[:5]) + (", …" if len(test.unknown) > 5 else "")
         notes.append(
-            f"{n_rows:,} test rows have labels that no train row has ({listed}): wrong for every method."
+            f"{unknown:,} test rows have labels that no train row has ({listed}): wrong for every method."
         )
 
 
@@ -134,20 +126,24 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def _note_duplicates(parts: dict[str, LabelledTexts], notes: list[str]) -> None:
-    train = {_plain(text) for text in parts["train"].texts}
+def _plain_texts(examples: Examples) -> list[str]:
+    return [_plain(str(inputs[0])) for inputs in examples.inputs]
+
+
+def _note_duplicates(parts: dict[str, Examples], notes: list[str]) -> None:
+    train = set(_plain_texts(parts["train"]))
     for name, word in (("test", "test"), ("valid", "validation")):
-        n_same = sum(_plain(text) in train for text in parts[name].texts)
+        n_same = sum(text in train for text in _plain_texts(parts[name]))
         if n_same:
             some = "1 row stands" if n_same == 1 else f"{n_same:,} rows stand"
-            notes.append(f"{some} in train and {word} alike, of {len(parts[name].texts):,} {word} rows.")
-    n_twice = len(parts["train"].texts) - len(train)
+            notes.append(f"{some} in train and {word} alike, of {len(parts[name]):,} {word} rows.")
+    n_twice = len(parts["train"]) - len(train)
     if n_twice:
         notes.append(f"{n_twice:,} train rows are repeats of others.")
 
 
-def _note_leaks(more: list[str], parts: dict[str, LabelledTexts], notes: list[str]) -> None:
-    test = {_plain(text) for text in parts["test"].texts}
+def _note_leaks(more: list[str], parts: dict[str, Examples], notes: list[str]) -> None:
+    test = set(_plain_texts(parts["test"]))
     n_same = sum(_plain(text) in test for text in more)
     if n_same:
         notes.append(f"{n_same:,} of the texts without labels are test texts: test figures are too good.")
@@ -167,18 +163,18 @@ def save_rows(folder: Path, rows: Rows) -> None:
 def load_rows(folder: Path) -> Rows:
     """Read what ``save_rows`` wrote."""
     parts = {}
+    task, labels = get_task("classify"), Labels()
     try:
         for name in SPLITS:
-            found = _objects(folder / f"{name}.jsonl")
-            texts, labels = [row["text"] for row in found], [[row["label"]] for row in found]
-            parts[name] = LabelledTexts(texts, labels, [])
+            rows = (Row("", row["text"], row["label"]) for row in _objects(folder / f"{name}.jsonl"))
+            parts[name] = task.read(rows, labels)
+            labels = parts["train"].labels
         unlabelled = [row["text"] for row in _objects(folder / "unlabelled.jsonl")]
     except (OSError, ValueError, KeyError) as error:
         raise RunError(
             f"The rows in {folder} cannot be read: {error}.", remedy="Run the comparison again."
         ) from error
-    classes = sorted({labels[0] for labels in parts["train"].labels})
-    return Rows(parts, classes, unlabelled, [])
+    return Rows(parts, list(labels.names), unlabelled, [])
 
 
 def _objects(file: Path) -> list[dict[str, Any]]:

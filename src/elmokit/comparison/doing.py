@@ -7,7 +7,6 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,18 +22,22 @@ from elmokit.comparison.methods import Method, source_id
 from elmokit.comparison.steps import RESULT, Unit, bilm_folder, made_from
 from elmokit.comparison.unit_progress import FileReporter
 from elmokit.core.atomic import write_text
+from elmokit.core.console import Reporter
 from elmokit.core.tensors import save_tensors
 from elmokit.static.settings import SvdConfig, Word2VecConfig
 from elmokit.static.train import train_vectors
 from elmokit.static.word_vectors import WordVectors
-from elmokit.tasks.encoders import Encoder
-from elmokit.tasks.fit import report_facts, with_train_loss
-from elmokit.tasks.folder import save_classifier
-from elmokit.tasks.metrics import measure
+from elmokit.tasks.fit import with_train_loss
+from elmokit.tasks.layer_cache import cached_sources, number_texts
+from elmokit.tasks.model import FitRecord
+from elmokit.tasks.model_report import mix_record
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.trainer import fit_classifier, keep_all_layers
+from elmokit.tasks.task import Predictor, get_task
+from elmokit.tasks.trainer import fit_task
 from elmokit.text.settings import ReadConfig, TextConfig
+from elmokit.training.machine import tuned_process
 from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.encoder import Encoder
 
 __all__ = ["fitting_epochs", "measured", "pretraining_config", "run_unit", "vector_epochs"]
 
@@ -48,8 +51,6 @@ _WORDS_SEEN, _EPOCHS = (
 _VECTOR_WORDS, _VECTOR_EPOCHS = 10_000_000, (5, 60)
 _FITTING_STEPS, _FITTING_EPOCHS = 250, (3, 25)
 _MADE = "made.json"
-
-Shares = npt.NDArray[np.float32]
 
 
 def run_unit(work: Path, unit: Unit, method: Method, encoder: Path | None, mark: str) -> None:
@@ -171,9 +172,12 @@ def _vectors(folder: Path, method: Method, rows: Rows) -> dict[str, Any]:
 def _layers(work: Path, method: Method, rows: Rows, encoder: Path | None) -> dict[str, Any]:
     elmo = Elmo.load(bilm_folder(work, method, encoder))
     config = ClassifierConfig.from_flat(**method.classifier)
-    texts = [rows.texts("train"), rows.texts("valid")]
     begun = time.monotonic()
-    keep_all_layers(elmo, texts, config, work / "layers")
+    texts = [number_texts(elmo, rows.parts[name].inputs, config.fit.max_words) for name in ("train", "valid")]
+    if config.fit.cache != "no":
+        with tuned_process():
+            must_fit = config.fit.cache == "yes"
+            cached_sources(elmo, texts, work / "layers", Reporter("silent"), must_fit=must_fit)
     return {"seconds": round(time.monotonic() - begun, 2)}
 
 
@@ -192,85 +196,74 @@ def _fit(
         config = replace(config, fit=replace(config.fit, epochs=fitting_epochs(config, n_words(texts))))
     run = folder / "run"
     run.mkdir(exist_ok=True)
-    result = fit_classifier(
+    result = fit_task(
+        get_task("classify"),
         encoder,
-        ([texts[place] for place in chosen], rows.targets("train", chosen)),
-        None if unit.n_labels else (rows.texts("valid"), rows.targets("valid")),
+        rows.parts["train"].select(chosen),
+        None if unit.n_labels else rows.parts["valid"],
         config,
         run=run,
         layers_folder=None if unit.n_labels else work / "layers",
         reporter=FileReporter(folder / "progress.json"),
     )
     _stop_if(result.stopped)
-    made = {"history": with_train_loss(run, result.history), "mix_start": result.mix_start}
-    classifier = replace(result.classifier, record=made)
+    record = FitRecord(history=with_train_loss(run, result.history), mix_start=result.mix_start)
+    classifier = replace(result.model, record=record)
     solved = config.head.head == "linear"  # its history is what was tried, not a course of training
-    mix = report_facts(classifier, {}, {}, title=method.id)["mix"] if method.family == "elmo" else None
+    mix = mix_record(classifier) if method.family == "elmo" else None
     if mix is not None and solved:
         mix |= {"history": [], "epochs": []}
     found: dict[str, Any] = {
         "fit_seconds": round(sum(result.seconds.values()), 2),
         "encoding_seconds": result.seconds.get("encoding", 0.0),
-        "history": [] if solved else made["history"],
+        "history": [] if solved else list(record.history),
         "mix": mix,
-        "settings": classifier.network.config.to_dict(),
+        "settings": classifier.config.to_dict(),
         "notes": result.notes,
     }
-    found |= measured(folder, unit, rows, lambda part: classifier.probabilities(part))
+    found |= measured(folder, unit, rows, classifier)
     if unit.n_labels == 0 and unit.seed == 0:
-        save_classifier(folder / "model", classifier)
+        classifier.save(folder / "model")
         found["bytes"] = _n_bytes(folder / "model")
     return found
 
 
 def _linear(folder: Path, unit: Unit, method: Method, rows: Rows) -> dict[str, Any]:
-    from elmokit.tasks.linear import fit_linear
+    from elmokit.tasks.tfidf import fit_tfidf
 
-    chosen = _chosen(unit, rows)
-    texts, labels = rows.texts("train"), rows.labels("train")
+    examples = rows.parts["train"].select(_chosen(unit, rows))
     begun = time.monotonic()
-    model = fit_linear(
-        method.base,  # type: ignore[arg-type]
-        [texts[place] for place in chosen],
-        [labels[place] for place in chosen],
-        seed=unit.seed,
-        classes=rows.classes,
-    )
-    found: dict[str, Any] = {"fit_seconds": round(time.monotonic() - begun, 2), "notes": list(model.notes)}
-    found |= measured(folder, unit, rows, model.probabilities)
+    model = fit_tfidf(method.base, examples, seed=unit.seed)
+    seconds = round(time.monotonic() - begun, 2)
+    found: dict[str, Any] = {"fit_seconds": seconds, "notes": list(model.record.notes)}
+    found |= measured(folder, unit, rows, model)
     if unit.n_labels == 0 and unit.seed == 0:
         model.save(folder / "model")
         found["bytes"] = _n_bytes(folder / "model")
     return found
 
 
-def _chosen(unit: Unit, rows: Rows) -> list[int]:
-    values = rows.targets("train").values
-    if unit.n_labels:
-        return [int(place) for place in draw(values, unit.n_labels, unit.draw)]
-    return list(range(len(values)))
+def _chosen(unit: Unit, rows: Rows) -> npt.NDArray[np.int64]:
+    values = rows.parts["train"].targets
+    return draw(values, unit.n_labels, unit.draw) if unit.n_labels else np.arange(len(values))
 
 
-def measured(
-    folder: Path, unit: Unit, rows: Rows, probabilities: Callable[[Sequence[str]], Shares]
-) -> dict[str, Any]:
+def measured(folder: Path, unit: Unit, rows: Rows, model: Predictor) -> dict[str, Any]:
     """Figures of each split and the answers themselves; of the learning curve, for the test alone."""
     splits: dict[str, Any] = {}
     answers: dict[str, torch.Tensor] = {}
     speed = 0.0
     for name in ("test",) if unit.n_labels else ("test", "train", "valid"):  # test first, words not yet known
-        texts, labels = rows.texts(name), rows.labels(name)
-        if name == "train" and len(texts) > MEASURED:
-            places = np.sort(np.random.default_rng(0).permutation(len(texts))[:MEASURED])
-            texts, labels = [texts[place] for place in places], [labels[place] for place in places]
+        part = rows.parts[name]
+        if name == "train" and len(part) > MEASURED:
+            part = part.select(np.sort(np.random.default_rng(0).permutation(len(part))[:MEASURED]))
         begun = time.monotonic()
-        found = probabilities(texts)
-        speed = speed or len(texts) / max(1e-9, time.monotonic() - begun)
-        guessed = found.argmax(axis=1)
-        answers[name] = torch.from_numpy(guessed.astype(np.int32))
-        figures = measure(labels, [rows.classes[place] for place in guessed], found, rows.classes)
+        predictions = list(model.predict(part.inputs))
+        speed = speed or len(part) / max(1e-9, time.monotonic() - begun)
+        metrics = model.task.measure(part, predictions)
+        answers[name] = torch.from_numpy(metrics.predicted.astype(np.int32))
         kept = ("n", "accuracy", "macro", "weighted", "per_class", "confusion", "confusion_rows")
-        splits[name] = {key: value for key, value in figures.items() if key in kept}
+        splits[name] = {key: value for key, value in metrics.to_json().items() if key in kept}
     save_tensors(folder / "answers.safetensors", answers, {})
     return {"splits": splits, "documents_per_second": round(speed, 1)}
 

@@ -32,9 +32,9 @@ class Kind(NamedTuple):
 
 KINDS = {
     "bilm": Kind("a language model", "pretrain", "elmokit.vectors.elmo:Elmo.load"),
-    "classifier": Kind("a classifier", "fit", "elmokit.tasks.folder:load_classifier"),
+    "classifier": Kind("a classifier", "fit", "elmokit.tasks.model:TaskModel.load"),
     "word-vectors": Kind("word vectors", "baseline", "elmokit.static.word_vectors:WordVectors.load"),
-    "linear": Kind("a linear model", "compare", "elmokit.tasks.linear:LinearModel.load"),
+    "linear": Kind("a linear model", "fit", "elmokit.tasks.tfidf:TfidfModel.load"),
 }
 
 
@@ -61,7 +61,9 @@ def load(name: str | Path) -> Model:
     folder = resolve_name(name)
     kind = KINDS.get(kind_of(folder) or "bilm")  # published files are language models
     if kind is None:
-        raise ModelError(f"{folder} holds an unknown kind of model.", remedy="Install a newer elmokit.")
+        raise ModelError(
+            f"{folder / _CONFIG} names an unknown kind of model.", remedy="Install a newer elmokit."
+        )
     module, _, loader = kind.loader.partition(":")
     return cast(Model, attrgetter(loader)(importlib.import_module(module))(folder))
 

@@ -227,20 +227,20 @@ def _add_api(app: FastAPI, api: Api, guard: Any) -> None:
                 f"Influence is computed for 8 texts at most, of {answers.INFLUENCE_WORDS} words at most.",
                 "Send less, or leave influence out.",
             )
-        shares = await api.probabilities(request, served, asked.texts, words)
-        labels = classifier.labels(np.stack(list(shares)))
+        predictions = await api.predictions(request, served, asked.texts, words)
         results: list[dict[str, Any]] = []
-        for row, label, share in zip(words, labels, shares, strict=True):
+        for row, prediction in zip(words, predictions, strict=True):
+            columns = classifier.task.columns(prediction)
             result: dict[str, Any] = {
-                "label": label,
-                "probabilities": dict(zip(classifier.classes, share.tolist(), strict=True)),
+                "label": columns["prediction"],
+                "probabilities": columns["probabilities"],
                 "influence": None,
             }
             if asked.influence:
                 values = await api.influence(request, served, row)
                 result["influence"] = {"tokens": row, "values": values}
             results.append(result)
-        limit = classifier.network.config.fit.max_words
+        limit = classifier.config.fit.max_words
         n_cut = sum(len(row) > limit for row in words)
         notes = [f"Only the first {limit} words were read of {_texts(n_cut)}."] if n_cut else []
         n_empty = sum(not row for row in words)

@@ -11,12 +11,13 @@ import torch
 from fastapi import Request
 
 from elmokit.core.errors import ConfigError, nearest
-from elmokit.serve import service as answers
 from elmokit.serve.batching import Worker
 from elmokit.serve.middleware import RefusedError
 from elmokit.serve.registry import Report, Served, Shelf
 from elmokit.serve.settings import ServeConfig
-from elmokit.tasks.model import TextClassifier
+from elmokit.tasks.influence import drop_each_word, word_influence
+from elmokit.tasks.model import TaskModel
+from elmokit.tasks.task import Prediction
 from elmokit.text.tokenizing import Text, n_characters
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import FloatArray
@@ -116,7 +117,7 @@ class Api:
             gone=request.is_disconnected,
         )
 
-    async def probabilities(
+    async def predictions(
         self,
         request: Request,
         served: Served,
@@ -124,8 +125,8 @@ class Api:
         words: list[list[str]],
         *,
         admitted: bool = False,
-    ) -> Sequence[FloatArray]:
-        """The probability of each class for each text."""
+    ) -> Sequence[Prediction]:
+        """A prediction for each text."""
         assert served.classifier is not None
         return await self.worker.do(
             ("classify", served.name),
@@ -139,13 +140,13 @@ class Api:
     async def influence(self, request: Request, served: Served, words: list[str]) -> list[float]:
         """What each word adds to the probability of a text's class. The texts without each word go in
         portions, so that others need not wait for all of them."""
-        texts = answers.without_each(words)
+        texts = drop_each_word(words)
         n_together = max(1, _PORTION // (len(words) + 2))
-        shares: list[FloatArray] = []
+        predictions: list[Any] = []
         for first in range(0, len(texts), n_together):
             part = texts[first : first + n_together]
-            shares += await self.probabilities(request, served, part, part, admitted=True)
-        return answers.influence(shares)
+            predictions += await self.predictions(request, served, part, part, admitted=True)
+        return word_influence([one.probabilities for one in predictions])
 
 
 class _Threads:
@@ -168,5 +169,5 @@ def _embedded(elmo: Elmo, state: Any, texts: list[Text]) -> list[FloatArray]:
     return elmo.embed(texts, state=state).layers
 
 
-def _classified(classifier: TextClassifier, texts: list[Text]) -> list[FloatArray]:
-    return list(classifier.probabilities(texts))
+def _classified(classifier: TaskModel, texts: list[Text]) -> list[Prediction]:
+    return list(classifier.predict((text,) for text in texts))

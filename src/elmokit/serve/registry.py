@@ -12,8 +12,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ModelError
 from elmokit.core.model_folder import kind_of
 from elmokit.core.names import HUB, resolve_name
-from elmokit.tasks.folder import load_classifier
-from elmokit.tasks.model import TextClassifier
+from elmokit.tasks.model import TaskModel
 from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.mix import ScalarMix
@@ -35,7 +34,7 @@ class Served:
 
     name: str
     elmo: Elmo | None
-    classifier: TextClassifier | None = None
+    classifier: TaskModel | None = None
     occurrences: Occurrences | None = None
 
     def facts(self) -> dict[str, Any]:
@@ -47,14 +46,14 @@ class Served:
             "contextual": self.elmo is not None,
             "n_layers": encoder.n_layers,
             "dim": encoder.dim,
-            "classes": self.classifier.classes if self.classifier else [],
-            "multilabel": bool(self.classifier and self.classifier.multilabel),
+            "classes": list(self.classifier.labels.names) if self.classifier else [],
+            "multilabel": bool(self.classifier and self.classifier.labels.separator),
             "weights": self.weights(),
             "warm": bool(self.elmo and self.elmo.folder.start_state is not None),
             "corpus_texts": len(self.occurrences.texts) if self.occurrences else 0,
             "corpus": self.occurrences.name if self.occurrences else "",
         }
-        training = encoder.training
+        training: dict[str, Any] = getattr(encoder, "training", {})
         held_out = training.get("held_out") or {}
         found["perplexity"] = held_out.get("perplexity")
         found["licence"] = training.get("license") or ""
@@ -123,7 +122,7 @@ def open_shelf(
             reports[name] = Report(name, report.title, report.page)
             continue
         path = resolve_name(place)
-        classifier = load_classifier(path) if kind_of(path) == "classifier" else None
+        classifier = TaskModel.load(path) if kind_of(path) == "classifier" else None
         encoder = Elmo.load(path) if classifier is None else classifier.encoder
         elmo = encoder if isinstance(encoder, Elmo) else None
         if elmo is not None and elmo.fingerprint not in known:

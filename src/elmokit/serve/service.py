@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,12 @@ import torch
 
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.serve.registry import Served
-from elmokit.tasks.layer_cache import Batch
-from elmokit.tasks.model import TextClassifier
+from elmokit.tasks.model import TaskModel
 from elmokit.vectors.encoder import FloatArray
 from elmokit.vectors.neighbors import map_2d, unit_rows
 from elmokit.vectors.settings import layer_factors
 
-__all__ = ["INFLUENCE_WORDS", "factors", "influence", "layer_facts", "similar", "without_each"]
+__all__ = ["INFLUENCE_WORDS", "factors", "layer_facts", "similar"]
 
 INFLUENCE_WORDS = 200
 _AROUND = 15  # words of a text that are shown on each side of an occurrence
@@ -196,7 +196,7 @@ def layer_facts(served: Served, words: list[str], layers: FloatArray) -> dict[st
         )
     mix = "equal"
     if classifier is not None:
-        mix = classifier.network.config.mix.mix
+        mix = classifier.config.mix.mix
     return {
         "model": served.name,
         "mix": mix,
@@ -209,32 +209,18 @@ def layer_facts(served: Served, words: list[str], layers: FloatArray) -> dict[st
 
 
 @torch.no_grad()
-def _without_layers(classifier: TextClassifier, words: list[str]) -> tuple[list[float], str, float]:
+def _without_layers(classifier: TaskModel, words: list[str]) -> tuple[list[float], str, float]:
     """The chosen class's probability with each layer set to zero; the class, and its probability."""
-    whole = classifier.probabilities([words])[0]
+    (prediction,) = classifier.predict([(words,)])
+    whole = prediction.probabilities
     best = int(whole.argmax())
-    out = classifier.encoder.batch([words[: classifier.network.config.fit.max_words]])
+    out = classifier.encoder.batch([words[: classifier.config.fit.max_words]])
     found = []
     for depth in range(len(out.values)):
         layers = tuple(
             torch.zeros_like(layer) if at == depth else layer for at, layer in enumerate(out.values)
         )
-        scores = classifier.network(Batch(layers, out.mask))
-        shares = torch.sigmoid(scores) if classifier.multilabel else torch.softmax(scores, dim=1)
-        found.append(float(shares[0, best]))
-    return found, classifier.classes[best], float(whole[best])
-
-
-def without_each(words: list[str]) -> list[list[str]]:
-    """A text, and the text without each of its words."""
-    return [words, *([*words[:place], *words[place + 1 :]] for place in range(len(words)))]
-
-
-def influence(shares: Sequence[FloatArray]) -> list[float]:
-    """How much each word adds to the probability of the text's class, that is, what its absence would cost.
-
-    Args:
-        shares: the probability of each class for the texts that ``without_each`` gives.
-    """
-    best = int(shares[0].argmax())
-    return [float(shares[0][best] - row[best]) for row in shares[1:]]
+        output, masks = classifier.network([replace(out, values=layers)])
+        (without,) = classifier.task.decode(output, masks, classifier.labels)
+        found.append(float(without.probabilities[best]))
+    return found, classifier.labels.names[best], float(whole[best])

@@ -1,4 +1,4 @@
-"""From files of labelled rows to a classifier folder with its report; and measuring one on other rows."""
+"""The verbs fit, predict and evaluate, on files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import datetime
 import json
 import platform
 import time
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,303 +18,365 @@ import torch
 from rich.markup import escape
 
 import elmokit
-from elmokit.core.atomic import explain_os_errors
+from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
-from elmokit.core.errors import DataError, RunError
-from elmokit.core.model_folder import is_model_folder, kind_of
+from elmokit.core.errors import ConfigError, DataError, ModelError
+from elmokit.core.model_folder import KINDS, is_model_folder, kind_of, load
+from elmokit.core.names import resolve_name
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
-from elmokit.tasks.encoders import encoder_facts, load_encoder
-from elmokit.tasks.estimator import validation_split
-from elmokit.tasks.folder import load_classifier, save_classifier
-from elmokit.tasks.metrics import confident_mistakes, measure, measure_multilabel
-from elmokit.tasks.model import Targets, TextClassifier
-from elmokit.tasks.report import write_report
+from elmokit.report.render import write_report
+from elmokit.tasks.classification import shorten
+from elmokit.tasks.model import FitRecord, TaskModel, encoder_facts, head_name, load_encoder
+from elmokit.tasks.model_report import model_document, report_record
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.trainer import FitResult, fit_classifier
-from elmokit.text.rows import RowSource
+from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, Metrics, Predictor, get_task
+from elmokit.tasks.tfidf import METHODS, fit_tfidf
+from elmokit.tasks.trainer import fit_task, is_single_label
+from elmokit.text.predictions import PredictionWriter
+from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
+from elmokit.vectors.encoder import Encoder
 from elmokit.vectors.mix import make_mix
 
-__all__ = [
-    "FittedFolder",
-    "LabelledTexts",
-    "class_names",
-    "class_numbers",
-    "evaluate_files",
-    "fit_files",
-    "read_labelled",
-    "with_train_loss",
-]
-
-_MISTAKES = 20
+Files = str | Path | Sequence[str | Path]
 
 
-@dataclass(frozen=True)
-class LabelledTexts:
-    """Texts with their labels, and notes on what was left out."""
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """What ``fit`` leaves behind.
 
-    texts: list[str]
-    labels: list[list[str]]
-    notes: list[str]
-
-    def content_hash(self) -> str:
-        """Changes when any text or label does."""
-        rows = zip(self.texts, self.labels, strict=True)
-        return fingerprint(*("\0".join([text, *labels, ""]) for text, labels in rows))
-
-    def some(self, chosen: npt.NDArray[np.bool_]) -> LabelledTexts:
-        """The rows for which ``chosen`` is true."""
-        places = np.flatnonzero(chosen)
-        return LabelledTexts([self.texts[i] for i in places], [self.labels[i] for i in places], [])
-
-
-@dataclass(frozen=True)
-class FittedFolder:
-    """What ``fit_files`` leaves behind: the folder, how fitting went, and the figures by split."""
+    Attributes:
+        model: None if fitting was interrupted.
+        scores: Rows and scores of each split, the most informative first.
+        metrics: Of the splits train, valid and test; empty if the model was there already.
+        stopped: "done", "early", "time" or "interrupted".
+        was_done: The model was there already.
+    """
 
     folder: Path
-    result: FitResult
-    splits: dict[str, dict[str, Any]]
+    model: Predictor | None
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    metrics: Mapping[str, Metrics] = field(default_factory=dict)
+    stopped: str = "done"
+    was_done: bool = False
 
 
-def read_labelled(
-    sources: Sequence[str | Path], read: ReadConfig, labels: LabelConfig, reporter: Reporter
-) -> LabelledTexts:
-    """All rows of some files."""
-    source = RowSource(sources, read, labels)
-    texts: list[str] = []
-    found: list[list[str]] = []
-    with reporter.counting("Reading rows", unit="rows") as advance:
-        for row in source:
-            texts.append(row.text)
-            found.append(labels.split(row.label or ""))
-            advance(1)
-    if not texts:
-        raise DataError(f"{source.name} holds no labelled rows.", remedy="Give a file with text and labels.")
-    if not any(map(str.strip, texts)):
-        raise DataError(
-            f"{source.name}: all {len(texts):,} texts are empty.",
-            remedy="Look at the file, and name the columns that hold the text: --text-columns.",
-        )
-    dropped = f"{source.n_dropped:,} rows without a label were left out." if source.n_dropped else ""
-    return LabelledTexts(texts, found, [dropped] if dropped else [])
-
-
-def fit_files(
+def fit(
     encoder: str | Path,
-    train: str | Path | Sequence[str | Path],
+    train: Files,
     out: str | Path,
-    config: ClassifierConfig | None = None,
     *,
-    valid: str | Path | Sequence[str | Path] = (),
-    test: str | Path | Sequence[str | Path] = (),
-    read: ReadConfig | None = None,
-    labels: LabelConfig | None = None,
+    valid: Files = (),
+    test: Files = (),
+    task: str = "classify",
     checkpoint_every: float = 60.0,
     reporter: Reporter | None = None,
     command: str = "",
-) -> FittedFolder:
-    """Fit a classifier on files of labelled rows and write it with its report.
+    **settings: Any,
+) -> FittedModel:
+    """Fit a model on files of labeled rows and write it with its report.
 
-    Called again with the same arguments, it goes on where it was stopped.
+    Called again with the same arguments, it resumes where it was stopped.
 
     Args:
-        encoder: a folder that ``pretrain`` (or ``baseline``) has made.
-        train: files, folders or glob patterns of labelled rows.
-        out: the classifier folder to make.
-        config: all settings.
-        valid: rows to choose the best weights by; without them a share of each class is set aside.
-        test: rows to measure on at the very end, for the report.
-        read: how files are read.
-        labels: where labels stand.
-        checkpoint_every: seconds between checkpoints.
-        reporter: who is told; silent unless given.
-        command: the command line, for the card and the report.
+        encoder: A model that ``pretrain`` or ``baseline`` has made, or a bundled one; or "tfidf-svm" or
+            "tfidf-lr", for a linear model over counts of words.
+        train: Files, folders or glob patterns.
+        out: The model folder to write.
+        valid: Rows to choose the best weights by; without them a share of each class is held out.
+        test: Rows to measure on at the end, for the report.
+        task: A key of ``elmokit.tasks.task.TASKS``.
+        checkpoint_every: Seconds between checkpoints.
+        command: The command line, for the card and the report.
+        settings: By name, such as ``head="linear"`` or ``label_column="topic"``; or as objects, ``config``
+            (ClassifierConfig), ``read`` (ReadConfig) and ``labels`` (LabelConfig).
     """
-    config, reporter = config or ClassifierConfig(), reporter or Reporter("silent")
-    read, labels, out = read or ReadConfig(), labels or LabelConfig(), Path(out)
-    train, valid, test = (
-        [files] if isinstance(files, str | Path) else list(files) for files in (train, valid, test)
-    )
+    reporter, out, problem = reporter or Reporter("silent"), Path(out), get_task(task)
+    config, read, label_config = _configs(settings)
+    command = replace_surrogates(command)
+    if encoder in METHODS:
+        sources = {"train": train, "valid": valid, "test": test}
+        return _fit_tfidf(str(encoder), sources, out, config.fit.seed, read, label_config, reporter, command)
+    config = replace(config, head=replace(config.head, head=head_name(problem, config.head)))
     loaded = load_encoder(encoder)
-    fitting = read_labelled(train, read, labels, reporter)
-    multilabel = bool(labels.label_separator)
-    classes = class_names(fitting, train, reporter)
-    values = class_numbers(fitting, classes, multilabel, "train")
-    parts = {"train": fitting}
-    notes = list(fitting.notes)
-    if valid:
-        parts["valid"] = read_labelled(valid, read, labels, reporter)
-    else:
-        held = validation_split(values, config.fit.valid_share, config.fit.seed)
-        parts = {"train": fitting.some(~held), "valid": fitting.some(held)}
-        notes.append(f"{int(held.sum()):,} of {len(held):,} rows were set aside for validation.")
-        if not held.any():
-            raise DataError(
-                f"{train[0]} has one row of each class: none can be set aside for validation.",
-                remedy="Give more rows, or rows for validation with --valid.",
-            )
-    targets = {
-        name: Targets(classes, class_numbers(part, classes, multilabel, name)) for name, part in parts.items()
-    }
-    tested = read_labelled(test, read, labels, reporter) if test else None
-    make_mix(
-        config.mix, loaded.n_layers, loaded.dim
-    )  # so that wrong weights are refused before a run is begun
+    parts, notes = _read_parts(problem, train, valid, config, read, label_config, reporter)
+    tested = None
+    if test:
+        labels = parts["train"].labels
+        tested = read_examples(problem, test, read, label_config, labels, reporter)
+    make_mix(config.mix, loaded.n_layers, loaded.dim)  # refuses wrong weights before a run is started
     folder = open_out(out, "classifier", resume=True)
-    run = folder.run
     with folder.lock():
-        inputs = {f"text.{name}_rows": part.content_hash() for name, part in parts.items()}
-        weights = fingerprint(*loaded.module.parameters())
-        folder.require_same(_lasting(config), {**inputs, "encoder.weights": weights})
-        reporter.say(
-            f"Rows: {len(parts['train'].texts):,} to train on, {len(parts['valid'].texts):,} for validation, "
-            f"{len(classes)} classes ({escape(_listed(classes))}).\n"
-            f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({loaded.n_layers} layers, "
-            f"{loaded.dim} wide), {config.mix.mix} mix, {config.head.head} head."
-        )
+        lasting = config.to_dict()
+        del lasting["fit"]["cache"]  # where layers are cached makes no difference
+        inputs = {f"text.{name}_rows": content_hash(part) for name, part in parts.items()}
+        inputs["encoder.weights"] = fingerprint(*loaded.module.parameters())
+        folder.require_same(lasting, inputs)
+        reporter.say(_summary(parts, loaded, config))
         for note in notes:
-            reporter.say(f"[dim]{note}[/]")
-        result = fit_classifier(
+            reporter.say(f"[dim]{escape(note)}[/]")
+        result = fit_task(
+            problem,
             loaded,
-            (parts["train"].texts, targets["train"]),
-            (parts["valid"].texts, targets["valid"]),
+            parts["train"],
+            parts["valid"],
             config,
-            run=run,
+            run=folder.run,
             checkpoint_every=checkpoint_every,
             reporter=reporter,
         )
         if result.stopped == "interrupted":
-            return FittedFolder(out, result, {})
+            return FittedModel(out, None, stopped=result.stopped)
         if result.was_done and is_model_folder(out):
-            record = load_classifier(out).record
             if test:
-                reporter.say(
-                    "[yellow]It was fitted before; measure it on other rows with elmokit evaluate.[/]"
-                )
-            return FittedFolder(out, result, record.get("splits", {}))
+                reporter.say("[yellow]It was fitted before; measure it with elmokit evaluate.[/]")
+            model = TaskModel.load(out)
+            return FittedModel(out, model, model.record.splits, stopped=result.stopped, was_done=True)
         for note in result.notes:
             reporter.say(f"[yellow]{note}[/]")
         if tested is not None:
             parts["test"] = tested
-        splits, mistakes, speed = _measured(result.classifier, parts, reporter)
-        timings: dict[str, Any] = {**result.seconds, "documents_per_second": round(speed, 1)}
-        made = {
-            "date": datetime.date.today().isoformat(),
-            "command": replace_surrogates(command),
-            "stopped": result.stopped,
-            "label_separator": labels.label_separator,
-            "columns": {"text": read.text_columns, "label": labels.label_column},
-            "history": with_train_loss(run, result.history),
-            "mix_start": result.mix_start,
-            "timings": timings,
-            "notes": [*notes, *result.notes, *(cut_note(result.classifier) if tested is not None else [])],
-            "encoder": encoder_facts(loaded, Path(encoder).resolve().name),
-            "versions": versions(),
-            "splits": {
-                name: {
-                    key: value for key, value in figures.items() if key in ("n", "accuracy", "macro", "micro")
-                }
-                for name, figures in splits.items()
-            },
-        }
-        classifier = replace(result.classifier, record=made)
-        write_report(out, report_facts(classifier, splits, mistakes, title=out.resolve().name))
-        save_classifier(out, classifier)  # last: what it makes is what says that all is done
-        return FittedFolder(out, result, splits)
-
-
-def evaluate_files(
-    model: str | Path,
-    files: Sequence[str | Path],
-    *,
-    read: ReadConfig | None = None,
-    labels: LabelConfig | None = None,
-    out: Path | None = None,
-    name: str = "test",
-    reporter: Reporter | None = None,
-    command: str = "",
-) -> dict[str, Any]:
-    """Measure a classifier on labelled rows; with ``out``, write a report there."""
-    reporter = reporter or Reporter("silent")
-    if out is not None and out.exists() and not out.is_dir():
-        raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
-    if out is not None and kind_of(out) is not None:
-        raise RunError(
-            f"{out} holds a model: a report there would replace its own.", remedy="Choose another --out."
+        measured = measure(result.model, parts, reporter)
+        record = FitRecord(
+            date=datetime.date.today().isoformat(),
+            command=command,
+            stopped=result.stopped,
+            columns=Columns(read.text_columns, label_config.label_column),
+            history=with_train_loss(folder.run, result.history),
+            mix_start=result.mix_start,
+            timings={**result.seconds, "documents_per_second": measured.speed},
+            notes=[*notes, *result.notes, *(measured.notes if tested is not None else ())],
+            encoder=encoder_facts(loaded, Path(encoder).resolve().name),
+            versions=versions(),
+            splits=measured.scores(),
         )
-    classifier = load_classifier(model)
-    read, labels = classifier.reading(read or ReadConfig()), classifier.labelling(labels or LabelConfig())
-    rows = read_labelled(files, read, labels, reporter)
-    splits, mistakes, speed = _measured(classifier, {name: rows}, reporter)
-    notes = [*rows.notes, *cut_note(classifier)]
-    figures = {**splits[name], "documents_per_second": round(speed, 1), "notes": notes}
-    if out is not None:
-        facts = report_facts(classifier, splits, mistakes, title=Path(model).resolve().name)
-        facts |= {
-            "command": replace_surrogates(command),
-            "notes": notes,
-            "versions": versions(),
-            "timings": {"documents_per_second": round(speed, 1)},
-        }
-        with explain_os_errors(out):
-            out.mkdir(parents=True, exist_ok=True)
-        write_report(out, facts)
-    return figures
+        model = replace(result.model, record=record)
+        _write_report(out, model, measured.metrics, record, out.resolve().name)
+        model.save(out)  # last: it says that all is done
+        return FittedModel(out, model, record.splits, measured.metrics, result.stopped)
 
 
-def report_facts(
-    classifier: TextClassifier, splits: dict[str, Any], mistakes: dict[str, Any], title: str
-) -> dict[str, Any]:
-    """What ``write_report`` takes."""
-    config, record = classifier.network.config, classifier.record
-    names = [
-        "layer 0 (token encoder)",
-        *(f"layer {depth}" for depth in range(1, classifier.encoder.n_layers)),
-    ]
-    values = classifier.network.mix.values()
-    history = record.get("history", [])
-    keys = [key for key in values if key != "mix_gamma"]
-    per_epoch = len([entry for entry in history if entry["epoch"] == 1]) or 1
-    measured = [{**entry, "epoch": (place + 1) / per_epoch} for place, entry in enumerate(history)]
-    start = {"epoch": 0.0, **record.get("mix_start", {})}
-    along = [entry for entry in [start, *measured] if all(key in entry for key in keys)]
-    return {
-        "title": title,
-        "classes": classifier.classes,
-        "multilabel": classifier.multilabel,
-        "splits": splits,
-        "mistakes": mistakes,
-        "history": [{k: v for k, v in entry.items() if not k.startswith("mix_")} for entry in history],
-        "mix": {
-            "kind": config.mix.mix,
-            "form": config.mix.mix_form,
-            "names": names,
-            "values": [values[key] for key in keys],
-            "gamma": values.get("mix_gamma"),
-            "history": [[entry[key] for key in keys] for entry in along],
-            "epochs": [round(entry["epoch"], 2) for entry in along],
-        },
-        "settings": {**config.mix.to_dict(), **config.head.to_dict(), **config.fit.to_dict()},
-        **{
-            key: record[key]
-            for key in ("encoder", "timings", "versions", "command", "notes")
-            if key in record
-        },
-    }
-
-
-def cut_note(classifier: TextClassifier) -> list[str]:
-    """A sentence on the texts that were too long, if there were any."""
-    if not classifier.n_cut:
-        return []
-    limit, some = (
-        classifier.network.config.fit.max_words,
-        "1 text" if classifier.n_cut == 1 else (f"{classifier.n_cut:,} texts"),
+def _fit_tfidf(
+    method: str,
+    sources: Mapping[str, Files],
+    out: Path,
+    seed: int,
+    read: ReadConfig,
+    label_config: LabelConfig,
+    reporter: Reporter,
+    command: str,
+) -> FittedModel:
+    """Fit a linear model over counts of words; nothing needs to be held out for it."""
+    task = get_task("classify")
+    open_out(out, "linear", resume=False)
+    parts: dict[str, Examples] = {}
+    labels = Labels(separator=label_config.label_separator)
+    for name, files in sources.items():
+        if files:
+            parts[name] = read_examples(task, files, read, label_config, labels, reporter)
+            labels = parts["train"].labels
+    start = time.monotonic()
+    model = fit_tfidf(method, parts["train"], seed=seed)
+    seconds = round(time.monotonic() - start, 2)
+    measured = measure(model, parts, reporter)
+    record = FitRecord(
+        date=datetime.date.today().isoformat(),
+        command=command,
+        stopped="done",
+        columns=Columns(read.text_columns, label_config.label_column),
+        timings={"training": seconds, "documents_per_second": measured.speed},
+        notes=[*parts["train"].notes, *model.record.notes],
+        versions=versions(),
+        splits=measured.scores(),
     )
-    return [f"Of {some} only the first {limit} words were read (max_words)."]
+    model = replace(model, record=record)
+    _write_report(out, model, measured.metrics, record, out.resolve().name)
+    model.save(out)
+    return FittedModel(out, model, record.splits, measured.metrics)
+
+
+def _configs(settings: dict[str, Any]) -> tuple[ClassifierConfig, ReadConfig, LabelConfig]:
+    """Settings by name, merged into those given as objects."""
+    given = {
+        "config": settings.pop("config", None) or ClassifierConfig(),
+        "read": settings.pop("read", None) or ReadConfig(),
+        "labels": settings.pop("labels", None) or LabelConfig(),
+    }
+    merged: Any = tuple(merge_settings(settings, **given).values())
+    return cast("tuple[ClassifierConfig, ReadConfig, LabelConfig]", merged)
+
+
+def _files(files: Files) -> list[str | Path]:
+    return [files] if isinstance(files, str | Path) else list(files)
+
+
+def read_examples(
+    task: AnyTask, files: Files, read: ReadConfig, config: LabelConfig, labels: Labels, reporter: Reporter
+) -> Examples:
+    """All labeled rows of some files; ``labels`` as for ``Task.read``."""
+    source = RowSource(_files(files), read, config)
+
+    def rows(advance: Any) -> Iterator[Row]:
+        n_rows, is_blank = 0, True
+        for row in source:
+            n_rows, is_blank = n_rows + 1, is_blank and not row.text.strip()
+            yield row
+            advance(1)
+        if not n_rows:
+            raise DataError(
+                f"{source.name} holds no labeled rows.", remedy="Give a file with text and labels."
+            )
+        if is_blank:
+            raise DataError(
+                f"{source.name}: all {n_rows:,} texts are empty.",
+                remedy="Check the file, and name the columns that hold the text: --text-columns.",
+            )
+
+    with reporter.counting("Reading rows", unit="rows") as advance:
+        examples = task.read(rows(advance), labels)
+    if not source.n_dropped:
+        return examples
+    dropped = f"{source.n_dropped:,} rows without a label were left out."
+    return replace(examples, notes=(*examples.notes, dropped))
+
+
+def _read_parts(
+    task: AnyTask,
+    train: Files,
+    valid: Files,
+    config: ClassifierConfig,
+    read: ReadConfig,
+    label_config: LabelConfig,
+    reporter: Reporter,
+) -> tuple[dict[str, Examples], list[str]]:
+    """Training and validation rows, and notes on them."""
+    learned = Labels(separator=label_config.label_separator)
+    rows = read_examples(task, train, read, label_config, learned, reporter)
+    notes = list(rows.notes)
+    if valid:
+        other = read_examples(task, valid, read, label_config, rows.labels, reporter)
+        refuse_unknown(other, "validation")
+        return {"train": rows, "valid": other}, notes
+    held = validation_split(rows.targets, config.fit.valid_share, config.fit.seed)
+    if not held.any():
+        raise DataError(
+            f"{_files(train)[0]} has one row of each class: none can be held out for validation.",
+            remedy="Give more rows, or rows for validation with --valid.",
+        )
+    notes.append(f"{int(held.sum()):,} of {len(held):,} rows were held out for validation.")
+    parts = {"train": rows.select(np.flatnonzero(~held)), "valid": rows.select(np.flatnonzero(held))}
+    return parts, notes
+
+
+def refuse_unknown(examples: Examples, name: str) -> None:
+    """Refuse rows with labels that the training rows do not have."""
+    if examples.unknown:
+        raise DataError(
+            f"The {name} rows have labels that the training rows do not have: {shorten(examples.unknown)}.",
+            remedy="Correct them, or give training rows for them.",
+        )
+
+
+def validation_split(targets: npt.NDArray[Any], share: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Which rows are held out: a share of all and, as far as possible, of each class."""
+    n_rows = len(targets)
+    held = np.zeros(n_rows, dtype=bool)
+    if n_rows < 2:
+        return held
+    if not is_single_label(targets):
+        from sklearn.model_selection import train_test_split
+
+        held[train_test_split(np.arange(n_rows), test_size=share, random_state=seed)[1]] = True
+        return held
+    rng = np.random.default_rng(seed)
+    labels, counts = np.unique(targets, return_counts=True)
+    wanted = np.minimum(share * counts, counts - 1)  # at least one row stays to train on
+    quotas = np.floor(wanted).astype(int)
+    # What rounding leaves over goes to the classes that lost most by it.
+    spare = max(1, round(share * n_rows)) - int(quotas.sum())
+    behind = np.argsort(quotas - wanted, kind="stable")
+    for place in [place for place in behind if counts[place] - 1 > quotas[place]][: max(0, spare)]:
+        quotas[place] += 1
+    for label, quota in zip(labels, quotas, strict=True):
+        held[rng.permutation(np.flatnonzero(targets == label))[:quota]] = True
+    return held
+
+
+def content_hash(examples: Examples) -> str:
+    """Changes when any text or target does."""
+    texts = (
+        "\0".join(text if isinstance(text, str) else "\1".join(text) for text in row)
+        for row in examples.inputs
+    )
+    return fingerprint(*texts, examples.targets)
+
+
+def _summary(parts: Mapping[str, Examples], encoder: Encoder, config: ClassifierConfig) -> str:
+    names = parts["train"].labels.names
+    classes = f", {len(names)} classes ({escape(shorten(names))})" if names else ""
+    return (
+        f"Rows: {len(parts['train']):,} to train on, {len(parts['valid']):,} for validation{classes}.\n"
+        f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({encoder.n_layers} layers, "
+        f"{encoder.dim} wide), {config.mix.mix} mix, {config.head.head} head."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The metrics of some splits, rows per second, and notes on rows that were cut."""
+
+    metrics: Mapping[str, Metrics]
+    speed: float
+    notes: tuple[str, ...]
+
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Rows and scores of each split."""
+        return {split: {"n": found.n, **found.values} for split, found in self.metrics.items()}
+
+
+def measure(model: Predictor, parts: Mapping[str, Examples], reporter: Reporter) -> Measured:
+    """Predict and measure some splits."""
+    start, n_rows = time.monotonic(), sum(map(len, parts.values()))
+    with reporter.counting("Measuring", total=n_rows, unit="rows") as advance:
+        found = {name: list(model.predict(part.inputs, progress=advance)) for name, part in parts.items()}
+    speed = round(n_rows / max(1e-9, time.monotonic() - start), 1)
+    metrics = {name: model.task.measure(part, found[name]) for name, part in parts.items()}
+    n_cut = sum(prediction.n_cut > 0 for predictions in found.values() for prediction in predictions)
+    return Measured(metrics, speed, cut_notes(model, n_cut))
+
+
+def cut_notes(model: Predictor, n_cut: int) -> tuple[str, ...]:
+    """A sentence on the rows that were too long, if there were any."""
+    if not n_cut or not isinstance(model, TaskModel):
+        return ()
+    some = "1 row" if n_cut == 1 else f"{n_cut:,} rows"
+    return (f"Of {some} only the first {model.config.fit.max_words} words were read (max_words).",)
+
+
+def _write_report(
+    folder: Path, model: Predictor, metrics: Mapping[str, Metrics], record: FitRecord, title: str
+) -> None:
+    document = model_document(model, metrics, record, title)
+    write_report(folder, document, report_record(model, metrics, record, title))
+
+
+def with_train_loss(run: Path, history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """The history with each epoch's mean training loss, from the run's metrics."""
+    losses: dict[int, list[float]] = {}
+    if not (run / "metrics.jsonl").exists():  # the linear head is not trained in steps
+        return [dict(entry) for entry in history]
+    bounds = [int(entry["step"]) for entry in history]
+    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        if entry.get("event") == "train":
+            place = next((place for place, last in enumerate(bounds) if entry["step"] <= last), len(bounds))
+            losses.setdefault(place, []).append(entry["loss"])
+    return [
+        {**entry, "train_loss": float(np.mean(losses[place]))} if place in losses else dict(entry)
+        for place, entry in enumerate(history)
+    ]
 
 
 def versions() -> dict[str, str]:
@@ -327,102 +389,180 @@ def versions() -> dict[str, str]:
     }
 
 
-def _lasting(config: ClassifierConfig) -> dict[str, Any]:
-    """All settings that a resumed run must agree on: where layers are kept is not among them."""
-    settings = config.to_dict()
-    del settings["fit"]["cache"]
-    return settings
-
-
-def _measured(
-    classifier: TextClassifier, parts: dict[str, LabelledTexts], reporter: Reporter
-) -> tuple[dict[str, Any], dict[str, Any], float]:
-    """Figures and most confident mistakes of each part, and texts per second."""
-    splits: dict[str, Any] = {}
-    mistakes: dict[str, Any] = {}
-    begun, n_texts = time.monotonic(), sum(len(part.texts) for part in parts.values())
-    with reporter.counting("Measuring", total=n_texts, unit="texts") as advance:
-        shares = {name: classifier.probabilities(part.texts, advance) for name, part in parts.items()}
-    speed = n_texts / max(1e-9, time.monotonic() - begun)
-    for name, part in parts.items():
-        found = shares[name]
-        if classifier.multilabel:
-            unseen = Counter(
-                sorted(c for labels in part.labels for c in labels if c not in classifier.classes)
-            )
-            classes = [*classifier.classes, *unseen]
-            wanted = np.array([[c in labels for c in classes] for labels in part.labels])
-            found = np.pad(found, ((0, 0), (0, len(unseen))))  # never predicted
-            figures = measure_multilabel(wanted, found, classes)
-            splits[name] = {**figures, "accuracy": figures["subset_accuracy"], "unseen": dict(unseen)}
-            continue
-        true, guessed = [labels[0] for labels in part.labels], classifier.labels(found)
-        splits[name] = measure(true, guessed, found, classifier.classes)
-        mistakes[name] = confident_mistakes(part.texts, true, guessed, found, classifier.classes, n=_MISTAKES)
-    return splits, mistakes, speed
-
-
-def with_train_loss(run: Path, history: list[dict[str, float]]) -> list[dict[str, float]]:
-    """The history with each epoch's mean training loss, from the run's metrics."""
-    losses: dict[int, list[float]] = {}
-    if not (run / "metrics.jsonl").exists():  # a head that is solved at a stroke
-        return [dict(entry) for entry in history]
-    step = 0
-    bounds = [int(entry["step"]) for entry in history]
-    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
-        if record.get("event") == "train":
-            step = next((place for place, last in enumerate(bounds) if record["step"] <= last), len(bounds))
-            losses.setdefault(step, []).append(record["loss"])
-    return [
-        {**entry, "train_loss": float(np.mean(losses[place]))} if place in losses else dict(entry)
-        for place, entry in enumerate(history)
-    ]
-
-
-def class_names(rows: LabelledTexts, train: Sequence[str | Path], reporter: Reporter) -> list[str]:
-    """The classes of the rows to train on, sorted; fewer than two, or far too many, are refused."""
-    counts: dict[str, int] = {}
-    for labels in rows.labels:
-        for label in labels:
-            counts[label] = counts.get(label, 0) + 1
-    if len(counts) < 2:
-        only = f"one class only ({next(iter(counts))!r})" if counts else "no labels"
-        raise DataError(
-            f"{train[0]} holds {only}.",
-            remedy="A classifier needs rows of at least two classes; check --label-column.",
+def open_predictor(model: str | Path | Predictor) -> Predictor:
+    """A fitted model, or an error that says what was given instead."""
+    loaded: Any = load(model) if isinstance(model, str | Path) else model
+    if not hasattr(loaded, "predict"):
+        kind = kind_of(resolve_name(cast(Path, model))) or "bilm"
+        raise ModelError(
+            f"{model} holds {KINDS[kind].noun}, not a fitted model.",
+            remedy="Give a folder that elmokit fit or compare has made.",
         )
-    if len(counts) > 1000 and len(counts) * 2 > len(rows.labels):
-        raise DataError(
-            f"{train[0]}: {len(counts):,} different labels in {len(rows.labels):,} rows.",
-            remedy="That looks like a column of texts or numbers; check --label-column.",
+    return cast(Predictor, loaded)
+
+
+@dataclass(frozen=True)
+class PredictionSummary:
+    """How many rows ``predict`` has written, and what a person should know about them."""
+
+    n_rows: int
+    notes: tuple[str, ...]
+
+
+def predict(
+    model: str | Path | Predictor,
+    files: Files,
+    out: str | Path | None = None,
+    *,
+    format: Literal["csv", "jsonl", ""] = "",
+    reporter: Reporter | None = None,
+    **settings: Any,
+) -> PredictionSummary:
+    """Write rows with their predictions, to a file or to standard output; files of any length are streamed.
+
+    Args:
+        files: Files, folders or glob patterns, or "-" for standard input.
+        format: Unless given, as the ending of ``out`` or of the first file says.
+        settings: Those of ReadConfig by name, or ``read`` as an object. Columns that were named to fit are
+            read here, too, unless others are given.
+    """
+    reporter, target = reporter or Reporter("silent"), None if out is None else Path(out)
+    kind = _format(target, format, _files(files))
+    predictor = open_predictor(model)
+    read = predictor.columns.reading(_configs(settings)[1])
+    source = RowSource(_files(files), read, labels="none", keep=True)
+    pending: deque[Row] = deque()
+
+    def inputs() -> Iterator[Inputs]:
+        for row in source:
+            pending.append(row)
+            yield (row.text,)
+
+    n_rows = n_cut = 0
+    with (
+        PredictionWriter(target, kind, source.columns()) as writer,
+        reporter.counting("Predicting", unit="rows") as advance,
+    ):
+        for prediction in predictor.predict(inputs(), progress=advance):
+            writer.write(pending.popleft(), predictor.task.columns(prediction))
+            n_rows += 1
+            n_cut += prediction.n_cut > 0
+        if not n_rows:
+            (blank,) = predictor.predict([("",) * len(predictor.task.fields)])
+            writer.write_header(predictor.task.columns(blank))
+    return PredictionSummary(n_rows, cut_notes(predictor, n_cut))
+
+
+def _format(out: Path | None, given: str, files: Sequence[str | Path]) -> Literal["csv", "jsonl"]:
+    """The format of predictions."""
+    suffix = out.suffix[1:].lower() if out else ""
+    if suffix in ("gz", "zst") or (not given and suffix in ("tsv", "parquet")):
+        raise ConfigError(
+            f"Predictions are not written as .{suffix} files: {out}.", remedy="End --out in .csv or .jsonl."
         )
-    single = [label for label, count in counts.items() if count == 1]
-    if single:
-        reporter.say(
-            f"[yellow]One row only for {escape(_listed(single))}: "
-            "such a class is trained on, not validated.[/]"
+    endings = [name.lower() for name in Path(files[0]).suffixes if name.lower() not in (".gz", ".zst")]
+    kind = (given or suffix or (endings[-1][1:] if endings else "")).lower()
+    if kind in ("jsonl", "ndjson", "json"):
+        return "jsonl"
+    if given and kind != "csv":
+        raise ConfigError(f"--format {given} is not a choice.", remedy="Choose csv or jsonl.")
+    return "csv"
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """How good a model is.
+
+    Attributes:
+        values: Figures by name: "accuracy", "perplexity", or the correlation with each file of word pairs.
+        details: ``Metrics`` for a fitted model; otherwise what ``bilm.perplexity`` or ``static.intrinsic``
+            gave.
+        speed: Rows per second, for fitted models.
+        notes: What a person should know about the rows.
+    """
+
+    values: Mapping[str, float]
+    details: Any
+    speed: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> Any:
+        """For ``--json``."""
+        if isinstance(self.details, dict):  # language models and word vectors
+            return self.details
+        return {**self.details.to_json(), "documents_per_second": self.speed, "notes": list(self.notes)}
+
+
+def evaluate(
+    model: str | Path | Predictor,
+    files: Files,
+    *,
+    out: str | Path | None = None,
+    state: Literal["carried", "zero"] = "carried",
+    reporter: Reporter | None = None,
+    command: str = "",
+    **settings: Any,
+) -> Evaluation:
+    """Measure a model, as its kind demands.
+
+    Fitted models are measured on labeled rows, language models by their perplexity on texts, word vectors
+    on files of word pairs with similarity scores or of analogies.
+
+    Args:
+        files: Files, folders or glob patterns.
+        out: Folder for a report on a fitted model.
+        state: For a language model: carry the state from text to text, or start each from zero.
+        settings: Those of ReadConfig and LabelConfig by name, or ``read`` and ``labels`` as objects.
+    """
+    reporter = reporter or Reporter("silent")
+    _, read, label_config = _configs(settings)
+    kind = kind_of(resolve_name(model)) or "bilm" if isinstance(model, str | Path) else model.kind
+    if kind in ("bilm", "word-vectors"):
+        if out is not None:
+            raise ConfigError("--out is for reports on fitted models.", remedy="Leave it out.")
+        return (
+            _evaluate_vectors(model, _files(files))
+            if kind == "word-vectors"
+            else _evaluate_bilm(model, _files(files), read, state, reporter)
         )
-    return sorted(counts)
-
-
-def class_numbers(rows: LabelledTexts, classes: list[str], multilabel: bool, name: str) -> Any:
-    """What ``Targets`` holds as values; a label that is no class is refused (``name`` says whose)."""
-    places = {label: place for place, label in enumerate(classes)}
-    unseen = sorted({label for labels in rows.labels for label in labels if label not in places})
-    if unseen:
-        raise DataError(
-            f"The {name} rows have labels that the training rows have not: {_listed(unseen)}.",
-            remedy="Mend them, or give training rows for them.",
+    if out is not None:
+        open_out(Path(out), "report", resume=True)
+    predictor = open_predictor(model)
+    read = predictor.columns.reading(read)
+    label_config = predictor.columns.labeling(label_config, predictor.labels)
+    rows = read_examples(predictor.task, files, read, label_config, predictor.labels, reporter)
+    measured = measure(predictor, {"test": rows}, reporter)
+    notes = (*rows.notes, *measured.notes)
+    if out is not None:
+        title = Path(model).resolve().name if isinstance(model, str | Path) else "Model"
+        record = FitRecord(
+            command=replace_surrogates(command),
+            notes=notes,
+            versions=versions(),
+            timings={"documents_per_second": measured.speed},
         )
-    if multilabel:
-        wanted = np.zeros((len(rows.labels), len(classes)), dtype=np.float32)
-        for row, labels in enumerate(rows.labels):
-            wanted[row, [places[label] for label in labels]] = 1.0
-        return wanted
-    return np.array([places[labels[0]] for labels in rows.labels], dtype=np.int64)
+        _write_report(Path(out), predictor, measured.metrics, record, title)
+    return Evaluation(measured.metrics["test"].values, measured.metrics["test"], measured.speed, notes)
 
 
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(name if len(name) < 40 else f"{name[:39]}…" for name in names[:8])
-    return shown + (f", … and {len(names) - 8} more" if len(names) > 8 else "")
+def _evaluate_bilm(
+    model: Any,
+    files: list[str | Path],
+    read: ReadConfig,
+    state: Literal["carried", "zero"],
+    reporter: Reporter,
+) -> Evaluation:
+    from elmokit.bilm.perplexity import text_perplexity
+
+    result = text_perplexity(model, files, read=read, state=state, reporter=reporter)
+    return Evaluation({name: value for name, value in result.items() if isinstance(value, float)}, result)
+
+
+def _evaluate_vectors(model: Any, files: list[str | Path]) -> Evaluation:
+    from elmokit.static.intrinsic import evaluate_vectors
+    from elmokit.static.word_vectors import WordVectors
+
+    vectors = WordVectors.load(model) if isinstance(model, str | Path) else model
+    results = {Path(file).name: evaluate_vectors(vectors, file) for file in files}
+    values = {name: result.value for name, result in results.items() if result.value is not None}
+    return Evaluation(values, results)

@@ -1,200 +1,232 @@
-"""Texts made ready for training: numbered words, and a frozen encoder's layers kept on disk."""
+"""Texts as ids, and an encoder's layers of them: computed batch by batch, or cached on disk."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from elmokit.core.atomic import explain_os_errors, reserve, sync
+from elmokit.core.config import DropoutConfig
+from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import RunError
-from elmokit.tasks.encoders import Encoder
+from elmokit.tasks.task import Inputs
 from elmokit.text.batching import bucket_batches
-from elmokit.text.tokenizing import Text
-from elmokit.vectors.encoder import TokenIds
+from elmokit.vectors.encoder import Encoder, IntArray, Layers, TokenIds
 from elmokit.vectors.mix import Mix
 
-__all__ = ["Batch", "Examples", "KeptLayers", "keep_layers", "layers_of", "number_texts"]
+BATCH_WORDS = 8192
+"""Words in a batch when nothing is learned."""
+_DISK_SHARE = 0.7  # of the free disk that cached layers may take
 
-_ROOM = 0.7  # of the free disk may be used for kept layers
 
-
-@dataclass(frozen=True)
-class Examples:
-    """Texts as ids.
+@dataclass(frozen=True, eq=False)
+class NumberedTexts:
+    """The texts of some rows as ids.
 
     Attributes:
-        n_cut: texts that were longer than allowed.
-        n_empty: texts without a word.
+        fields: Of each field of the task, the ids of all rows.
+        n_cut: Texts that were longer than allowed.
+        n_empty: Rows without a word.
     """
 
-    ids: TokenIds
+    fields: tuple[TokenIds, ...]
     n_cut: int
     n_empty: int
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.fields[0])
 
-    def batches(self, n_words: int, rng: np.random.Generator | None = None) -> list[npt.NDArray[np.int64]]:
-        """Texts of like length together, about ``n_words`` words in a batch."""
-        return bucket_batches(self.ids.lengths, n_words, rng=rng)
+    def batches(self, n_words: int, rng: np.random.Generator | None = None) -> list[IntArray]:
+        """Row numbers in batches of similar length, about ``n_words`` words each."""
+        lengths = np.sum([ids.lengths for ids in self.fields], axis=0)
+        return bucket_batches(lengths, n_words, rng=rng)
 
 
 def number_texts(
-    encoder: Encoder,
-    texts: Sequence[Text],
-    max_words: int,
-    progress: Callable[[int], None] = lambda amount: None,
-) -> Examples:
+    encoder: Encoder, inputs: Sequence[Inputs], max_words: int, progress: Advance = lambda amount: None
+) -> NumberedTexts:
     """Turn texts into ids, cut to ``max_words``."""
-    n_cut = n_empty = 0
+    n_fields = len(inputs[0]) if inputs else 1
+    counts = np.zeros((n_fields, len(inputs)), dtype=np.int64)
 
-    def cut() -> Iterator[list[str]]:
-        nonlocal n_cut, n_empty
-        for text in texts:
-            (words,) = encoder.words([text])
-            n_cut += len(words) > max_words
-            n_empty += not words
-            yield words[:max_words]
-            progress(1)
+    def words(field: int) -> Iterator[list[str]]:
+        for row, texts in enumerate(inputs):
+            (found,) = encoder.words([texts[field]])
+            counts[field, row] = len(found)
+            yield found[:max_words]
+            progress(0 if field else 1)
 
-    ids = encoder.to_ids(cut())
-    return Examples(ids, n_cut, n_empty)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Some texts' layers: each (batch, time, dim), and where there is a word, (batch, time)."""
-
-    layers: tuple[Tensor, ...]
-    mask: Tensor
+    fields = tuple(encoder.to_ids(words(field)) for field in range(n_fields))
+    return NumberedTexts(fields, int((counts > max_words).sum()), int((counts.sum(axis=0) == 0).sum()))
 
 
-class KeptLayers:
-    """A frozen encoder's layers (or their fixed mix) for all texts, in a file of half-precision numbers.
+class LayerCache:
+    """A frozen encoder's layers (or their fixed mix) of all texts, in a file of half-precision numbers.
 
     Args:
-        file: where.
-        examples: whose.
         values: (n_words, layer, dim), as the file has them.
-        is_mixed: it is the mix that is kept.
+        n_edge: As in ``Layers``.
+        is_mixed: The file holds the mix instead of the layers.
     """
 
     def __init__(
-        self, file: Path, examples: Examples, values: npt.NDArray[np.float16], is_mixed: bool
+        self, file: Path, ids: TokenIds, values: npt.NDArray[np.float16], *, n_edge: int, is_mixed: bool
     ) -> None:
-        self._file, self._examples, self._shape = file, examples, values.shape
-        self.is_mixed = is_mixed
-        # Read, not mapped: what is mapped would count as this process's memory.
+        self._file, self._ids, self._shape = file, ids, values.shape
+        self.n_edge, self.is_mixed = n_edge, is_mixed
+        # Read, not mapped: mapped pages would count as this process's memory.
         self._start = getattr(values, "offset", 0)
         self._stream = open(file, "rb", buffering=0) if len(values) else None  # noqa: SIM115
 
-    def batch(self, rows: npt.NDArray[np.int64]) -> Batch:
+    def layers(self, rows: IntArray) -> Layers:
         """The layers of some texts, in full precision."""
-        lengths, offsets = self._examples.ids.lengths[rows], self._examples.ids.offsets
+        lengths, offsets = self._ids.lengths[rows], self._ids.offsets
         n_time = int(lengths.max())
         _, n_layers, dim = self._shape
         values = torch.zeros(n_layers, len(rows), n_time, dim)
         for place, row in enumerate(rows):
-            kept = torch.from_numpy(self._read(int(offsets[row]), int(lengths[place])))
-            values[:, place, : lengths[place]] = kept.transpose(0, 1)
+            cached = torch.from_numpy(self._read(int(offsets[row]), int(lengths[place])))
+            values[:, place, : lengths[place]] = cached.transpose(0, 1)
         mask = torch.arange(n_time) < torch.from_numpy(lengths).unsqueeze(1)
-        return Batch(tuple(values), mask)
+        return Layers(tuple(values), mask, self.n_edge)
 
     def _read(self, first: int, n_words: int) -> npt.NDArray[np.float16]:
         assert self._stream is not None
-        found = np.empty((n_words, *self._shape[1:]), dtype=np.float16)
-        self._stream.seek(self._start + first * found[0].nbytes)
-        room = memoryview(found.data).cast("B")
+        values = np.empty((n_words, *self._shape[1:]), dtype=np.float16)
+        self._stream.seek(self._start + first * values[0].nbytes)
+        room = memoryview(values.data).cast("B")
         while room:
             n_read = self._stream.readinto(room)
             if not n_read:
                 raise RunError(
-                    f"{self._file} ends too early.", remedy="Run the same command again: it is made anew."
+                    f"{self._file} ends too early.", remedy="Run the same command again to rebuild it."
                 )
             room = room[n_read:]
-        return found
-
-    def discard(self) -> None:
-        """Delete the file."""
-        if self._stream is not None:
-            self._stream.close()
-        self._file.unlink(missing_ok=True)
+        return values
 
 
-def keep_layers(
-    encoder: Encoder,
-    examples: Examples,
-    file: Path,
-    mix: Mix | None,
-    batch_words: int,
-    progress: Callable[[int], None],
-    *,
-    must_fit: bool,
-) -> KeptLayers | None:
-    """Compute all layers once and keep them in ``file``.
+@torch.no_grad()
+def cache_layers(
+    encoder: Encoder, ids: TokenIds, file: Path, mix: Mix | None, progress: Advance, *, must_fit: bool
+) -> LayerCache | None:
+    """Compute all layers once and cache them in ``file``, or use what is there.
 
     Args:
-        encoder: whose layers.
-        examples: the texts.
-        file: where to keep them; used as it is if it is there.
-        mix: a mix that never changes, so that only its result need be kept; else None.
-        batch_words: words in a batch.
-        progress: told how many texts were just done.
-        must_fit: a full disk is an error; otherwise None is returned.
+        mix: A mix that never changes, so that only its result is stored.
+        must_fit: A full disk is an error; otherwise None is returned.
     """
-    shape = (int(examples.ids.offsets[-1]), 1 if mix else encoder.n_layers, encoder.dim)
+    shape = (int(ids.offsets[-1]), 1 if mix else encoder.n_layers, encoder.dim)
+    n_edge = encoder.layers(ids, np.array([0])).n_edge if len(ids) else 0
+    if not len(ids):
+        return LayerCache(file, ids, np.zeros(shape, np.float16), n_edge=n_edge, is_mixed=mix is not None)
     values: npt.NDArray[np.float16] | None = None
-    if not len(examples):
-        return KeptLayers(file, examples, np.zeros(shape, dtype=np.float16), mix is not None)
     if file.exists():
-        with contextlib.suppress(OSError, EOFError, ValueError):  # a damaged file is made anew
+        with contextlib.suppress(OSError, EOFError, ValueError):  # a damaged file is rebuilt
             values = np.load(file, mmap_mode="r", allow_pickle=False)
         if values is not None and values.shape == shape and values.dtype == np.float16:
-            progress(len(examples))
-            return KeptLayers(file, examples, values, mix is not None)
+            progress(len(ids))
+            return LayerCache(file, ids, values, n_edge=n_edge, is_mixed=mix is not None)
     n_bytes = 2 * int(np.prod(shape, dtype=np.int64))
     with explain_os_errors(file):
         free = shutil.disk_usage(file.parent).free
-    if n_bytes > _ROOM * free:
+    if n_bytes > _DISK_SHARE * free:
         if must_fit:
             raise RunError(
-                f"Keeping the encoder's layers needs {n_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free.",
-                remedy="Free some space, or compute them anew in every epoch: --cache no.",
+                f"Caching the encoder's layers needs {n_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free.",
+                remedy="Free some space, or compute them in every epoch: --cache no.",
             )
         return None
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.new")
     with explain_os_errors(file):
         values = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.float16, shape=shape)
-        reserve(unfinished)  # a disk that is full later could not be told from a crash
-    for rows, out in layers_of(encoder, examples, batch_words):
-        layers = (mix(out.layers),) if mix else out.layers
-        stacked = torch.stack(layers, dim=2).clamp_(-65504, 65504).to(torch.float16)
+        reserve(unfinished)  # a disk that fills up later could not be told from a crash
+    computed = encoder.precompute(ids)
+    for rows in bucket_batches(ids.lengths, BATCH_WORDS):
+        layers = encoder.layers(computed, rows).values
+        stacked = torch.stack((mix(layers),) if mix else layers, dim=2).clamp_(-65504, 65504).half()
         for place, row in enumerate(rows):
-            first, last = examples.ids.offsets[row : row + 2]
+            first, last = ids.offsets[row], ids.offsets[row + 1]
             values[first:last] = stacked[place, : last - first].numpy()
         progress(len(rows))
     with explain_os_errors(file):
         values.flush()
         sync(unfinished)
         os.replace(unfinished, file)
-    return KeptLayers(file, examples, values, mix is not None)
+    return LayerCache(file, ids, values, n_edge=n_edge, is_mixed=mix is not None)
 
 
-@torch.no_grad()
-def layers_of(
-    encoder: Encoder, examples: Examples, batch_words: int
-) -> Iterator[tuple[npt.NDArray[np.int64], Batch]]:
-    """All layers of all texts, batch by batch; each distinct word through the token encoder once."""
-    ids = encoder.precompute(examples.ids)
-    for rows in examples.batches(batch_words):
-        layers = encoder.layers(ids, rows)
-        yield rows, Batch(layers.values, layers.mask)
+@dataclass(frozen=True, eq=False)
+class LayerSource:
+    """The layers of numbered texts: read from caches (one per field) where there are some, else computed."""
+
+    encoder: Encoder
+    texts: NumberedTexts
+    caches: tuple[LayerCache, ...] = ()
+
+    @property
+    def is_mixed(self) -> bool:
+        """True if layers come as their mix."""
+        return bool(self.caches) and self.caches[0].is_mixed
+
+    def batch(
+        self, rows: IntArray, *, dropout: DropoutConfig | None = None, rng: torch.Generator | None = None
+    ) -> list[Layers]:
+        """Of each field, the layers of some rows."""
+        if self.caches:
+            return [cache.layers(rows) for cache in self.caches]
+        return [self.encoder.layers(ids, rows, dropout=dropout, rng=rng) for ids in self.texts.fields]
+
+    @torch.no_grad()
+    def all(self) -> Iterator[tuple[IntArray, list[Layers]]]:
+        """The layers of all rows in large batches, without gradients."""
+        source = self
+        if not self.caches:
+            fields = tuple(self.encoder.precompute(ids) for ids in self.texts.fields)
+            source = replace(self, texts=replace(self.texts, fields=fields))
+        for rows in self.texts.batches(BATCH_WORDS):
+            yield rows, source.batch(rows)
+
+
+def cached_sources(
+    encoder: Encoder,
+    texts: Sequence[NumberedTexts],
+    folder: Path,
+    reporter: Reporter,
+    *,
+    mix: Mix | None = None,
+    must_fit: bool = False,
+    compute: bool = True,
+) -> list[LayerSource]:
+    """The layers of some lists of texts, cached in ``folder``; without caches if the disk has no room.
+
+    Args:
+        mix: As for ``cache_layers``.
+        must_fit: As for ``cache_layers``.
+        compute: False uses only what is cached already.
+    """
+    plain = [LayerSource(encoder, part) for part in texts]
+    with explain_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    salt = encoder.fingerprint
+    files = {ids: folder / f"layers-{ids.content_hash(salt)}.npy" for part in texts for ids in part.fields}
+    if not compute and not all(file.exists() for file in files.values()):
+        return plain
+    caches: dict[TokenIds, LayerCache] = {}
+    with reporter.counting("Computing layers", total=sum(map(len, files)), unit="texts") as advance:
+        for ids, file in files.items():
+            cache = cache_layers(encoder, ids, file, mix, advance, must_fit=must_fit)
+            if cache is None:
+                reporter.say(
+                    "[yellow]The disk has no room for the layers: every epoch computes them again.[/]"
+                )
+                return plain
+            caches[ids] = cache
+    return [replace(part, caches=tuple(caches[ids] for ids in part.texts.fields)) for part in plain]

@@ -1,153 +1,98 @@
-"""Fitting the linear head: the texts go through the encoder once, the rest is solved at a stroke."""
+"""Fit the linear head: texts go through the encoder once, then mix and penalty are chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from elmokit.core.console import Reporter
+from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import ConfigError
-from elmokit.tasks.encoders import Encoder
-from elmokit.tasks.layer_cache import Batch, Examples, KeptLayers, layers_of
-from elmokit.tasks.linear_head import LinearHead, mean_over_words, minimised
-from elmokit.tasks.model import PREDICT_WORDS, Network, Targets
-from elmokit.tasks.row_weights import row_weights
+from elmokit.tasks.heads import LinearHead, mean_over_words
+from elmokit.tasks.layer_cache import LayerSource
+from elmokit.tasks.model import Network
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.tasks.task import AnyTask, Examples
 
-__all__ = ["fit_linear"]
-
-_SMALLER = (1.0, 0.1, 0.01, 0.001)  # times the penalty given, where there are rows to choose by
-_STEADY = 1e-6
+_L2_FACTORS = (1.0, 0.1, 0.01, 0.001)  # times the penalty given, where there are rows to choose by
 
 
 def fit_linear(
-    encoder: Encoder,
-    train: tuple[Examples, Targets],
-    valid: tuple[Examples, Targets] | None,
+    task: AnyTask,
+    parts: Sequence[Examples],
+    sources: Sequence[LayerSource],
     config: ClassifierConfig,
-    kept: tuple[KeptLayers, KeptLayers] | None,
+    weights: Tensor,
     reporter: Reporter,
-) -> tuple[Network, list[dict[str, float]]]:
-    """A network with a linear head, and the figures of all that was tried.
+) -> tuple[Network, list[dict[str, float]], bool]:
+    """A network with a linear head, the figures of all that was tried, and whether every solution converged.
 
-    With validation rows the mix and the penalty are chosen by them: each layer alone, all alike, and
-    penalties down to a thousandth. Without them the top layer and the penalty given are taken. Given or
-    frozen weights of a mix stay as they are.
+    With validation rows (a second part), mix and penalty are chosen by them: each layer alone, all layers
+    equally, and penalties down to a thousandth. Without them the top layer and the given penalty are used.
+    Given or frozen weights of a mix stay as they are.
     """
-    if config.fit.finetune or config.mix.mix == "function":
-        what = "--finetune" if config.fit.finetune else "--mix function"
-        raise ConfigError(
-            f"The linear head is solved, not trained, so {what} cannot be had with it.",
-            remedy="Choose --head pool or --head bilstm.",
-        )
-    parts = [train] if valid is None else [train, valid]
-    n_texts = sum(len(examples) for examples, _ in parts)
-    with reporter.counting("Computing layers", total=n_texts, unit="texts") as advance:
-        pooled = [
-            _pooled(encoder, examples, config, kept[place] if kept else None, advance)
-            for place, (examples, _) in enumerate(parts)
-        ]
-    weights = row_weights(train[1], config.fit.class_weights)
-    best: tuple[float, float, Network] | None = None
+    unsupported = {"--finetune": config.fit.finetune, "--mix function": config.mix.mix == "function"}
+    for flag, given in unsupported.items():
+        if given:
+            raise ConfigError(
+                f"The linear head does not support {flag}.", remedy="Use --head pool or --head bilstm."
+            )
+    train, encoder, chooses = parts[0], sources[0].encoder, len(parts) > 1
+    with reporter.counting("Computing layers", total=sum(map(len, parts)), unit="texts") as advance:
+        pooled = [_pool(source, config, advance) for source in sources]
     history: list[dict[str, float]] = []
-    for mix in _mixes(encoder.n_layers, config, choose=valid is not None):
-        changed = config
-        if mix:
-            chosen = replace(config.mix, mix="frozen", mix_form="raw", mix_weights=mix)
-            changed = replace(config, mix=chosen)
-        for factor in _SMALLER if valid is not None else _SMALLER[:1]:
-            network = Network(changed, encoder.n_layers, encoder.dim, len(train[1].classes))
+    best: tuple[float, float, Network] | None = None
+    converged = True
+    for mix_weights in _candidate_mixes(encoder.n_layers, config, choose=chooses):
+        candidate = config
+        if mix_weights:
+            mix = replace(config.mix, mix="frozen", mix_form="raw", mix_weights=mix_weights)
+            candidate = replace(config, mix=mix)
+        for factor in _L2_FACTORS if chooses else _L2_FACTORS[:1]:
+            network = Network(task, candidate, encoder.n_layers, encoder.dim, train.labels)
+            head = network.head
+            assert isinstance(head, LinearHead)
+            # The mean of a mix is the mix of the means.
+            features = [network.mix.mixed(list(part)).detach() for part in pooled]
             l2 = factor * config.fit.l2
-            _solve(network, _mixed(network, pooled[0]), train[1], weights, l2)
+            converged &= head.solve(features[0], train.targets, l2=l2, weights=weights.numpy())
             figures = {"step": len(history) + 1, "epoch": len(history) + 1, "l2": l2, **network.mix.values()}
-            accuracy = loss = 0.0
-            if valid is not None:
-                accuracy, loss = _measured(network, _mixed(network, pooled[1]), valid[1])
-                figures |= {"accuracy": accuracy, "valid_loss": loss}
+            main = loss = 0.0
+            if chooses:
+                with torch.no_grad():
+                    output = head.scores(features[1])
+                    loss = float(task.loss(output, parts[1].targets).mean())
+                metrics = task.measure(parts[1], task.decode(output, [], train.labels))
+                main = metrics.score(metrics.row_stats.sum(axis=0))
+                figures |= {metrics.main: main, "valid_loss": loss}
             history.append(figures)
-            if best is None or (accuracy, -loss) > best[:2]:
-                best = accuracy, -loss, network
+            if best is None or (main, -loss) > best[:2]:
+                best = main, -loss, network
     assert best is not None
-    return best[2].eval(), history
+    return best[2], history, converged
 
 
-def _mixes(n_layers: int, config: ClassifierConfig, *, choose: bool) -> list[str]:
-    """Weights of the layers to try, as text; "" for what the settings say."""
+def _candidate_mixes(n_layers: int, config: ClassifierConfig, *, choose: bool) -> list[str]:
+    """Weights of the layers to try, as text; "" for those of the settings."""
     if config.mix.mix == "frozen" or config.mix.mix_weights or n_layers == 1:
         return [""]
     singles = [
         ",".join("1" if place == layer else "0" for place in range(n_layers)) for layer in range(n_layers)
     ]
-    alike = ",".join([f"{1 / n_layers:.6f}"] * n_layers)
-    return [*reversed(singles), alike] if choose else singles[-1:]
+    equal = ",".join([f"{1 / n_layers:.6f}"] * n_layers)
+    return [*reversed(singles), equal] if choose else singles[-1:]
 
 
-@torch.no_grad()
-def _pooled(
-    encoder: Encoder,
-    examples: Examples,
-    config: ClassifierConfig,
-    kept: KeptLayers | None,
-    advance: Callable[[int], None],
-) -> Tensor:
+def _pool(source: LayerSource, config: ClassifierConfig, advance: Advance) -> Tensor:
     """The mean over the words of each layer of each text, (layer, n_texts, dim)."""
-    found = torch.zeros(encoder.n_layers, len(examples), encoder.dim)
-    for rows, batch in _batches(encoder, examples, kept):
-        layers = batch.layers
-        if config.mix.mix_norm:
-            layers = tuple(torch.nn.functional.layer_norm(x, x.shape[-1:]) for x in layers)
-        for depth, layer in enumerate(layers):
-            found[depth, torch.from_numpy(rows)] = mean_over_words(layer, batch.mask)
+    pooled = torch.zeros(source.encoder.n_layers, len(source.texts), source.encoder.dim)
+    for rows, (layers,) in source.all():
+        for depth, layer in enumerate(layers.values):
+            if config.mix.mix_norm:
+                layer = F.layer_norm(layer, layer.shape[-1:])
+            pooled[depth, torch.from_numpy(rows)] = mean_over_words(layer, layers.mask)
         advance(len(rows))
-    return found
-
-
-def _batches(
-    encoder: Encoder, examples: Examples, kept: KeptLayers | None
-) -> Iterator[tuple[npt.NDArray[np.int64], Batch]]:
-    if kept is not None:
-        for rows in examples.batches(PREDICT_WORDS):
-            yield rows, kept.batch(rows)
-        return
-    yield from layers_of(encoder, examples, PREDICT_WORDS)
-
-
-@torch.no_grad()
-def _mixed(network: Network, pooled: Tensor) -> Tensor:
-    """The mean of a mix is the mix of the means: (layer, n_texts, dim) -> (n_texts, dim)."""
-    return network.mix.mixed(list(pooled))
-
-
-@torch.no_grad()
-def _solve(network: Network, features: Tensor, targets: Targets, weights: Tensor, l2: float) -> None:
-    head = network.head
-    assert isinstance(head, LinearHead)
-    head.centre.copy_(features.mean(dim=0))
-    head.spread.copy_(features.var(dim=0, correction=0).mean().sqrt().clamp(min=_STEADY))
-    weight, bias = minimised(
-        (features - head.centre) / head.spread,
-        torch.from_numpy(targets.values),
-        len(targets.classes),
-        l2=l2,
-        weights=weights,
-    )
-    head.output.weight.copy_(weight)
-    head.output.bias.copy_(bias)
-
-
-@torch.no_grad()
-def _measured(network: Network, features: Tensor, targets: Targets) -> tuple[float, float]:
-    head = network.head
-    assert isinstance(head, LinearHead)
-    scores = head.output((features - head.centre) / head.spread)
-    wanted = torch.from_numpy(targets.values)
-    if targets.multilabel:
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(scores, wanted.float())
-        return float(((scores > 0) == (wanted > 0.5)).all(dim=1).double().mean()), float(loss)
-    loss = torch.nn.functional.cross_entropy(scores, wanted)
-    return float((scores.argmax(dim=1) == wanted).double().mean()), float(loss)
+    return pooled

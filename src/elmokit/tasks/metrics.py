@@ -1,232 +1,283 @@
-"""How well a classifier does, as plain values that go into JSON."""
+"""Scores of class predictions: accuracy, precision, recall, F1, log loss, calibration, worst mistakes."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from elmokit.core.errors import DataError
-
-__all__ = ["confident_mistakes", "measure", "measure_multilabel"]
+from elmokit.report.figures import Bin
 
 N_BINS = 10
-MAX_CHARACTERS = 400
+MAX_CHARACTERS = 400  # of a mistake's text
+_SCORES = ("precision", "recall", "f1")
 
 
-def measure(
-    true: Sequence[str], predicted: Sequence[str], probabilities: npt.NDArray[Any], classes: Sequence[str]
-) -> dict[str, Any]:
-    """Accuracy, precision, recall, F1, confusions, log loss and calibration of one split.
+@dataclass(frozen=True)
+class ClassScore:
+    """The scores of one class; ``support`` is how many rows have it."""
 
-    Macro and weighted averages run over the labels that occur in ``true`` or ``predicted``, as they do in
-    scikit-learn when it is given no labels. A true label that is not in ``classes`` was never seen in
-    training: its texts count as wrong, it has a row of its own at the end of the confusions, and
-    ``unseen`` lists it. Log loss is over the other texts, since theirs would be infinite.
+    name: str
+    precision: float
+    recall: float
+    f1: float
+    support: int
 
-    Args:
-        true: the right label of each text.
-        predicted: the label chosen for each text, one of ``classes``.
-        probabilities: a row for each text, a column for each class.
-        classes: all classes, in the order of the columns.
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong prediction; ``probability_true`` is None for a label that training never saw."""
+
+    text: str
+    true: str
+    predicted: str
+    probability: float
+    probability_true: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMetrics:
+    """What the metrics of one and of several labels a row share.
+
+    Attributes:
+        classes: Names, in the order of the columns of ``probabilities``.
+        unknown: True labels that training never saw; they count as wrong.
+        probabilities: (n, n_classes).
+        true: Label numbers (n,), or ones and zeros (n, n_classes); classes first, then ``unknown``.
+        calibrated: False if ``probabilities`` only order the classes.
     """
-    from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
-    place = _places(classes)
-    chances = _checked(probabilities, len(true), len(classes))
-    if len(predicted) != len(true):
-        raise DataError(
-            f"There are {len(true):,} true labels and {len(predicted):,} predicted ones.",
-            remedy="Give one predicted label for each text.",
-        )
-    if foreign := set(predicted) - set(classes):
-        raise DataError(
-            f"The predicted label {min(foreign)!r} is none of the classes.",
-            remedy="Give the classes that the classifier was trained on.",
-        )
-    unseen = Counter(sorted(label for label in true if label not in place))
-    rows = [*classes, *unseen]
-    row_of = {label: row for row, label in enumerate(rows)}
-    facts: dict[str, Any] = {
-        "n": len(true),
-        "accuracy": None,
-        "macro": dict.fromkeys(("precision", "recall", "f1")),
-        "weighted": dict.fromkeys(("precision", "recall", "f1")),
-        "per_class": [],
-        "confusion": [[0] * len(classes) for _ in rows],
-        "confusion_rows": rows,
-        "log_loss": None,
-        "calibration": {"bins": [], "ece": None},
-        "unseen": dict(unseen),
-    }
-    if not true:
-        return facts
-    right = np.array([row_of[label] for label in true])
-    chosen = np.array([place[label] for label in predicted])
-    facts["accuracy"] = float(accuracy_score(right, chosen))
-    for name in ("macro", "weighted"):
-        facts[name] = _three(precision_recall_fscore_support(right, chosen, average=name, zero_division=0))
-    scores = precision_recall_fscore_support(right, chosen, labels=range(len(classes)), zero_division=0)
-    facts["per_class"] = _per_class(classes, scores)
-    table = np.zeros((len(rows), len(classes)), dtype=np.int64)
-    np.add.at(table, (right, chosen), 1)
-    facts["confusion"] = table.tolist()
-    known = right < len(classes)
-    if known.any():
-        smallest = np.finfo(chances.dtype).eps
-        facts["log_loss"] = float(
-            -np.log(chances[known, right[known]].clip(smallest, 1)).mean(dtype=np.float64)
-        )
-    facts["calibration"] = _calibration(chances.max(axis=1), right == chosen)
-    return facts
+    classes: tuple[str, ...]
+    unknown: tuple[str, ...]
+    probabilities: npt.NDArray[np.floating[Any]]
+    true: npt.NDArray[Any]
+    calibrated: bool = True
+    averages: ClassVar[tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.probabilities).all():
+            raise DataError(
+                "Some probabilities are not numbers (nan or inf).",
+                remedy="Training diverged: lower the learning rate and train again.",
+            )
+
+    @property
+    def n(self) -> int:
+        """Rows measured."""
+        return len(self.probabilities)
+
+    @property
+    def per_class(self) -> tuple[ClassScore, ...]:
+        """The scores of each class."""
+        names = (*self.classes, *self.unknown)
+        scores = self._scores(labels=range(len(names)))
+        rows = zip(names, *(column.tolist() for column in scores), strict=True)
+        return tuple(ClassScore(*row) for row in rows if row[0] in self.classes)
+
+    def average(self, kind: str) -> dict[str, float]:
+        """Precision, recall and F1 over all classes: "macro" counts them alike, "weighted" by their rows."""
+        return dict(zip(_SCORES, map(float, self._scores(average=kind)[:3]), strict=True))
+
+    def _scores(self, **options: Any) -> Any:
+        raise NotImplementedError
+
+    def _all_averages(self) -> dict[str, float]:
+        found = {kind: self.average(kind) for kind in self.averages}
+        return {f"{kind}_{name}": found[kind][name] for kind in self.averages for name in _SCORES}
 
 
-def measure_multilabel(
-    true: npt.NDArray[Any], probabilities: npt.NDArray[Any], classes: Sequence[str], threshold: float = 0.5
-) -> dict[str, Any]:
-    """The same for texts that may have several classes, or none.
+@dataclass(frozen=True, eq=False)
+class ClassificationMetrics(ClassMetrics):
+    """Metrics for one label a row.
 
-    Args:
-        true: a row for each text, a column for each class: whether the text has it.
-        probabilities: the probability of each class, in the same shape.
-        classes: all classes, in the order of the columns.
-        threshold: a class is given to a text when its probability is at least this.
+    Attributes:
+        texts: Of each row, for the list of mistakes.
     """
-    from sklearn.metrics import accuracy_score, hamming_loss, precision_recall_fscore_support
 
-    _places(classes)
-    has = np.asarray(true).astype(bool)
-    chances = _checked(probabilities, len(has), len(classes))
-    if has.shape != chances.shape:
-        raise DataError(
-            f"The true labels have the shape {has.shape}, the probabilities {chances.shape}.",
-            remedy="Give both as one row for each text and one column for each class.",
-        )
-    averages = ("micro", "macro", "weighted", "samples")
-    facts: dict[str, Any] = {
-        "n": len(has),
-        "threshold": float(threshold),
-        "subset_accuracy": None,
-        "hamming_loss": None,
-        **{name: dict.fromkeys(("precision", "recall", "f1")) for name in averages},
-        "per_class": [],
-    }
-    if not len(has):
-        return facts
-    # In whole numbers: with one class only, scikit-learn would take a column of truth values for labels.
-    given, wanted = (chances > threshold).astype(int), has.astype(int)
-    if len(classes) == 1:
-        nothing = np.zeros_like(given)
-        given, wanted = np.hstack([given, nothing]), np.hstack([wanted, nothing])
-    labels = range(len(classes))
-    facts["subset_accuracy"] = float(accuracy_score(wanted, given))
-    facts["hamming_loss"] = float(hamming_loss(wanted, given)) * wanted.shape[1] / len(classes)
-    for name in averages:
-        scores = precision_recall_fscore_support(wanted, given, labels=labels, average=name, zero_division=0)
-        facts[name] = _three(scores)
-    scores = precision_recall_fscore_support(wanted, given, labels=labels, zero_division=0)
-    facts["per_class"] = _per_class(classes, scores)
-    return facts
+    texts: Sequence[str] = ()
+    main = "accuracy"
+    averages = ("macro", "weighted")
 
+    @cached_property
+    def predicted(self) -> npt.NDArray[np.int64]:
+        """Class numbers, (n,)."""
+        predicted: npt.NDArray[np.int64] = self.probabilities.argmax(axis=1)
+        return predicted
 
-def confident_mistakes(
-    texts: Sequence[str],
-    true: Sequence[str],
-    predicted: Sequence[str],
-    probabilities: npt.NDArray[Any],
-    classes: Sequence[str],
-    n: int = 20,
-) -> list[dict[str, Any]]:
-    """The ``n`` wrong answers the classifier was surest of, the surest first.
+    @cached_property
+    def row_stats(self) -> npt.NDArray[np.float64]:
+        """Right predictions and rows, (n, 2)."""
+        return np.stack([self.predicted == self.true, np.ones(self.n)], axis=1)
 
-    Equally sure ones keep their order. ``probability_true`` is None for a label unseen in training.
-    """
-    place = _places(classes)
-    chances = _checked(probabilities, len(texts), len(classes))
-    wrong = [row for row, (right, chosen) in enumerate(zip(true, predicted, strict=True)) if right != chosen]
-    wrong.sort(key=lambda row: -chances[row, place[predicted[row]]])
-    return [
-        {
-            "text": _cut(texts[row]),
-            "true": true[row],
-            "predicted": predicted[row],
-            "probability": float(chances[row, place[predicted[row]]]),
-            "probability_true": float(chances[row, place[true[row]]]) if true[row] in place else None,
+    def score(self, sums: npt.NDArray[np.float64]) -> float:
+        """Accuracy."""
+        return float(sums[0] / sums[1])
+
+    @property
+    def accuracy(self) -> float:
+        """Share of rows that are right."""
+        return self.score(self.row_stats.sum(axis=0))
+
+    def _scores(self, **options: Any) -> Any:
+        from sklearn.metrics import precision_recall_fscore_support
+
+        return precision_recall_fscore_support(self.true, self.predicted, zero_division=0, **options)
+
+    @property
+    def confusion(self) -> npt.NDArray[np.int64]:
+        """Rows by true and predicted label, (n_classes + n_unknown, n_classes)."""
+        table = np.zeros((len(self.classes) + len(self.unknown), len(self.classes)), dtype=np.int64)
+        np.add.at(table, (self.true, self.predicted), 1)
+        return table
+
+    @property
+    def unseen(self) -> dict[str, int]:
+        """Rows with each label that training never saw."""
+        return dict(zip(self.unknown, self.confusion.sum(axis=1).tolist()[len(self.classes) :], strict=True))
+
+    @property
+    def log_loss(self) -> float | None:
+        """Over rows whose label is known; None without such rows or without calibrated probabilities."""
+        known = self.true < len(self.classes)
+        if not self.calibrated or not known.any():
+            return None
+        chances = self.probabilities[known, self.true[known]]
+        return float(-np.log(chances.clip(np.finfo(chances.dtype).eps, 1)).mean(dtype=np.float64))
+
+    @cached_property
+    def bins(self) -> tuple[Bin, ...]:
+        """How often predictions of each probability are right; empty without calibrated probabilities."""
+        sure, right = self.probabilities.max(axis=1), self.predicted == self.true
+        places = np.minimum((sure * N_BINS).astype(int), N_BINS - 1)
+        bins = []
+        for place in range(N_BINS) if self.calibrated else ():
+            inside = places == place
+            n = int(inside.sum())
+            confidence = float(sure[inside].mean(dtype=np.float64)) if n else 0.0
+            accuracy = float(right[inside].mean()) if n else 0.0
+            bins.append(Bin(place / N_BINS, (place + 1) / N_BINS, n, confidence, accuracy))
+        return tuple(bins)
+
+    @property
+    def ece(self) -> float | None:
+        """Expected calibration error: the mean gap between probability and share of right predictions."""
+        gaps = [entry.n / self.n * abs(entry.accuracy - entry.confidence) for entry in self.bins]
+        return sum(gaps) if self.calibrated else None
+
+    def mistakes(self, n: int = 20) -> list[Mistake]:
+        """The wrong predictions with the highest probability, highest first."""
+        wrong = np.flatnonzero(self.predicted != self.true)
+        sure, names = self.probabilities.max(axis=1), (*self.classes, *self.unknown)
+        mistakes = []
+        for row in wrong[np.argsort(-sure[wrong], kind="stable")][:n].tolist():
+            true = int(self.true[row])
+            chance = float(self.probabilities[row, true]) if true < len(self.classes) else None
+            predicted = names[self.predicted[row]]
+            mistakes.append(Mistake(_cut(self.texts[row]), names[true], predicted, float(sure[row]), chance))
+        return mistakes
+
+    @cached_property
+    def values(self) -> Mapping[str, float]:
+        """All scores by name."""
+        averages = self._all_averages()
+        figures = {"accuracy": self.accuracy, "macro_f1": averages["macro_f1"], **averages}
+        calibrated = {"log_loss": self.log_loss, "ece": self.ece}
+        return figures | {name: value for name, value in calibrated.items() if value is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """With the keys of 0.1."""
+        empty = {"confidence": None, "accuracy": None}
+        return {
+            "n": self.n,
+            "accuracy": self.accuracy,
+            **{kind: self.average(kind) for kind in self.averages},
+            "per_class": [asdict(entry) for entry in self.per_class],
+            "confusion": self.confusion.tolist(),
+            "confusion_rows": [*self.classes, *self.unknown],
+            "log_loss": self.log_loss,
+            "calibration": {
+                "bins": [asdict(entry) | ({} if entry.n else empty) for entry in self.bins],
+                "ece": self.ece,
+            },
+            "unseen": self.unseen,
         }
-        for row in wrong[:n]
-    ]
-
-
-def _places(classes: Sequence[str]) -> dict[str, int]:
-    place = {name: column for column, name in enumerate(classes)}
-    if not classes or len(place) < len(classes):
-        raise DataError(
-            "The list of classes is empty or names a class twice.", remedy="Name every class just once."
-        )
-    return place
-
-
-def _checked(probabilities: npt.NDArray[Any], n_texts: int, n_classes: int) -> npt.NDArray[Any]:
-    """The probabilities as floating-point numbers, with one row a text and one column a class."""
-    chances = np.asarray(probabilities)
-    if not np.issubdtype(chances.dtype, np.floating):
-        chances = chances.astype(np.float64)
-    if not n_texts and not chances.size:
-        return chances.reshape(0, n_classes)
-    if chances.shape != (n_texts, n_classes):
-        raise DataError(
-            f"The probabilities have the shape {chances.shape}, not {(n_texts, n_classes)}.",
-            remedy="Give one row for each text and one column for each class.",
-        )
-    if not np.isfinite(chances).all():
-        raise DataError(
-            "Some probabilities are not numbers (nan or inf).",
-            remedy="The training went astray: lower the learning rate and train again.",
-        )
-    return chances
-
-
-def _three(scores: Any) -> dict[str, float]:
-    return {name: float(score) for name, score in zip(("precision", "recall", "f1"), scores[:3], strict=True)}
-
-
-def _per_class(classes: Sequence[str], scores: Any) -> list[dict[str, Any]]:
-    return [
-        {"name": name, **_three(column), "support": int(column[3])}
-        for name, column in zip(classes, zip(*scores, strict=True), strict=True)
-    ]
-
-
-def _calibration(sureness: npt.NDArray[Any], correct: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """How often answers of each sureness are right, and by how much the two differ on average (ECE)."""
-    where = np.minimum((sureness * N_BINS).astype(int), N_BINS - 1)
-    bins, gap = [], 0.0
-    for number in range(N_BINS):
-        inside = where == number
-        n = int(inside.sum())
-        confidence = float(sureness[inside].mean(dtype=np.float64)) if n else None
-        accuracy = float(correct[inside].mean()) if n else None
-        if confidence is not None and accuracy is not None:
-            gap += n / len(sureness) * abs(accuracy - confidence)
-        bins.append(
-            {
-                "low": number / N_BINS,
-                "high": (number + 1) / N_BINS,
-                "n": n,
-                "confidence": confidence,
-                "accuracy": accuracy,
-            }
-        )
-    return {"bins": bins, "ece": gap}
 
 
 def _cut(text: str) -> str:
-    """The text, or its beginning up to a word's end when it is long."""
-    if len(text) <= MAX_CHARACTERS:
-        return text
+    """The text; of a long one the start, up to the end of a word."""
     start = text[:MAX_CHARACTERS]
     head, _, tail = start.rpartition(" ")
-    return (head if head and len(tail) < 40 else start).rstrip() + " …"
+    return text if start == text else (head if len(tail) < 40 else start).rstrip() + " …"
+
+
+@dataclass(frozen=True, eq=False)
+class MultilabelMetrics(ClassMetrics):
+    """Metrics for rows that may have several labels, or none."""
+
+    main = "micro_f1"
+    averages = ("micro", "macro", "weighted", "samples")
+
+    @cached_property
+    def predicted(self) -> npt.NDArray[np.bool_]:
+        """Classes with a probability above a half, (n, n_classes + n_unknown)."""
+        return np.pad(self.probabilities > 0.5, ((0, 0), (0, len(self.unknown))))
+
+    @cached_property
+    def row_stats(self) -> npt.NDArray[np.float64]:
+        """Right labels, predicted labels and true labels, (n, 3)."""
+        true = self.true > 0.5
+        counts = [labels.sum(axis=1) for labels in (self.predicted & true, self.predicted, true)]
+        return np.stack(counts, axis=1).astype(np.float64)
+
+    def score(self, sums: npt.NDArray[np.float64]) -> float:
+        """Micro F1."""
+        return float(2 * sums[0] / max(1.0, sums[1] + sums[2]))
+
+    @property
+    def accuracy(self) -> float:
+        """Share of rows with exactly the right labels."""
+        return float((self.predicted == (self.true > 0.5)).all(axis=1).mean())
+
+    @property
+    def hamming_loss(self) -> float:
+        """Share of wrong yes-or-no decisions."""
+        return float((self.predicted != (self.true > 0.5)).mean())
+
+    def _scores(self, **options: Any) -> Any:
+        from sklearn.metrics import precision_recall_fscore_support
+
+        # As integers, and never a single column: scikit-learn would take that for one label a row.
+        tables = [np.pad(table, ((0, 0), (0, 1))).astype(int) for table in (self.true, self.predicted)]
+        options = {"labels": range(len(self.classes) + len(self.unknown)), **options}
+        return precision_recall_fscore_support(*tables, zero_division=0, **options)
+
+    @property
+    def unseen(self) -> dict[str, int]:
+        """Rows with each label that training never saw."""
+        counts = (self.true > 0.5).sum(axis=0).tolist()
+        return dict(zip(self.unknown, counts[len(self.classes) :], strict=True))
+
+    @cached_property
+    def values(self) -> Mapping[str, float]:
+        """All scores by name."""
+        averages = self._all_averages()
+        main = {name: averages[name] for name in ("micro_f1", "macro_f1")}
+        return {**main, "accuracy": self.accuracy, "hamming_loss": self.hamming_loss, **averages}
+
+    def to_json(self) -> dict[str, Any]:
+        """With the keys of 0.1."""
+        return {
+            "n": self.n,
+            "threshold": 0.5,
+            "accuracy": self.accuracy,
+            "subset_accuracy": self.accuracy,
+            "hamming_loss": self.hamming_loss,
+            **{kind: self.average(kind) for kind in self.averages},
+            "per_class": [asdict(entry) for entry in self.per_class],
+            "unseen": self.unseen,
+        }

@@ -1,166 +1,309 @@
-"""A text classifier: an encoder, a mix of its layers, a head; texts in, class probabilities out."""
+"""``TaskModel``: an encoder, a mix of its layers and a head, fitted to a task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, cast
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+import elmokit
 from elmokit.bilm.lstm import shared_dropout
-from elmokit.tasks.encoders import Encoder
-from elmokit.tasks.heads import make_head
-from elmokit.tasks.layer_cache import Batch
-from elmokit.tasks.settings import ClassifierConfig
+from elmokit.core.console import Advance
+from elmokit.core.errors import FRESH, ConfigError, ModelError, nearest
+from elmokit.core.formatting import join_names
+from elmokit.core.model_card import Facts
+from elmokit.core.model_folder import KINDS, Model, load, read_record, write_model
+from elmokit.core.names import resolve_name
+from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
+from elmokit.tasks.layer_cache import BATCH_WORDS
+from elmokit.tasks.settings import ClassifierConfig, HeadConfig
+from elmokit.tasks.task import AnyTask, Columns, Inputs, Labels, Output, format_scores, get_task
 from elmokit.text.batching import bucket_batches
-from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenizing import Text, n_characters
+from elmokit.text.tokenizing import n_characters
 from elmokit.training.machine import tuned_process
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.encoder import Encoder, Layers
 from elmokit.vectors.mix import make_mix
 
-__all__ = ["PREDICT_WORDS", "Network", "Targets", "TextClassifier"]
-
-PREDICT_WORDS = 8192
-"""Words in a batch when nothing is learnt."""
-_PREDICT_TEXTS = 1024
+_CHUNK_ROWS, _CHUNK_CHARACTERS = 1024, 1024_000  # read and answered together
 
 
 class Network(nn.Module):
-    """Mix and head: from a batch's layers to class scores."""
+    """Mix and head: from a batch's layers to the task's output."""
 
-    def __init__(self, config: ClassifierConfig, n_layers: int, dim: int, n_classes: int) -> None:
+    def __init__(
+        self, task: AnyTask, config: ClassifierConfig, n_layers: int, dim: int, labels: Labels
+    ) -> None:
         super().__init__()
         self.config = config
         self.mix = make_mix(config.mix, n_layers, dim, config.fit.seed)
-        self.head = make_head(config.head, self.mix.out_dim, n_classes)
+        self.head = task.heads[head_name(task, config.head)](config.head, self.mix.out_dim, labels)
 
-    def forward(self, batch: Batch, rng: torch.Generator | None = None, *, is_mixed: bool = False) -> Tensor:
-        """Class scores, (batch, n_classes); ``is_mixed`` if the batch holds the mix already."""
-        x = batch.layers[0] if is_mixed else self.mix(batch.layers)  # (batch, time, dim)
-        x = shared_dropout(x, self.config.head.dropout_head / 2, rng, over=1)
-        scores: Tensor = self.head(x, batch.mask, rng)
-        return scores
+    def forward(
+        self, fields: Sequence[Layers], rng: torch.Generator | None = None, *, is_mixed: bool = False
+    ) -> tuple[Output, list[Tensor]]:
+        """The head's output, and the mask of each field as the head got it.
+
+        Args:
+            rng: Generator for dropout; None disables it.
+            is_mixed: The layers are mixed already.
+        """
+        if not self.head.reads_edges:
+            fields = [layers.words() for layers in fields]
+        mixed = [layers.values[0] if is_mixed else self.mix(layers.values) for layers in fields]
+        mixed = [shared_dropout(x, self.config.head.dropout_head / 2, rng, over=1) for x in mixed]
+        masks = [layers.mask for layers in fields]
+        return self.head(mixed, masks, rng), masks
+
+
+def head_name(task: AnyTask, config: HeadConfig) -> str:
+    """The head of a task that is asked for; its first one for "auto"."""
+    if config.head == "auto":
+        return next(iter(task.heads))
+    if config.head not in task.heads:
+        raise ConfigError(
+            f"The task {task.name!r} has no head {config.head!r}.", remedy=nearest(config.head, task.heads)
+        )
+    return config.head
+
+
+def load_encoder(name: str | Path) -> Encoder:
+    """A bundled model, or one that ``pretrain``, ``baseline`` or ``convert`` has made."""
+    loaded = load(name)
+    if not hasattr(loaded, "layers"):
+        raise ModelError(
+            f"{name} holds {KINDS[loaded.kind].noun}, not an encoder.",
+            remedy="Give a folder that elmokit pretrain or elmokit baseline has made.",
+        )
+    return cast(Encoder, loaded)
+
+
+def encoder_facts(encoder: Encoder, name: str) -> dict[str, Any]:
+    """An encoder in a few plain facts, for reports."""
+    training: dict[str, Any] = getattr(encoder, "training", {})
+    held_out = training.get("held_out") or {}
+    return {
+        "name": name,
+        "input": encoder.model.config.input if isinstance(encoder, Elmo) else "word vectors",
+        "layers": encoder.n_layers,
+        "width": encoder.dim,
+        "parameters": sum(parameter.numel() for parameter in encoder.module.parameters()),
+        "held-out perplexity": held_out.get("perplexity"),
+        "pretraining seconds": training.get("seconds"),
+    }
 
 
 @dataclass(frozen=True)
-class Targets:
-    """What is to be learnt.
+class FitRecord:
+    """How a model was fitted; part of config.json.
 
     Attributes:
-        classes: their names, sorted.
-        values: class numbers, (n_texts,); for several labels per text, ones and zeros,
-            (n_texts, n_classes).
-        weights: how much each text counts, (n_texts,); None if all do the same.
+        columns: Where the rows had their texts and labels.
+        history: Figures of each evaluation.
+        mix_start: The weight of each layer before training.
+        splits: Rows and scores of each split, the most informative first.
+        encoder: Facts of the encoder.
+        labels: The labels as a caller gave them, if they are not texts.
     """
 
-    classes: list[str]
-    values: npt.NDArray[Any]
-    weights: npt.NDArray[np.float32] | None = None
+    date: str = ""
+    command: str = ""
+    stopped: str = ""
+    columns: Columns = Columns()  # noqa: RUF009 (frozen)
+    history: Sequence[Mapping[str, float]] = ()
+    mix_start: Mapping[str, float] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    encoder: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    splits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    labels: Sequence[Any] = ()
 
-    @property
-    def multilabel(self) -> bool:
-        """Whether a text may have several labels."""
-        return self.values.ndim == 2
+    def rows(self) -> list[tuple[str, str]]:
+        """For a card: scores, date and command."""
+        rows = [
+            (split, f"{format_scores(scores)} ({scores['n']:,} rows)")
+            for split, scores in self.splits.items()
+        ]
+        return rows + [
+            (name, value) for name, value in (("date", self.date), ("made by", self.command)) if value
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Without what is empty."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> FitRecord:
+        """The inverse of ``to_json``; also reads what 0.1 wrote."""
+        known = {entry.name: values[entry.name] for entry in fields(cls) if entry.name in values}
+        splits = {split: _flat(scores) for split, scores in known.get("splits", {}).items()}
+        return cls(**{**known, "columns": Columns(**known.get("columns", {})), "splits": splits})
 
 
-@dataclass
-class TextClassifier:
-    """A fitted classifier: texts in, class probabilities out.
+def _flat(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Scores by name: 0.1 had averages as mappings."""
+    flat: dict[str, float] = {}
+    for name, value in scores.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}_{key}": value[key] for key in sorted(value)}  # f1 first
+        else:
+            flat[name] = value
+    return flat
 
-    Attributes:
-        encoder: a biLM, or word vectors.
-        network: mix and head.
-        classes: their names.
-        multilabel: whether a text may have several labels.
-        record: how it was made: settings, history, timings, command.
-        n_cut: texts so far that were longer than ``max_words``, of which only the start was read.
+
+@dataclass(frozen=True, eq=False)
+class TaskModel:
+    """A fitted model: texts in, predictions out.
+
+    >>> model = elmokit.load("my-classifier")                       # doctest: +SKIP
+    >>> [p.label for p in model.predict([("Rates rose again.",)])]  # doctest: +SKIP
     """
 
+    task: AnyTask
     encoder: Encoder
     network: Network
-    classes: list[str]
-    multilabel: bool = False
-    record: dict[str, Any] = field(default_factory=dict)
-    n_cut: int = field(default=0, init=False)
+    labels: Labels
+    record: FitRecord = FitRecord()
+    kind = "classifier"
+    calibrated = True
 
     @property
-    def separator(self) -> str:
-        """What stands between several labels of a text."""
-        return str(self.record.get("label_separator") or "|")
+    def columns(self) -> Columns:
+        """Where rows have their texts and labels."""
+        return self.record.columns
 
-    def reading(self, asked: ReadConfig) -> ReadConfig:
-        """How to read rows for it: the columns that it was fitted on, unless others are asked for.
+    @property
+    def config(self) -> ClassifierConfig:
+        """The settings it was fitted with."""
+        return self.network.config
 
-        Columns by number are asked for anew: in a file without labels they may be other ones.
-        """
-        fitted = ReadConfig(text_columns=self._column("text"))
-        if asked.columns or asked.header == "no" or any(map(str.isdecimal, fitted.columns)):
-            return asked
-        return replace(asked, text_columns=fitted.text_columns)
-
-    def labelling(self, asked: LabelConfig) -> LabelConfig:
-        """Where the labels of its rows stand, likewise."""
-        fitted = self._column("label")
-        column = asked.label_column or ("" if fitted.isdecimal() else fitted)
-        separator = asked.label_separator or (self.separator if self.multilabel else "")
-        return replace(asked, label_column=column, label_separator=separator)
-
-    def _column(self, name: str) -> str:
-        columns = self.record.get("columns")
-        value = columns.get(name) if isinstance(columns, dict) else None
-        return value if isinstance(value, str) else ""
-
-    @torch.no_grad()
-    def probabilities(
-        self, texts: Iterable[Text], progress: Callable[[int], None] = lambda amount: None
-    ) -> npt.NDArray[np.float32]:
-        """The probability of each class for each text, (n_texts, n_classes)."""
-        found = list(self.stream(texts, progress))
-        return np.concatenate(found) if found else np.zeros((0, len(self.classes)), dtype=np.float32)
-
-    def stream(
-        self, texts: Iterable[Text], progress: Callable[[int], None] = lambda amount: None
-    ) -> Iterator[npt.NDArray[np.float32]]:
-        """``probabilities`` for any number of texts, some at a time, so that memory stays flat."""
-        chunk: list[Text] = []
+    def predict(self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None) -> Iterator[Any]:
+        """A prediction for each row, in order. Rows are read some at a time, so memory stays flat."""
+        chunk: list[Inputs] = []
         n_read = 0
-        for text in texts:
-            chunk.append(text)
-            n_read += n_characters(text)
-            if len(chunk) == _PREDICT_TEXTS or n_read > 1000 * _PREDICT_TEXTS:
-                yield self._some(chunk)
+        for row in inputs:
+            chunk.append(row)
+            n_read += sum(map(n_characters, row))
+            if len(chunk) == _CHUNK_ROWS or n_read > _CHUNK_CHARACTERS:
+                yield from self._predict_some(chunk)
                 progress(len(chunk))
                 chunk, n_read = [], 0
         if chunk:
-            yield self._some(chunk)
+            yield from self._predict_some(chunk)
             progress(len(chunk))
 
-    def labels(self, probabilities: npt.NDArray[np.floating[Any]]) -> list[str]:
-        """The most probable class of each row; of several labels, all above a half, joined."""
-        if not self.multilabel:
-            return [self.classes[place] for place in probabilities.argmax(axis=1)]
-        return [
-            self.separator.join(name for name, value in zip(self.classes, row, strict=True) if value > 0.5)
-            for row in probabilities
-        ]
-
     @torch.no_grad()
-    def _some(self, texts: Sequence[Text]) -> npt.NDArray[np.float32]:
-        self.network.eval()
-        limit = self.network.config.fit.max_words
-        whole = self.encoder.words(texts)
-        self.n_cut += sum(len(row) > limit for row in whole)
-        words = [row[:limit] for row in whole]
-        lengths = [len(row) + 2 for row in words]
-        result = torch.zeros(len(words), len(self.classes))
+    def _predict_some(self, rows: Sequence[Inputs]) -> list[Any]:
+        limit = self.config.fit.max_words
+        n_fields = len(self.task.fields)
+        whole = [self.encoder.words([row[place] for row in rows]) for place in range(n_fields)]
+        words = [[row[:limit] for row in field] for field in whole]
+        lengths = [sum(len(field[row]) + 2 for field in words) for row in range(len(rows))]
+        predictions: list[Any] = [None] * len(rows)
         with tuned_process():
-            for rows in bucket_batches(lengths, PREDICT_WORDS):
-                out = self.encoder.batch([words[row] for row in rows])
-                scores = self.network(Batch(out.values, out.mask))
-                shares = torch.sigmoid(scores) if self.multilabel else torch.softmax(scores, dim=1)
-                result[torch.from_numpy(rows)] = shares
-        return result.numpy()
+            for batch in bucket_batches(lengths, BATCH_WORDS):
+                output, masks = self.network(
+                    [self.encoder.batch([field[row] for row in batch]) for field in words]
+                )
+                read = [[field[row] for field in words] for row in batch]
+                for row, prediction in zip(
+                    batch, self.task.decode(output, masks, self.labels, read), strict=True
+                ):
+                    n_cut = sum(max(0, len(field[row]) - limit) for field in whole)
+                    predictions[row] = replace(prediction, n_cut=n_cut) if n_cut else prediction
+        return predictions
+
+    def facts(self) -> Facts:
+        """For the card, ``elmokit inspect`` and the service."""
+        record, config, mix = self.record, self.config, self.network.mix.values()
+        encoder = f"{'fine-tuned' if config.fit.finetune else 'frozen'}, {self.encoder.n_layers} layers, "
+        rows = [
+            ("task", self.task.name),
+            ("classes", f"{len(self.labels)}: {join_names(self.labels.names, at_most=20)}"),
+            ("encoder", f"{record.encoder.get('name', '')} ({encoder}{self.encoder.dim} wide)".strip()),
+            ("head", f"{config.head.head}, {config.head.head_dim} wide"),
+            ("mix", config.mix.mix + (f", {config.mix.mix_form}" if config.mix.mix != "function" else "")),
+        ]
+        for name, value in mix.items():
+            label = "gamma" if name == "mix_gamma" else f"layer {name.removeprefix('mix_')}"
+            start = f" ({record.mix_start[name]:.3f} before training)" if name in record.mix_start else ""
+            rows.append(("", f"{label}: {value:.3f}{start}"))
+        sizes = {
+            "mix and head": sum(p.numel() for p in self.network.parameters()),
+            "encoder": sum(p.numel() for p in self.encoder.module.parameters()),
+        }
+        rows.append(("parameters", ", ".join(f"{name} {size:,}" for name, size in sizes.items())))
+        rows += record.rows()
+        values = {
+            "kind": self.kind,
+            "task": self.task.name,
+            "classes": list(self.labels.names),
+            "multilabel": bool(self.labels.separator),
+            "settings": config.to_dict(),
+            "mix": mix,
+            "n_parameters": sizes,
+            **record.to_json(),
+        }
+        usage = (
+            "Use it with `elmokit predict` or, in Python, `elmokit.load`. `report.html`, where there is one, "
+            "shows how good it is."
+        )
+        summary = (
+            "A text classifier"
+            if self.task.name == "classify"
+            else f"A model for the task {self.task.name!r}"
+        )
+        return Facts(f"{summary} made with elmokit {elmokit.__version__}.", tuple(rows), values, usage)
+
+    def save(self, folder: str | Path) -> None:
+        """Write it to a folder, with its encoder."""
+        labels = self.labels
+        record = {
+            "task": self.task.name,
+            "classes": list(labels.names),
+            "multilabel": bool(labels.separator),
+            "settings": self.config.to_dict(),
+            "record": {**self.record.to_json(), "label_separator": labels.separator},
+        }
+        with write_model(Path(folder), self.kind, record, card=self.facts()) as staged:
+            cast(Model, self.encoder).save(staged / "encoder")
+            save_tensors(staged / "model.safetensors", dict(self.network.named_parameters()), {})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> TaskModel:
+        """Read a folder; anything missing, damaged, foreign or of the wrong shape is a ModelError."""
+        folder = resolve_name(folder)
+        values = read_record(folder, cls.kind)
+        task = get_task(str(values.get("task", "classify")))
+        try:
+            settings = {name: dict(section) for name, section in values["settings"].items()}
+            if "thaw" in settings["fit"]:  # its name in 0.1
+                settings["fit"]["unfreeze_every"] = settings["fit"].pop("thaw")
+            config = ClassifierConfig.from_dict(settings)
+            names, record = tuple(map(str, values["classes"])), FitRecord.from_json(values["record"])
+            separator = values["record"].get("label_separator") or "|" if values["multilabel"] else ""
+            if len(set(names)) != len(names):
+                raise ValueError("it names a class twice")
+        except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
+            raise ModelError(f"{folder / 'config.json'} is damaged: {error}.", remedy=FRESH) from error
+        if not (folder / "encoder" / "config.json").exists():
+            raise ModelError(
+                f"{folder} holds a model without its encoder: the folder {folder / 'encoder'} is missing.",
+                remedy="Copy the whole folder, encoder included, from where it was fitted.",
+            )
+        encoder = load_encoder(folder / "encoder")
+        labels = Labels(names, separator)
+        try:
+            with torch.device("meta"):
+                network = Network(task, config, encoder.n_layers, encoder.dim, labels)
+        except (RuntimeError, ConfigError) as error:  # sizes that no tensor can have
+            raise ModelError(f"{folder / 'config.json'} is damaged: {error}", remedy=FRESH) from error
+        tensors, _ = load_tensors(folder / "model.safetensors")
+        check_tensors(folder / "model.safetensors", dict(network.named_parameters()), tensors)
+        network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+        return cls(task, encoder, network.eval(), labels, record)

@@ -16,10 +16,10 @@ __all__ = ["ClassifierConfig", "FitConfig", "HeadConfig"]
 class HeadConfig(Config):
     """What stands on top of the mixed vectors."""
 
-    head: Literal["pool", "bilstm", "linear"] = option(
-        "pool",
-        "Pooling over the words and a hidden layer (fast), a 2-layer biLSTM (course write-ups), or logistic "
-        "regression on the mean over the words (for few labels).",
+    head: str = option(
+        "auto",
+        "For classification: pool, pooling over the words and a hidden layer (default); bilstm, a two-layer "
+        "biLSTM; linear, logistic regression on the mean over the words (for few labels).",
     )
     head_dim: int = option(128, "Width of the hidden layer, or of the biLSTM in each direction.", at_least=1)
     head_layers: int = option(2, "Layers of the biLSTM.", at_least=1, at_most=8)
@@ -46,9 +46,9 @@ class FitConfig(DropoutConfig, RunConfig):
         at_least=0.01,
         at_most=1,
     )
-    thaw: float = option(
+    unfreeze_every: float = option(
         0.1,
-        "Fine-tuning: epochs from one layer's thawing to the next, top first (0: all at once).",
+        "Fine-tuning: epochs until the next encoder layer starts to learn, top first (0: all at once).",
         at_least=0,
     )
     weight_decay: float = option(0.01, "Weight decay, on densely updated matrices.", at_least=0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from elmokit.core.errors import ConfigError, nearest
+from elmokit.core.model_folder import Model
 from elmokit.text.settings import LabelConfig, ReadConfig
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from elmokit.core.console import Advance
+    from elmokit.report.document import Section
+    from elmokit.tasks.heads import Head
     from elmokit.text.rows import Row
     from elmokit.text.tokenizing import Text
 
@@ -135,7 +138,7 @@ class Task(Protocol[P, M]):
 
     name: ClassVar[str]
     fields: ClassVar[tuple[str, ...]]
-    heads: ClassVar[Mapping[str, type[Any]]]
+    heads: ClassVar[Mapping[str, type[Head]]]
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Check rows; learn the labels if ``labels`` has no names. Errors name the row."""
@@ -171,9 +174,20 @@ class Task(Protocol[P, M]):
         """What predict writes and the service answers. A mapping inside becomes one CSV column per key."""
         ...
 
-    def sections(self, metrics: Mapping[str, M]) -> list[Any]:
+    def sections(self, metrics: Mapping[str, M]) -> list[Section]:
         """This task's part of a report, from the metrics of each split."""
         ...
+
+
+def format_scores(scores: Mapping[str, float], at_most: int = 2) -> str:
+    """The first scores, as in "accuracy 0.9012, macro F1 0.8954"."""
+    names = [name for name in scores if name != "n"][:at_most]
+    return ", ".join(f"{format_score_name(name)} {scores[name]:.4f}" for name in names)
+
+
+def format_score_name(name: str) -> str:
+    """As in "macro F1" for "macro_f1"."""
+    return name.replace("_", " ").replace("f1", "F1").replace("ece", "ECE")
 
 
 AnyTask = Task[Any, Any]
@@ -212,7 +226,7 @@ class Columns:
         return replace(asked, label_column=column, label_separator=asked.label_separator or labels.separator)
 
 
-class Predictor(Protocol):
+class Predictor(Model, Protocol):
     """A fitted model that predicts: a ``TaskModel`` or a ``TfidfModel``.
 
     Attributes:

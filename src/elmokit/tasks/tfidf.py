@@ -1,56 +1,113 @@
-"""TF-IDF of words, or of words and pairs of words, under a linear model; fitted by scikit-learn."""
+"""``TfidfModel``: TF-IDF of words under an SVM or a logistic regression, fitted by scikit-learn."""
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from elmokit.core.errors import DataError
+import elmokit
+from elmokit.core.atomic import write_text
+from elmokit.core.console import Advance
+from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError, nearest
+from elmokit.core.formatting import join_names
+from elmokit.core.model_card import Facts
+from elmokit.core.model_folder import read_record, write_model
+from elmokit.core.names import resolve_name
+from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
+from elmokit.tasks.classification import ClassPrediction
+from elmokit.tasks.model import FitRecord
+from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, get_task
 
-__all__ = ["TfidfModel", "fit_tfidf"]
-
-_FEW = 10_000  # texts below which a term of a single text is worth keeping, and weights may be larger
+TfidfMethod = Literal["tfidf-svm", "tfidf-lr"]
+METHODS: dict[str, str] = {
+    "tfidf-svm": "TF-IDF of words and pairs of words, linear SVM",
+    "tfidf-lr": "TF-IDF of words, logistic regression",
+}
+_FEW = 10_000  # texts below which terms of a single text are worth keeping, and weights may be larger
 _C_SVM, _C_SVM_FEW, _C_LOGISTIC = 0.5, 2.0, 10.0
+_CHUNK = 1024
 
 
 @dataclass(frozen=True, eq=False)
 class TfidfModel:
-    """The learnt numbers.
+    """A fitted linear model over counts of words: texts in, labels out.
 
     Attributes:
-        terms: words, or words and pairs of words, in the order of the columns.
-        idf: inverse document frequency, (n_terms,).
-        weights: (n_classes, n_terms); with two classes one row, which speaks for the second.
-        intercepts: (n_classes,), or (1,).
-        n_words: the longest term, in words.
+        seen: Numbers of the classes that had training rows; it never predicts another.
+        terms: Words, or words and pairs of words, in the order of the columns.
+        idf: Inverse document frequency, (n_terms,).
+        weights: (n_seen, n_terms); for two classes one row, which speaks for the second.
+        intercepts: (n_seen,), or (1,).
+        n_words: The longest term, in words.
+        settings: How it was fitted.
     """
 
+    method: TfidfMethod
+    labels: Labels
+    seen: list[int]
     terms: list[str]
     idf: npt.NDArray[np.float32]
     weights: npt.NDArray[np.float32]
     intercepts: npt.NDArray[np.float32]
     n_words: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    record: FitRecord = FitRecord()  # noqa: RUF009 (frozen)
+    kind = "linear"
 
-    def scores(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """How much speaks for each class, (n_texts, n_classes)."""
+    @property
+    def task(self) -> AnyTask:
+        """Classification."""
+        return get_task("classify")
+
+    @property
+    def columns(self) -> Columns:
+        """Where rows have their texts and labels."""
+        return self.record.columns
+
+    @property
+    def calibrated(self) -> bool:
+        """False for an SVM, whose scores are not calibrated probabilities."""
+        return self.method != "tfidf-svm"
+
+    def predict(
+        self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None
+    ) -> Iterator[ClassPrediction]:
+        """A prediction for each row, in order; reads and answers some rows at a time."""
+        rows = iter(inputs)
+        while chunk := list(itertools.islice(rows, _CHUNK)):
+            texts = [text if isinstance(text, str) else " ".join(text) for (text,) in chunk]
+            for shares in self.probabilities(texts):
+                yield ClassPrediction(labels=self.labels, probabilities=shares, calibrated=self.calibrated)
+            progress(len(chunk))
+
+    def probabilities(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """The probability of each class, (n_texts, n_classes); for an SVM, its scores on the same scale."""
+        scores = self._scores(texts)  # (n_texts, n_seen)
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+        rounded = (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
+        best = scores.argmax(axis=1)
+        tied = np.flatnonzero(rounded.argmax(axis=1) != best)  # by rounding only
+        rounded[tied, best[tied]] = np.nextafter(rounded[tied].max(axis=1), np.float32(1))
+        probabilities = np.zeros((len(texts), len(self.labels)), dtype=np.float32)
+        probabilities[:, self.seen] = rounded
+        return probabilities
+
+    def _scores(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         from sklearn.preprocessing import normalize
 
         counts = self._counter.transform(texts)  # (n_texts, n_terms), sparse
         counts.data = (np.log(counts.data) + 1) * self.idf[counts.indices]
-        found: npt.NDArray[np.float64] = normalize(counts, copy=False) @ self.weights.T + self.intercepts
-        return np.hstack([np.zeros_like(found), found]) if found.shape[1] == 1 else found
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of terms and numbers."""
-        arrays = self.idf.nbytes + self.weights.nbytes + self.intercepts.nbytes
-        return arrays + sum(len(term.encode("utf-8")) + 1 for term in self.terms)
+        scores: npt.NDArray[np.float64] = normalize(counts, copy=False) @ self.weights.T + self.intercepts
+        return np.hstack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores
 
     @cached_property
     def _counter(self) -> Any:
@@ -58,34 +115,137 @@ class TfidfModel:
 
         return CountVectorizer(vocabulary=self.terms, ngram_range=(1, self.n_words), dtype=np.float64)
 
+    def facts(self) -> Facts:
+        """For the card, ``elmokit inspect`` and the service."""
+        names, record = self.labels.names, self.record
+        rows = [
+            ("method", METHODS[self.method]),
+            ("classes", f"{len(names)}: {join_names(names, at_most=20)}"),
+            ("terms", f"{len(self.terms):,}"),
+            ("settings", ", ".join(f"{key} {value}" for key, value in self.settings.items())),
+            *record.rows(),
+        ]
+        values = {
+            "kind": self.kind,
+            "task": "classify",
+            "method": self.method,
+            "classes": list(names),
+            "n_terms": len(self.terms),
+            "settings": dict(self.settings),
+            **record.to_json(),
+        }
+        summary = f"A linear text classifier made with elmokit {elmokit.__version__}."
+        usage = "Use it with `elmokit predict` or, in Python, `elmokit.load`."
+        return Facts(summary, tuple(rows), values, usage)
 
-def fit_tfidf(
-    kind: Literal["lr", "svm"], texts: Sequence[str], targets: npt.NDArray[np.int64], seed: int
-) -> tuple[TfidfModel, dict[str, Any], list[str]]:
-    """Fit a model; also its settings, and what there is to say of it.
+    def save(self, folder: str | Path) -> None:
+        """Write it to a folder."""
+        record = {
+            "method": self.method,
+            "classes": list(self.labels.names),
+            "seen": self.seen,
+            "settings": dict(self.settings),
+            "notes": list(self.record.notes),
+            "record": self.record.to_json(),
+            "n_terms": len(self.terms),
+            "n_words": self.n_words,
+        }
+        with write_model(Path(folder), self.kind, record, card=self.facts()) as staged:
+            arrays = {
+                name: torch.from_numpy(getattr(self, name)) for name in ("idf", "weights", "intercepts")
+            }
+            save_tensors(staged / "model.safetensors", arrays, {})
+            write_text(staged / "vocab.txt", "".join(f"{term}\n" for term in self.terms))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> TfidfModel:
+        """Read a folder; anything missing, damaged, foreign or of the wrong shape is a ModelError."""
+        folder = resolve_name(folder)
+        values = read_record(folder, cls.kind)
+        if values.get("method") == "fasttext":
+            raise ModelError(
+                f"{folder} holds a fastText model, which elmokit 0.1 can read and this version cannot.",
+                remedy="Install elmokit 0.1 to use it, or fit the rows again: elmokit fit tfidf-svm.",
+            )
+        try:
+            method: TfidfMethod = values["method"]
+            if method not in METHODS:
+                raise ValueError(f"there is no method {method!r}")
+            labels = Labels(tuple(map(str, values["classes"])))
+            seen = [int(number) for number in values["seen"]]
+            settings, n_terms, n_words = (
+                dict(values["settings"]),
+                int(values["n_terms"]),
+                int(values["n_words"]),
+            )
+            record = FitRecord.from_json({**values["record"], "notes": list(values["notes"])})
+            if len(set(labels.names)) < len(labels) or seen != sorted({*seen} & {*range(len(labels))}):
+                raise ValueError("its classes are not in order")
+            if len(seen) < 2:
+                raise ValueError("it has fewer than two classes")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"{folder / 'config.json'} is damaged: {error}.", remedy=FRESH) from error
+        terms = _read_terms(folder / "vocab.txt", n_terms)
+        file, n_rows = folder / "model.safetensors", 1 if len(seen) == 2 else len(seen)
+        tensors, _ = load_tensors(file)
+        shapes = {"idf": (n_terms,), "weights": (n_rows, n_terms), "intercepts": (n_rows,)}
+        with torch.device("meta"):
+            check_tensors(file, {name: torch.empty(shape) for name, shape in shapes.items()}, tensors)
+        arrays = {name: tensors[name].float().numpy() for name in shapes}
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise ModelError(f"{file} holds values that are not numbers.", remedy=FRESH)
+        return cls(method, labels, seen, terms, **arrays, n_words=n_words, settings=settings, record=record)
+
+
+def _read_terms(file: Path, n_terms: int) -> list[str]:
+    try:
+        terms = file.read_bytes().decode("utf-8").split("\n")[:-1]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{file} cannot be read: {error}.", remedy=FRESH) from error
+    if len(terms) != n_terms or len(set(terms)) != n_terms:
+        raise ModelError(
+            f"{file} has {len(set(terms)):,} different terms, config.json says {n_terms:,}.", remedy=FRESH
+        )
+    return terms
+
+
+def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
+    """Fit a linear model to texts with one label each.
 
     Args:
-        kind: logistic regression on words, or a linear SVM on words and pairs of words.
-        texts: to learn from.
-        targets: their classes, numbered from nought without a gap, (n_texts,).
-        seed: of the order in which the SVM takes the texts.
+        method: A key of ``METHODS``.
+        seed: For the order in which the SVM takes the texts.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import LinearSVC
 
-    few = len(texts) < _FEW
-    n_words, min_df = (2, 1 if few else 2) if kind == "svm" else (1, 1)
-    notes = []
+    if method not in METHODS:
+        raise ConfigError(f"There is no linear method {method!r}.", remedy=nearest(method, METHODS))
+    if examples.labels.separator:
+        raise ConfigError(
+            f"{method} gives one label a row; --label-separator is for several.",
+            remedy="Fit an encoder with a head instead: elmokit fit news TRAIN.",
+        )
+    texts = [text if isinstance(text, str) else " ".join(text) for (text,) in examples.inputs]
+    seen, targets = np.unique(examples.targets, return_inverse=True)
+    if len(seen) < 2:
+        raise DataError(
+            f"All {len(texts):,} training texts have the same label.",
+            remedy="Give texts of two classes or more.",
+        )
+    few, is_svm = len(texts) < _FEW, method == "tfidf-svm"
+    n_words, min_df = (2, 1 if few else 2) if is_svm else (1, 1)
     try:
-        vectorizer, rows = _vectorised(texts, n_words, min_df)
+        vectorizer, rows = _count(texts, n_words, min_df)
     except ValueError:  # all terms are too rare
         min_df = 1
-        vectorizer, rows = _vectorised_or_refused(texts, n_words)
-    if kind == "svm" and min_df == 1:
+        vectorizer, rows = _count_or_refuse(texts, n_words)
+    notes = []
+    if is_svm and min_df == 1:
         notes.append("Terms that occur in one text only were kept, since there are few texts.")
     settings: dict[str, Any] = {"n_words": n_words, "min_df": min_df, "sublinear_tf": True, "seed": seed}
-    if kind == "svm":
+    if is_svm:
         settings["C"] = _C_SVM_FEW if few else _C_SVM
         model: Any = LinearSVC(C=settings["C"], random_state=seed)
     else:
@@ -96,28 +256,32 @@ def fit_tfidf(
         model.fit(rows, targets)
     if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
         notes.append("The solver stopped before it had converged.")
-    fitted = TfidfModel(
+    return TfidfModel(
+        method,  # type: ignore[arg-type]
+        examples.labels,
+        seen.tolist(),
         terms=[str(term) for term in vectorizer.get_feature_names_out()],
         idf=vectorizer.idf_.astype(np.float32),
         weights=model.coef_.astype(np.float32),
         intercepts=np.atleast_1d(model.intercept_).astype(np.float32),
         n_words=n_words,
+        settings=settings,
+        record=FitRecord(notes=notes),
     )
-    return fitted, settings, notes
 
 
-def _vectorised(texts: Sequence[str], n_words: int, min_df: int) -> tuple[Any, Any]:
+def _count(texts: Sequence[str], n_words: int, min_df: int) -> tuple[Any, Any]:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectorizer = TfidfVectorizer(ngram_range=(1, n_words), sublinear_tf=True, min_df=min_df)
     return vectorizer, vectorizer.fit_transform(texts)
 
 
-def _vectorised_or_refused(texts: Sequence[str], n_words: int) -> tuple[Any, Any]:
+def _count_or_refuse(texts: Sequence[str], n_words: int) -> tuple[Any, Any]:
     try:
-        return _vectorised(texts, n_words, 1)
+        return _count(texts, n_words, 1)
     except ValueError as error:
         raise DataError(
-            f"None of the {len(texts):,} texts holds a word of two letters or more.",
+            f"None of the {len(texts):,} texts has a word of two letters or more.",
             remedy="Give texts with words, or leave out the methods that count them.",
         ) from error

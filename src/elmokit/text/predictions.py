@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
@@ -29,10 +29,9 @@ _SECONDS = 1.0
 class PredictionWriter:
     """Writes rows with what was predicted for them; use it in a ``with`` statement.
 
-    CSV has the row's own columns as they were, then ``prediction``, ``probability`` (of the
-    prediction; of the least probable one if there are several) and ``p(<class>)`` for every class.
-    JSON lines have the row's own fields, ``prediction``, ``probability`` and ``probabilities``. A new
-    column whose name is taken gets ``_2`` after it.
+    Rows keep their own columns as they were; what was predicted follows. A mapping is one field in JSON
+    lines and one column per key in CSV: ``p(<class>)`` for ``probabilities``. A new column whose name is
+    taken gets ``_2`` after it.
 
     A file appears under its name only when all is written, and not at all if something goes wrong.
     Standard output is written to at least once a second, as long as rows come in.
@@ -42,25 +41,14 @@ class PredictionWriter:
         format: ``csv`` or ``jsonl``.
         columns: names of the rows' own columns (``RowSource.columns()``); None to go by the first
             row. JSON lines need none: there every row keeps its own fields.
-        classes: the classes, in the order of their probabilities.
-        separator: what stands between labels, if a row can have several.
     """
 
     def __init__(
-        self,
-        out: Path | None,
-        format: Literal["csv", "jsonl"],
-        columns: Sequence[str] | None,
-        classes: Sequence[str],
-        *,
-        separator: str = "",
+        self, out: Path | None, format: Literal["csv", "jsonl"], columns: Sequence[str] | None
     ) -> None:
         self.out = None if out is None else Path(out)
         self.format = format
         self.columns = None if columns is None else unique(columns)
-        self.classes = list(classes)
-        self.separator = separator
-        self._places = {name: place for place, name in enumerate(self.classes)}
         self._target = Path()
         self._temporary: Path | None = None
         self._stream: IO[bytes] | None = None
@@ -106,35 +94,28 @@ class PredictionWriter:
                 if self._temporary is not None:
                     self._temporary.unlink(missing_ok=True)
 
-    def write(self, row: Row, label: str, probabilities: Sequence[float]) -> None:
-        """Add a row with its predicted label and the probabilities of all classes."""
-        values = [float(value) for value in probabilities]
-        if len(values) != len(self.classes):
-            raise ValueError(f"{len(values)} probabilities for {len(self.classes)} classes")
-        probability = self._probability(label, values)
+    def write(self, row: Row, values: Mapping[str, Any]) -> None:
+        """Add a row with what was predicted for it."""
         if self.format == "csv":
-            self._write_csv(row, label, probability, values)
+            self._write_csv(row, values)
         else:
-            self._write_json(row, label, probability, values)
+            self._write_json(row, values)
         if self._n_pending > _CHUNK or time.monotonic() - self._flushed > _SECONDS:
             self._flush()
 
-    def _probability(self, label: str, values: Sequence[float]) -> float | None:
-        if label in self._places:
-            return values[self._places[label]]
-        if not self.separator:
-            raise ValueError(f"the label {label!r} is none of the classes")
-        labels = [part for part in label.split(self.separator) if part]
-        return min((values[self._places[part]] for part in labels), default=None)
+    def write_header(self, values: Mapping[str, Any]) -> None:
+        """Write the header of a CSV file without rows, for predictions such as ``values``."""
+        if self.format == "csv":
+            self._head(values)
 
     # -- CSV ----------------------------------------------------------------------------------
 
-    def _write_csv(self, row: Row, label: str, probability: float | None, values: Sequence[float]) -> None:
+    def _write_csv(self, row: Row, values: Mapping[str, Any]) -> None:
         own = row.cells or {}
         if self.columns is None:
             self.columns = list(own)
         if not self._headed:
-            self._head()
+            self._head(values)
         if not self._known.issuperset(own):
             other = next(name for name in own if name not in self._known)
             raise DataError(
@@ -142,19 +123,13 @@ class PredictionWriter:
                 f"({', '.join(self.columns)[:200]}).",
                 remedy="Predict files with different columns one by one, or write JSON lines.",
             )
-        self._add_cells(
-            [
-                *(_cell(own.get(name)) for name in self.columns),
-                label,
-                "" if probability is None else f"{probability:.6f}",
-                *(f"{value:.6f}" for value in values),
-            ]
-        )
+        new = _flat(values).values()
+        cells = [f"{value:.6f}" if isinstance(value, float) else _cell(value) for value in new]
+        self._add_cells([*(_cell(own.get(name)) for name in self.columns), *cells])
 
-    def _head(self) -> None:
-        new = ["prediction", "probability", *(f"p({name})" for name in self.classes)]
+    def _head(self, values: Mapping[str, Any]) -> None:
         self._known = frozenset(self.columns or ())
-        self._add_cells(unique([*(self.columns or ()), *new]))
+        self._add_cells(unique([*(self.columns or ()), *_flat(values)]))
         self._headed = True
 
     def _add_cells(self, cells: Sequence[str]) -> None:
@@ -165,15 +140,9 @@ class PredictionWriter:
 
     # -- JSON lines ---------------------------------------------------------------------------
 
-    def _write_json(self, row: Row, label: str, probability: float | None, values: Sequence[float]) -> None:
+    def _write_json(self, row: Row, values: Mapping[str, Any]) -> None:
         own = row.cells or {}
-        new = {
-            "prediction": label,
-            "probability": None if probability is None else round(probability, 6),
-            "probabilities": {
-                name: round(value, 6) for name, value in zip(self.classes, values, strict=True)
-            },
-        }
+        new = {name: _rounded(value) for name, value in values.items()}
         # Names are judged by all columns that are known, so that they are the same in every row.
         taken = dict.fromkeys([*own, *(self.columns or ())])
         names = unique([*taken, *new])[len(taken) :]
@@ -211,8 +180,6 @@ class PredictionWriter:
             sys.stdout.flush()
 
     def _finish(self) -> None:
-        if self.format == "csv" and not self._headed:
-            self._head()
         self._flush()
         if self._stream is None:
             return
@@ -236,6 +203,24 @@ class PredictionWriter:
                 f"Cannot write predictions to {name}: {error.strerror or error}.",
                 remedy="See that the folder is there, writable and not full, or choose another.",
             ) from error
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by column: a mapping has one for each of its keys."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            short = "p" if name == "probabilities" else name
+            flat |= {f"{short}({key})": inner for key, inner in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _rounded(inner) for name, inner in value.items()}
+    return round(value, 6) if isinstance(value, float) else value
 
 
 def _cell(value: Any) -> str:

@@ -8,21 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
+import torch.nn.functional as F
 
+from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.static.word_vectors import WordVectors
-from elmokit.tasks.encoders import Encoder, load_encoder
-from elmokit.tasks.encoders import save_encoder as write_encoder
-from elmokit.tasks.folder import load_classifier, save_classifier
-from elmokit.tasks.layer_cache import number_texts
-from elmokit.tasks.linear_head import minimised
-from elmokit.tasks.model import Targets
+from elmokit.tasks.heads import fit_logistic
+from elmokit.tasks.layer_cache import cached_sources, number_texts
+from elmokit.tasks.model import TaskModel, load_encoder
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.trainer import FitResult, fit_classifier, keep_all_layers
+from elmokit.tasks.task import Examples, Labels, get_task
+from elmokit.tasks.trainer import FitResult, fit_task
 from elmokit.text.settings import TextConfig
 from elmokit.vectors.elmo import Elmo
-from topics import EASY, TOPICS, rows, save_encoder
+from elmokit.vectors.encoder import Encoder
+from topics import EASY, TOPICS, probabilities, rows, save_encoder
+
+TASK = get_task("classify")
 
 WORDS = ["the", "a", "we", "saw", "bank", "profit", "goal", "coach", "rain", "storm"]
 CLASSES = sorted(TOPICS)
@@ -40,14 +42,19 @@ def elmo(tmp_path: Path) -> Elmo:
     return Elmo.load(tmp_path / "elmo")
 
 
-def targets(n: int, seed: int = 0) -> tuple[list[str], Targets]:
+def examples(n: int, seed: int = 0) -> Examples:
     found = rows(n, seed)
-    return [text for text, _ in found], Targets(CLASSES, np.array([CLASSES.index(y) for _, y in found]))
+    targets = np.array([CLASSES.index(label) for _, label in found])
+    return Examples([(text,) for text, _ in found], targets, Labels(tuple(CLASSES)))
+
+
+def accuracy(model: TaskModel, part: Examples) -> float:
+    return float(TASK.measure(part, list(model.predict(part.inputs))).accuracy)
 
 
 def fit(encoder: Encoder, *, valid: bool = True, n: int = 60, **settings: Any) -> FitResult:
     config = ClassifierConfig.from_flat(**{**EASY, **settings})
-    return fit_classifier(encoder, targets(n), targets(30, 1) if valid else None, config)
+    return fit_task(TASK, encoder, examples(n), examples(30, 1) if valid else None, config)
 
 
 # -- word vectors -----------------------------------------------------------------------------
@@ -68,10 +75,11 @@ def test_a_static_batch_holds_the_words_vectors_and_zeros_past_the_end(static: W
 
 def test_numbered_texts_give_what_a_batch_of_words_gives(static: WordVectors) -> None:
     texts = ["we saw the storm", "", "profit xyzzy", "a"]
-    numbered = number_texts(static, texts, 400)
-    assert numbered.ids.lengths.tolist() == [4, 1, 2, 1]
+    numbered = number_texts(static, [(text,) for text in texts], 400)
+    (ids,) = numbered.fields
+    assert ids.lengths.tolist() == [4, 1, 2, 1]
     assert numbered.n_empty == 1
-    out = static.layers(numbered.ids, np.arange(4))
+    out = static.layers(ids, np.arange(4))
     wanted = static.batch(static.words(texts))
     assert torch.equal(out.values[0], wanted.values[0])
     assert torch.equal(out.mask, wanted.mask)
@@ -83,20 +91,20 @@ def test_word_vectors_feed_the_same_heads(static: WordVectors, head: str, tmp_pa
     result = fit(static, head=head, mix="frozen", n=90, epochs=10)
     assert max(entry["accuracy"] for entry in result.history) >= 0.95
     np.testing.assert_array_equal(static.vectors, before)
-    save_classifier(tmp_path / "model", result.classifier)
+    result.model.save(tmp_path / "model")
     texts = [text for text, _ in rows(20, 3)] + ["", "xyzzy"]
-    wanted = result.classifier.probabilities(texts)
-    np.testing.assert_array_equal(load_classifier(tmp_path / "model").probabilities(texts), wanted)
+    found = probabilities(TaskModel.load(tmp_path / "model"), texts)
+    np.testing.assert_array_equal(found, probabilities(result.model, texts))
 
 
 def test_fine_tuning_moves_a_copy_of_the_table(static: WordVectors, tmp_path: Path) -> None:
     before = static.vectors.copy()
     assert static.training["standardized"]
-    tuned = fit(static, finetune=True, thaw=0.0, dropout_word=0.1, dropout_input=0.1).classifier.encoder
+    tuned = fit(static, finetune=True, unfreeze_every=0.0, dropout_word=0.1, dropout_input=0.1).model.encoder
     assert isinstance(tuned, WordVectors)
     np.testing.assert_array_equal(static.vectors, before)
     assert not np.array_equal(tuned.vectors, before)
-    write_encoder(tmp_path / "tuned", tuned)
+    tuned.save(tmp_path / "tuned")
     again = load_encoder(tmp_path / "tuned")
     assert isinstance(again, WordVectors)
     np.testing.assert_array_equal(again.vectors, tuned.vectors)
@@ -105,7 +113,7 @@ def test_fine_tuning_moves_a_copy_of_the_table(static: WordVectors, tmp_path: Pa
 
 def test_layers_of_word_vectors_are_kept_only_when_asked_for(static: WordVectors, tmp_path: Path) -> None:
     config = ClassifierConfig.from_flat(**{**EASY, "mix": "frozen"})
-    fit_classifier(static, targets(30), targets(30, 1), config, layers_folder=tmp_path / "layers")
+    fit_task(TASK, static, examples(30), examples(30, 1), config, layers_folder=tmp_path / "layers")
     assert not (tmp_path / "layers").exists()
 
 
@@ -114,7 +122,7 @@ def test_the_same_seed_gives_the_same_bits(static: WordVectors) -> None:
     assert first.history == second.history
 
 
-def test_a_table_that_points_one_way_is_levelled_once(tmp_path: Path) -> None:
+def test_a_table_that_points_one_way_is_standardized_once(tmp_path: Path) -> None:
     table = 5 + 0.01 * np.random.default_rng(0).normal(size=(len(WORDS), 9)).astype(np.float32)
     encoder = WordVectors.of(WORDS, table, TextConfig(), {}).standardize()
     own = encoder.look_up(WORDS)
@@ -123,7 +131,7 @@ def test_a_table_that_points_one_way_is_levelled_once(tmp_path: Path) -> None:
     assert not encoder.vectors[0].any()
     assert encoder.standardize() is encoder
     assert max(entry["accuracy"] for entry in fit(encoder, mix="frozen", n=90, epochs=10).history) >= 0.9
-    write_encoder(tmp_path / "saved", encoder)
+    encoder.save(tmp_path / "saved")
     again = load_encoder(tmp_path / "saved")
     assert isinstance(again, WordVectors)
     np.testing.assert_array_equal(again.vectors, encoder.vectors)
@@ -136,40 +144,58 @@ def test_a_table_that_points_one_way_is_levelled_once(tmp_path: Path) -> None:
 def test_without_validation_rows_the_last_weights_count(elmo: Elmo, cache: str) -> None:
     result = fit(elmo, valid=False, cache=cache, n=90)
     assert result.history == []
-    texts, wanted = targets(30, 1)
-    assert (result.classifier.probabilities(texts).argmax(axis=1) == wanted.values).mean() >= 0.95
+    assert accuracy(result.model, examples(30, 1)) >= 0.95
 
 
 # -- the linear head --------------------------------------------------------------------------
 
 
-def test_the_solution_is_that_of_scikit_learn() -> None:
+def gradient(x: Any, y: Any, weight: Any, bias: Any, l2: float, weights: Any) -> float:
+    """The largest slope of the mean loss with its penalty, which is zero at the minimum."""
+    w, b = (torch.tensor(part, requires_grad=True) for part in (weight, bias))
+    scores = torch.from_numpy(x) @ w.t() + b
+    wanted = torch.from_numpy(y)
+    if len(weight) == 1:
+        losses = F.binary_cross_entropy_with_logits(scores[:, 0], wanted.double(), reduction="none")
+    else:
+        losses = F.cross_entropy(scores, wanted, reduction="none")
+    loss = (losses * torch.from_numpy(weights)).mean() + l2 / 2 * w.square().sum()
+    return max(float(part.abs().max()) for part in torch.autograd.grad(loss, (w, b)))
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 3])
+@pytest.mark.parametrize("l2", [2.0, 0.01])
+def test_the_solution_minimizes_the_mean_loss_and_the_penalty(n_classes: int, l2: float) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 12))
-    y = (x[:, :3] + rng.normal(size=(200, 3))).argmax(axis=1)
-    weight, bias = minimised(
-        torch.from_numpy(x).float(), torch.from_numpy(y), 3, l2=0.1, weights=torch.ones(200)
-    )
-    reference = LogisticRegression(C=1 / (200 * 0.1), tol=1e-10, max_iter=5000).fit(x.astype(np.float32), y)
-    np.testing.assert_allclose(weight.numpy(), reference.coef_, atol=2e-4)
-    gap = (bias.numpy() - bias.numpy().mean()) - (reference.intercept_ - reference.intercept_.mean())
-    np.testing.assert_allclose(gap, 0, atol=5e-4)
+    y = (x[:, : max(2, n_classes)] + rng.normal(size=(200, max(2, n_classes)))).argmax(axis=1)
+    weights = rng.uniform(0, 2, size=200)
+    weights /= weights.mean()
+    weight, bias, converged = fit_logistic(x, y, n_classes, l2=l2, weights=weights)
+    assert converged
+    assert weight.shape == (n_classes, 12)
+    assert gradient(x, y, weight, bias, l2, weights) < 1e-5
 
 
-def test_weights_of_rows_count_as_repeated_rows_do() -> None:
-    rng = np.random.default_rng(1)
-    x, y = torch.from_numpy(rng.normal(size=(40, 5))).float(), torch.from_numpy(rng.integers(0, 2, 40))
-    weights = torch.ones(40)
-    weights[:10] = 3
-    repeated = torch.cat([x, x[:10], x[:10]]), torch.cat([y, y[:10], y[:10]])
-    once = minimised(x, y, 2, l2=0.5, weights=weights / weights.mean())
-    thrice = minimised(*repeated, 2, l2=0.5, weights=torch.ones(60))
-    torch.testing.assert_close(once[0], thrice[0], atol=1e-4, rtol=0)
+def test_a_class_without_rows_is_never_predicted() -> None:
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=(60, 3)), np.ones(60)
+    for y in (rng.integers(0, 2, 60) * 2, np.full(60, 2)):  # of the classes 0, 1, 2 and 3
+        weight, bias, _ = fit_logistic(x, y, 4, l2=0.1, weights=weights)
+        assert set((x @ weight.T + bias).argmax(axis=1)) <= set(y)
+    for y, sign in ((np.zeros(60, int), -1), (np.ones(60, int), 1)):
+        weight, bias, _ = fit_logistic(x, y, 1, l2=0.1, weights=weights)
+        assert (np.sign(x @ weight.T + bias) == sign).all()
+
+
+def test_a_solver_that_does_not_converge_says_so(elmo: Elmo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elmokit.tasks.heads._STEPS", 1)
+    assert "before it had converged" in fit(elmo, head="linear").notes[-1]
 
 
 def test_without_validation_rows_the_linear_head_takes_the_top_layer(elmo: Elmo) -> None:
     result = fit(elmo, head="linear", valid=False)
-    assert result.classifier.network.mix.values() == {"mix_0": 0.0, "mix_1": 0.0, "mix_2": 1.0}
+    assert result.model.network.mix.values() == {"mix_0": 0.0, "mix_1": 0.0, "mix_2": 1.0}
     assert [entry["l2"] for entry in result.history] == [2.0]
 
 
@@ -178,40 +204,38 @@ def test_with_validation_rows_it_tries_layers_and_penalties(elmo: Elmo) -> None:
     assert len(result.history) == 4 * 4
     assert {entry["l2"] for entry in result.history} == {1.0, 0.1, 0.01, 0.001}
     best = max(entry["accuracy"] for entry in result.history)
-    texts, wanted = targets(30, 1)
-    found = result.classifier.probabilities(texts).argmax(axis=1) == wanted.values
-    assert found.mean() == pytest.approx(best)
+    assert accuracy(result.model, examples(30, 1)) == pytest.approx(best)
 
 
 def test_given_and_frozen_mixes_stay_with_the_linear_head(elmo: Elmo) -> None:
-    mix = fit(elmo, head="linear", mix_weights="0.5,0.2,0.3").classifier.network.mix.values()
+    mix = fit(elmo, head="linear", mix_weights="0.5,0.2,0.3").model.network.mix.values()
     assert list(mix.values()) == pytest.approx([0.5, 0.2, 0.3])
-    frozen = fit(elmo, head="linear", mix="frozen", seed=3).classifier.network.mix.values()
+    frozen = fit(elmo, head="linear", mix="frozen", seed=3).model.network.mix.values()
     assert sum(frozen.values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("more", [{"finetune": True}, {"mix": "function"}])
 def test_the_linear_head_refuses_what_needs_training(elmo: Elmo, more: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="solved, not trained"):
+    with pytest.raises(ConfigError, match="does not support --"):
         fit(elmo, head="linear", **more)
 
 
 def test_the_linear_head_learns_several_labels(elmo: Elmo) -> None:
-    texts, one = targets(60)
-    values = np.eye(3, dtype=np.float32)[one.values]
+    one = examples(60)
+    several = np.eye(3, dtype=np.float32)[one.targets]
     config = ClassifierConfig.from_flat(head="linear", l2=0.01)
-    result = fit_classifier(elmo, (texts, Targets(CLASSES, values)), None, config)
-    assert ((result.classifier.probabilities(texts) > 0.5) == (values > 0.5)).mean() > 0.95
+    part = Examples(one.inputs, several, Labels(tuple(CLASSES), "|"))
+    assert accuracy(fit_task(TASK, elmo, part, None, config).model, part) > 0.95
 
 
-def test_layers_kept_beforehand_serve_the_linear_head(elmo: Elmo, tmp_path: Path) -> None:
-    config = ClassifierConfig.from_flat(head="linear")
-    parts = [targets(60), targets(30, 1)]
-    plain = fit_classifier(elmo, parts[0], parts[1], config)
-    files = keep_all_layers(elmo, [texts for texts, _ in parts], config, tmp_path)
-    assert all(file.exists() for file in files)
-    kept = fit_classifier(elmo, parts[0], parts[1], config, layers_folder=tmp_path)
-    texts = parts[1][0]
-    np.testing.assert_allclose(
-        kept.classifier.probabilities(texts), plain.classifier.probabilities(texts), atol=5e-3
+def test_cached_layers_serve_the_linear_head(elmo: Elmo, tmp_path: Path) -> None:
+    config, parts = ClassifierConfig.from_flat(head="linear"), (examples(60), examples(30, 1))
+    plain = fit_task(TASK, elmo, *parts, config)
+    cached_sources(
+        elmo, [number_texts(elmo, part.inputs, 400) for part in parts], tmp_path, Reporter("silent")
     )
+    assert len(list(tmp_path.glob("layers-*.npy"))) == 2
+    cached = fit_task(TASK, elmo, *parts, config, layers_folder=tmp_path)
+    texts = [text for text, _ in rows(30, 1)]
+    found, wanted = (probabilities(result.model, texts) for result in (cached, plain))
+    np.testing.assert_allclose(found, wanted, atol=5e-3)

@@ -8,22 +8,23 @@ import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
+from elmokit.core.model_card import print_facts
 from elmokit.core.model_folder import is_model_folder
 from elmokit.core.tensors import load_tensors, save_tensors
-from elmokit.tasks import card
-from elmokit.tasks import fit as fitting
-from elmokit.tasks.fit import FittedFolder, LabelledTexts, evaluate_files, fit_files, read_labelled
-from elmokit.tasks.folder import load_classifier, save_classifier
-from elmokit.tasks.model import TextClassifier
+from elmokit.tasks.fit import FittedModel, content_hash, evaluate, read_examples
+from elmokit.tasks.fit import fit as fit_files
+from elmokit.tasks.model import TaskModel
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.tasks.task import Columns, Examples, Labels, get_task
 from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from topics import EASY, QUICK, TOPICS, rows, several, table
@@ -46,30 +47,34 @@ class Said(Reporter):
         return self.screen.getvalue()
 
 
-Fit = Callable[..., FittedFolder]
+Fit = Callable[..., FittedModel]
 
 
 @pytest.fixture
 def fit(encoder: Path, tmp_path: Path, no_report: None) -> Fit:
     """Fits the rows given."""
 
-    def run(train: Iterable[tuple[str, str]], out: str = "made", **options: Any) -> FittedFolder:
+    def run(train: Iterable[tuple[str, str]], out: str = "made", **options: Any) -> FittedModel:
         config = options.pop("config", settings(**QUICK))
-        return fit_files(encoder, [table(tmp_path / "train.csv", train)], tmp_path / out, config, **options)
+        return fit_files(
+            encoder, [table(tmp_path / "train.csv", train)], tmp_path / out, config=config, **options
+        )
 
     return run
 
 
 @pytest.fixture(scope="module")
-def made(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> FittedFolder:
+def made(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> FittedModel:
     """A classifier with everything in its folder. Copy it before changing anything."""
     folder = tmp_path_factory.mktemp("made")
     train, test = table(folder / "train.csv", rows(90)), table(folder / "test.csv", rows(30, 1))
-    return fit_files(encoder, [train], folder / "topics", settings(), test=[test], command="elmokit fit ...")
+    return fit_files(
+        encoder, [train], folder / "topics", config=settings(), test=[test], command="elmokit fit ..."
+    )
 
 
 @pytest.fixture
-def copy(made: FittedFolder, tmp_path: Path) -> Path:
+def copy(made: FittedModel, tmp_path: Path) -> Path:
     """A copy of it, free to be damaged."""
     return Path(shutil.copytree(made.folder, tmp_path / "copy"))
 
@@ -80,52 +85,59 @@ def copy(made: FittedFolder, tmp_path: Path) -> Path:
 def test_rows_are_read_with_their_labels_and_a_note_on_what_was_left_out(tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", [("one", "x|y"), ("two", ""), ("three", "y"), ("", "x")])
     config = LabelConfig(label_separator="|", drop_unlabeled=True)
-    found = read_labelled([file], ReadConfig(), config, Reporter("silent"))
-    assert found.texts == ["one", "three", ""]
-    assert found.labels == [["x", "y"], ["y"], ["x"]]
-    assert found.notes == ["1 rows without a label were left out."]
+    task, labels = get_task("classify"), Labels(separator="|")
+    found = read_examples(task, [file], ReadConfig(), config, labels, Reporter("silent"))
+    assert found.inputs == [("one",), ("three",), ("",)]
+    assert found.targets.tolist() == [[1, 1], [0, 1], [1, 0]]
+    assert found.notes == ("1 rows without a label were left out.",)
+    more = table(tmp_path / "b.csv", [("four", "z|x")])
+    other = read_examples(task, more, ReadConfig(), config, found.labels, Reporter("silent"))
+    assert (other.targets.tolist(), other.unknown) == ([[1, 0, 1]], ("z",))
 
 
 def test_the_content_hash_changes_with_any_text_or_label() -> None:
+    def examples(texts: list[str], targets: list[int], notes: tuple[str, ...] = ()) -> Examples:
+        return Examples([(text,) for text in texts], np.array(targets), Labels(("x", "y")), notes=notes)
+
     rows = [
-        LabelledTexts(["a", "b"], [["x"], ["y"]], []),
-        LabelledTexts(["a", "c"], [["x"], ["y"]], []),
-        LabelledTexts(["a", "b"], [["x"], ["x"]], []),
-        LabelledTexts(["b", "a"], [["x"], ["y"]], []),
-        LabelledTexts(["a", "b"], [["x", "y"], ["y"]], []),
+        examples(["a", "b"], [0, 1]),
+        examples(["a", "c"], [0, 1]),
+        examples(["a", "b"], [0, 0]),
+        examples(["b", "a"], [0, 1]),
     ]
-    assert len({part.content_hash() for part in rows}) == len(rows)
-    assert rows[0].content_hash() == LabelledTexts(["a", "b"], [["x"], ["y"]], ["note"]).content_hash()
+    assert len({content_hash(part) for part in rows}) == len(rows)
+    assert content_hash(rows[0]) == content_hash(examples(["a", "b"], [0, 1], ("a note",)))
 
 
 # -- what a fit leaves behind -----------------------------------------------------------------
 
 
-def test_a_fit_leaves_a_whole_folder_with_record_card_and_report(made: FittedFolder) -> None:
+def test_a_fit_leaves_a_whole_folder_with_record_card_and_report(made: FittedModel) -> None:
     assert {file.name for file in made.folder.iterdir()} >= {
         *("config.json", "model.safetensors", "README.md", "encoder", "run"),
         *("report.html", "report.md", "report.json"),
     }
-    assert {name: figures["n"] for name, figures in made.splits.items()} == {
+    assert {name: metrics.n for name, metrics in made.metrics.items()} == {
         "train": 81,
         "valid": 9,
         "test": 30,
     }
-    assert made.splits["test"]["accuracy"] >= 0.95
-    record = load_classifier(made.folder).record
-    assert record["notes"] == ["9 of 90 rows were set aside for validation."]
-    assert record["splits"]["test"]["accuracy"] == made.splits["test"]["accuracy"]
-    assert [entry["epoch"] for entry in record["history"]] == [1, 2, 3, 4, 5]
-    losses = [entry["train_loss"] for entry in record["history"]]
+    assert made.metrics["test"].values["accuracy"] >= 0.95
+    record = TaskModel.load(made.folder).record
+    assert record.notes == ["9 of 90 rows were held out for validation."]
+    assert record.splits == made.scores
+    assert record.splits["test"]["accuracy"] == made.metrics["test"].values["accuracy"]
+    assert [entry["epoch"] for entry in record.history] == [1, 2, 3, 4, 5]
+    losses = [entry["train_loss"] for entry in record.history]
     assert losses == sorted(losses, reverse=True)
-    assert list(record["mix_start"].values()) == pytest.approx([1 / 3] * 3)
-    assert record["command"] == "elmokit fit ..."
+    assert list(record.mix_start.values()) == pytest.approx([1 / 3] * 3)
+    assert record.command == "elmokit fit ..."
     card = (made.folder / "README.md").read_text(encoding="utf-8")
-    assert "accuracy (test, 30 rows)" in card
-    assert "3: money, sport, weather" in card
+    assert "(30 rows)" in card
+    assert "3: money, sport and weather" in card
 
 
-def test_no_file_names_the_place_it_was_made_in(made: FittedFolder) -> None:
+def test_no_file_names_the_place_it_was_made_in(made: FittedModel) -> None:
     for file in made.folder.rglob("*"):
         if file.is_file():
             assert str(made.folder.parent).encode() not in file.read_bytes(), file
@@ -135,11 +147,9 @@ def test_run_again_it_is_done_and_no_file_changes(fit: Fit, tmp_path: Path) -> N
     first = fit(rows(30))
     before = {file: file.read_bytes() for file in (tmp_path / "made").rglob("*") if file.is_file()}
     again = fit(rows(30))
-    assert again.result.was_done
-    assert not first.result.was_done
-    assert {name: figures["accuracy"] for name, figures in again.splits.items()} == {
-        name: figures["accuracy"] for name, figures in first.splits.items()
-    }
+    assert again.was_done
+    assert not first.was_done
+    assert again.scores == first.scores
     assert {file: file.read_bytes() for file in (tmp_path / "made").rglob("*") if file.is_file()} == before
 
 
@@ -152,7 +162,7 @@ def test_cut_off_after_training_it_is_finished_without_training_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "save_classifier", killed)
+        patch.setattr(TaskModel, "save", killed)
         with pytest.raises(KeyboardInterrupt):
             fit(rows(30))
     run = tmp_path / "made" / "run"
@@ -160,8 +170,7 @@ def test_cut_off_after_training_it_is_finished_without_training_again(
         (run / name).write_bytes(b"0" * 100)
     assert not is_model_folder(tmp_path / "made")
     again = fit(rows(30))
-    assert again.result.was_done
-    assert again.splits["valid"] == wanted.splits["valid"]
+    assert again.scores["valid"] == wanted.scores["valid"]
     both = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "made")]
     assert both[0] == both[1]
     assert not [file for file in run.iterdir() if "layers" in file.name]
@@ -170,7 +179,7 @@ def test_cut_off_after_training_it_is_finished_without_training_again(
 def test_rows_for_validation_and_test_can_be_given(fit: Fit, tmp_path: Path) -> None:
     valid, test = table(tmp_path / "v.csv", rows(9, 1)), table(tmp_path / "t.csv", rows(6, 2))
     found = fit(rows(30), valid=[valid], test=[test])
-    assert {name: figures["n"] for name, figures in found.splits.items()} == {
+    assert {name: scores["n"] for name, scores in found.scores.items()} == {
         "train": 30,
         "valid": 9,
         "test": 6,
@@ -180,8 +189,8 @@ def test_rows_for_validation_and_test_can_be_given(fit: Fit, tmp_path: Path) -> 
 def test_a_class_with_one_row_is_trained_on_and_told(fit: Fit, tmp_path: Path) -> None:
     said = Said()
     fit([*rows(30), ("we saw bread", "food")], reporter=said)
-    assert "One row only for food" in said.text
-    assert load_classifier(tmp_path / "made").classes == ["food", "money", "sport", "weather"]
+    assert "Only one row has the label food" in said.text
+    assert TaskModel.load(tmp_path / "made").labels.names == ("food", "money", "sport", "weather")
 
 
 def test_labels_that_look_like_markup_are_shown_as_they_are(fit: Fit, tmp_path: Path) -> None:
@@ -189,9 +198,9 @@ def test_labels_that_look_like_markup_are_shown_as_they_are(fit: Fit, tmp_path: 
     said = Said()
     fit([*((text, hostile[label]) for text, label in rows(30)), ("we", "[bold")], reporter=said)
     assert "4 classes ([/b], [bold, [red]sport[/red], a|b" in said.text
-    assert "One row only for [bold:" in said.text
+    assert "Only one row has the label [bold:" in said.text
     console = Console(file=io.StringIO(), width=200)
-    card.render(card.describe(load_classifier(tmp_path / "made"), tmp_path / "made"), console)
+    print_facts(TaskModel.load(tmp_path / "made").facts(), console)
     assert isinstance(console.file, io.StringIO)
     assert "[red]sport[/red]" in console.file.getvalue()
 
@@ -202,11 +211,14 @@ def test_labels_that_look_like_markup_are_shown_as_they_are(fit: Fit, tmp_path: 
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ([("a", "x"), ("b", "x")], "one class only ('x')"),
+        ([("a", "x"), ("b", "x")], "all other rows (2) have the label 'x'"),
         ([("a", "x"), ("b", "y")], "one row of each class"),
         ([("", "x"), (" ", "y")] * 3, "all 6 texts are empty"),
-        ([(f"text {number}", f"{number}") for number in range(1001)], "1,001 different labels in 1,001 rows"),
-        ([], "no labelled rows"),
+        (
+            [(f"text {number}", f"{number}") for number in range(1001)],
+            "rows (1,001) have 1,001 different labels",
+        ),
+        ([], "no labeled rows"),
     ],
     ids=["one class", "one row each", "no text", "far too many classes", "no rows"],
 )
@@ -228,12 +240,14 @@ def test_a_single_row_of_several_labels_is_refused(fit: Fit, tmp_path: Path) -> 
 
 def test_what_was_refused_leaves_the_way_free_for_the_right_command(fit: Fit, tmp_path: Path) -> None:
     strange = table(tmp_path / "v.csv", [*rows(6, 1), ("a b", "food")])
-    with pytest.raises(DataError, match=r"valid rows have labels that the training rows have not: food"):
+    with pytest.raises(
+        DataError, match="validation rows have labels that the training rows do not have: food"
+    ):
         fit(rows(30), valid=[strange])
     with pytest.raises(ConfigError, match="2 numbers, but the encoder has 3 layers"):
         fit(rows(30), config=settings(**QUICK, mix_weights="1,2"))
     assert not (tmp_path / "made").exists()
-    assert fit(rows(30)).result.stopped == "done"
+    assert fit(rows(30)).stopped == "done"
 
 
 def test_a_run_goes_on_only_with_its_own_settings_rows_and_encoder(
@@ -253,7 +267,7 @@ def test_a_run_goes_on_only_with_its_own_settings_rows_and_encoder(
     tensors, meta = load_tensors(other / "model.safetensors")
     save_tensors(other / "model.safetensors", {n: t * 1.5 for n, t in tensors.items()}, meta)
     with pytest.raises(RunError, match="the model it started from changed"):
-        fit_files(other, [tmp_path / "train.csv"], tmp_path / "made", settings(**QUICK))
+        fit_files(other, [tmp_path / "train.csv"], tmp_path / "made", config=settings(**QUICK))
 
 
 def test_no_model_of_another_making_is_written_over(
@@ -276,26 +290,24 @@ def test_no_model_of_another_making_is_written_over(
 # -- measuring --------------------------------------------------------------------------------
 
 
-def test_labels_never_seen_count_as_wrong_and_are_listed(made: FittedFolder, tmp_path: Path) -> None:
-    known = evaluate_files(made.folder, [table(tmp_path / "a.csv", rows(30, 1))])
+def test_labels_never_seen_count_as_wrong_and_are_listed(made: FittedModel, tmp_path: Path) -> None:
+    known = evaluate(made.folder, table(tmp_path / "a.csv", rows(30, 1))).to_json()
     both = [*rows(30, 1), *((text, "food") for text, _ in rows(10, 2))]
-    found = evaluate_files(made.folder, [table(tmp_path / "b.csv", both)])
+    found = evaluate(made.folder, [table(tmp_path / "b.csv", both)]).to_json()
     assert found["unseen"] == {"food": 10}
     assert found["n"] == 40
     assert found["accuracy"] == pytest.approx(known["accuracy"] * 30 / 40)
     assert found["log_loss"] == pytest.approx(known["log_loss"])
 
 
-def test_a_report_is_written_into_a_new_folder_but_not_over_a_file(
-    made: FittedFolder, tmp_path: Path
-) -> None:
+def test_a_report_is_written_into_a_new_folder_but_not_over_a_file(made: FittedModel, tmp_path: Path) -> None:
     test = table(tmp_path / "a.csv", [*rows(9, 1), ("the bread", "food")])
-    evaluate_files(made.folder, [test], out=tmp_path / "new" / "report", command="elmokit evaluate ...")
+    evaluate(made.folder, [test], out=tmp_path / "new" / "report", command="elmokit evaluate ...")
     report = json.loads((tmp_path / "new" / "report" / "report.json").read_text(encoding="utf-8"))
     assert report["splits"]["test"]["unseen"] == {"food": 1}
     assert report["command"] == "elmokit evaluate ..."
     with pytest.raises(RunError, match="is a file, not a folder"):
-        evaluate_files(made.folder, [test], out=test)
+        evaluate(made.folder, [test], out=test)
 
 
 @pytest.mark.parametrize("separator", ["|", ";"])
@@ -303,24 +315,20 @@ def test_several_labels_a_row_are_learnt_measured_and_shown(fit: Fit, tmp_path: 
     config = settings(mix="function", epochs=8, batch_words=64)
     labels = LabelConfig(label_separator=separator)
     found = fit(several(150, separator=separator), config=config, labels=labels)
-    assert found.splits["train"]["micro"]["f1"] >= 0.95
-    figures = found.splits["train"]
-    assert figures["accuracy"] == figures["subset_accuracy"]
+    assert found.scores["train"]["micro_f1"] >= 0.95
     # The separator is remembered.
     test = several(40, 1, separator)
-    known = evaluate_files(found.folder, [table(tmp_path / "a.csv", test)])
+    known = evaluate(found.folder, [table(tmp_path / "a.csv", test)]).to_json()
     assert known["subset_accuracy"] >= 0.9
     assert known["unseen"] == {}
     half = [(text, f"{label}{separator}food" if i < 20 else label) for i, (text, label) in enumerate(test)]
-    other = evaluate_files(found.folder, [table(tmp_path / "b.csv", half)])
+    other = evaluate(found.folder, [table(tmp_path / "b.csv", half)]).to_json()
     assert other["unseen"] == {"food": 20}
     assert other["subset_accuracy"] <= 0.5
-    classifier = load_classifier(found.folder)
-    both = classifier.labels(classifier.probabilities(["bank goal storm", "bank we rain"]))
+    model = TaskModel.load(found.folder)
+    both = [one.label for one in model.predict([("bank goal storm",), ("bank we rain",)])]
     assert both == [separator.join(TOPICS), f"money{separator}weather"]
-    console = Console(file=io.StringIO(), width=200)
-    card.render(card.describe(classifier, found.folder), console)
-    assert "accuracy (train, 135 rows)" in (found.folder / "README.md").read_text(encoding="utf-8")
+    assert "(135 rows)" in (found.folder / "README.md").read_text(encoding="utf-8")
 
 
 # -- the folder -------------------------------------------------------------------------------
@@ -329,7 +337,7 @@ def test_several_labels_a_row_are_learnt_measured_and_shown(fit: Fit, tmp_path: 
 def test_a_classifier_whose_encoder_is_missing_is_refused(copy: Path) -> None:
     shutil.rmtree(copy / "encoder")
     with pytest.raises(ModelError, match="without its encoder") as caught:
-        load_classifier(copy)
+        TaskModel.load(copy)
     assert str(copy / "encoder") in caught.value.message
     assert "whole folder" in caught.value.remedy
 
@@ -341,7 +349,9 @@ def test_a_classifier_whose_encoder_is_missing_is_refused(copy: Path) -> None:
         lambda record: record.pop("classes"),
         lambda record: record.update(classes=3),
         lambda record: record.update(record=5),
+        lambda record: record["settings"]["head"].update(head=5),
         lambda record: record["settings"]["head"].update(head="mlp"),
+        lambda record: record.update(classes=["a", "a", "b"]),
         lambda record: record["settings"].update(more={}),
     ],
 )
@@ -351,7 +361,7 @@ def test_a_damaged_config_is_refused_by_name(copy: Path, change: Callable[[dict[
     change(record)
     file.write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(ModelError, match=r"config\.json is damaged") as caught:
-        load_classifier(copy)
+        TaskModel.load(copy)
     assert caught.value.remedy
 
 
@@ -365,36 +375,26 @@ def test_weights_that_do_not_fit_are_refused_by_name(copy: Path) -> None:
     ):
         save_tensors(file, changed, meta)
         with pytest.raises(ModelError, match=message) as caught:
-            load_classifier(copy)
+            TaskModel.load(copy)
         assert str(file) in caught.value.message
     file.write_bytes(b"not a tensor")
     with pytest.raises(ModelError, match="safetensors"):
-        load_classifier(copy)
+        TaskModel.load(copy)
 
 
-def test_a_folder_that_was_cut_short_is_no_classifier(
-    copy: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_model_that_cannot_be_written_leaves_the_old_one(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    classifier = load_classifier(copy)
+    model = TaskModel.load(copy)
+    before = {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()}
 
     def full(*args: Any) -> None:
         raise RunError("the disk is full")
 
-    monkeypatch.setattr("elmokit.tasks.folder.save_tensors", full)
+    monkeypatch.setattr("elmokit.tasks.model.save_tensors", full)
     with pytest.raises(RunError):
-        save_classifier(copy, classifier)
-    assert not is_model_folder(copy)
-
-
-def test_the_card_counts_the_model_and_not_its_run(copy: Path, tmp_path: Path) -> None:
-    wanted = sum(
-        file.stat().st_size
-        for file in copy.rglob("*")
-        if file.is_file() and "run" not in file.relative_to(copy).parts
-    )
-    assert card.describe(load_classifier(copy), copy)["bytes"] == wanted
-    other = shutil.copytree(copy, tmp_path / "run" / "topics")  # in a folder that happens to be called run
-    assert card.describe(load_classifier(other), other)["bytes"] == wanted
+        model.save(copy)
+    assert {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()} == before
 
 
 @pytest.mark.parametrize(
@@ -404,30 +404,20 @@ def test_the_card_counts_the_model_and_not_its_run(copy: Path, tmp_path: Path) -
 )
 def test_the_card_shows_every_kind_of_mix(fit: Fit, tmp_path: Path, more: dict[str, Any]) -> None:
     fit(rows(30), config=settings(**QUICK, **more))
-    facts = card.describe(load_classifier(tmp_path / "made"), tmp_path / "made")
-    console = Console(file=io.StringIO(), width=120)
-    card.render(facts, console)
-    assert isinstance(console.file, io.StringIO)
-    shown = console.file.getvalue()
+    facts = TaskModel.load(tmp_path / "made").facts()
+    shown = "".join(value for _, value in facts.rows)
     assert all(f"layer {depth}" in shown for depth in range(3))
     assert ("gamma" in shown) is ("mix_form" in more)
-    json.dumps(facts)
+    json.dumps(facts.values)
 
 
 # -- columns that were named to fit ------------------------------------------------------------
 
 
-def fitted_on(record: Any, multilabel: bool = False) -> TextClassifier:
-    """A classifier of which only the record counts."""
-    return TextClassifier(cast(Any, None), cast(Any, None), ["a", "b"], multilabel, {"columns": record})
-
-
-@pytest.mark.parametrize("record", [None, {}, [], "title", {"text": None}, {"text": ["a"]}, {"text": ""}])
-def test_a_record_without_columns_changes_nothing(record: Any) -> None:
+def test_no_columns_change_nothing() -> None:
     asked = ReadConfig(encoding="latin-1")
-    assert fitted_on(record).reading(asked) == asked
-    assert fitted_on(record).labelling(LabelConfig()) == LabelConfig()
-    assert TextClassifier(cast(Any, None), cast(Any, None), []).reading(asked) == asked
+    assert Columns().reading(asked) == asked
+    assert Columns().labeling(LabelConfig(), Labels()) == LabelConfig()
 
 
 @pytest.mark.parametrize(
@@ -441,18 +431,19 @@ def test_a_record_without_columns_changes_nothing(record: Any) -> None:
     ],
 )
 def test_named_columns_are_read_again_unless_others_are_asked_for(asked: ReadConfig, taken: str) -> None:
-    found = fitted_on({"text": "title, body", "label": "topic"}).reading(asked)
+    found = Columns("title, body", "topic").reading(asked)
     assert found == replace(asked, text_columns=taken)
 
 
 def test_numbers_are_not_kept_but_labels_are_where_they_were() -> None:
-    mixed = fitted_on({"text": "title,3", "label": "1"})
+    mixed = Columns("title,3", "1")
     assert mixed.reading(ReadConfig()) == ReadConfig()
-    assert mixed.labelling(LabelConfig()) == LabelConfig()
-    named = fitted_on({"text": "2", "label": "topic"}, multilabel=True)
-    assert named.labelling(LabelConfig()) == LabelConfig(label_column="topic", label_separator="|")
+    assert mixed.labeling(LabelConfig(), Labels()) == LabelConfig()
+    named, several = Columns("2", "topic"), Labels(("a", "b"), "|")
+    wanted = LabelConfig(label_column="topic", label_separator="|")
+    assert named.labeling(LabelConfig(), several) == wanted
     asked = LabelConfig(label_column="kind", label_separator=";")
-    assert named.labelling(asked) == asked
+    assert named.labeling(asked, several) == asked
 
 
 @pytest.mark.parametrize(
@@ -470,7 +461,7 @@ def test_files_for_a_classifier_that_was_fitted_on_two_columns(
 ) -> None:
     file = tmp_path / name
     file.write_text(content, encoding="utf-8")
-    source = RowSource(file, fitted_on({"text": "title,body"}).reading(ReadConfig()), labels="none")
+    source = RowSource(file, Columns("title,body").reading(ReadConfig()), labels="none")
     if isinstance(texts, str):
         with pytest.raises(DataError, match=texts):
             list(source)
@@ -481,5 +472,5 @@ def test_files_for_a_classifier_that_was_fitted_on_two_columns(
 def test_a_bare_string_of_json_is_the_column_text(tmp_path: Path) -> None:
     file = tmp_path / "new.jsonl"
     file.write_text('"a"\n', encoding="utf-8")
-    source = RowSource(file, fitted_on({"text": "text"}).reading(ReadConfig()), labels="none")
+    source = RowSource(file, Columns("text").reading(ReadConfig()), labels="none")
     assert [row.text for row in source] == ["a"]

@@ -1,9 +1,10 @@
-"""Fitting a classifier: what learns and what stays, what is kept, what each row counts."""
+"""Fitting a head: what learns and what stays, what is cached, what each row counts."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,20 @@ from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.core.errors import ConfigError, DataError, RunError
 from elmokit.core.tensors import load_tensors
-from elmokit.tasks import layer_cache as examples
-from elmokit.tasks import trainer as classify
-from elmokit.tasks.layer_cache import Examples, KeptLayers, keep_layers, number_texts
-from elmokit.tasks.model import Network, Targets, TextClassifier
+from elmokit.tasks import layer_cache, trainer
+from elmokit.tasks.layer_cache import LayerSource, cache_layers, number_texts
+from elmokit.tasks.model import Network
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.trainer import Classification, FitResult, fit_classifier
+from elmokit.tasks.task import Examples, Labels, get_task
+from elmokit.tasks.trainer import FitResult, TaskTraining, fit_task
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.elmo import Elmo
-from topics import OTHERS, TOPICS
+from elmokit.vectors.encoder import TokenIds
+from topics import OTHERS, TOPICS, probabilities
 
+TASK = get_task("classify")
 CLASSES = sorted(TOPICS)
 WORDS = (*OTHERS, *(word for words in TOPICS.values() for word in words))
 EASY = {**topics.EASY, "epochs": 4}
@@ -57,13 +60,22 @@ def texts_of(labels: Iterable[str], seed: int = 0) -> list[str]:
     return found
 
 
-def rows(n: int, seed: int = 0) -> tuple[list[str], Targets]:
+def make_examples(texts: list[str], targets: npt.NDArray[Any], weights: Any = None) -> Examples:
+    labels = Labels(tuple(CLASSES), "|" if targets.ndim == 2 else "")
+    return Examples([(text,) for text in texts], targets, labels, weights=weights)
+
+
+def rows(n: int, seed: int = 0) -> Examples:
     values = np.arange(n) % 3
-    return texts_of([CLASSES[value] for value in values], seed), Targets(CLASSES, values)
+    return make_examples(texts_of([CLASSES[value] for value in values], seed), values)
+
+
+def texts(n: int, seed: int) -> list[str]:
+    return [str(text) for (text,) in rows(n, seed).inputs]
 
 
 def fit(elmo: Elmo, config: ClassifierConfig, n: int = 60, **more: Any) -> FitResult:
-    return fit_classifier(elmo, rows(n), rows(30, 1), config, **more)
+    return fit_task(TASK, elmo, rows(n), rows(30, 1), config, **more)
 
 
 def settings(**values: Any) -> ClassifierConfig:
@@ -72,7 +84,7 @@ def settings(**values: Any) -> ClassifierConfig:
 
 def elmo_of(result: FitResult) -> Elmo:
     """The encoder of what was fitted."""
-    encoder = result.classifier.encoder
+    encoder = result.model.encoder
     assert isinstance(encoder, Elmo)
     return encoder
 
@@ -87,15 +99,15 @@ def moved(before: dict[str, Tensor], elmo: Elmo) -> set[str]:
     return {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
 
 
-def task_of(config: ClassifierConfig, texts: list[str], targets: Targets) -> Classification:
+def training_of(config: ClassifierConfig, examples: Examples) -> TaskTraining:
     elmo = make_elmo()
-    numbered = number_texts(elmo, texts, config.fit.max_words)
+    source = LayerSource(elmo, number_texts(elmo, examples.inputs, config.fit.max_words))
     torch.manual_seed(0)
-    network = Network(config, elmo.n_layers, elmo.dim, len(targets.classes))
-    return Classification(elmo, network, (numbered, targets), (numbered, targets), None)
+    network = Network(TASK, config, elmo.n_layers, elmo.dim, examples.labels)
+    return TaskTraining(TASK, network, [(examples, source), (examples, source)])
 
 
-def step_losses(task: Classification, epoch: int = 0) -> list[float]:
+def step_losses(task: TaskTraining, epoch: int = 0) -> list[float]:
     task.start_epoch(epoch)
     rng = torch.Generator().manual_seed(0)
     return [float(task.step(index, {}, rng).loss.detach()) for index in range(task.steps_per_epoch())]
@@ -123,8 +135,8 @@ def test_a_frozen_encoder_keeps_its_bits_while_mix_and_head_learn(more: dict[str
 def test_every_weight_of_mix_and_head_learns() -> None:
     config = settings(mix_form="softmax", epochs=1)
     torch.manual_seed(config.fit.seed)
-    fresh = dict(Network(config, 3, 24, 3).named_parameters())
-    network = fit(make_elmo(), config).classifier.network
+    fresh = dict(Network(TASK, config, 3, 24, rows(3).labels).named_parameters())
+    network = fit(make_elmo(), config).model.network
     assert [name for name, p in network.named_parameters() if torch.equal(p, fresh[name])] == []
 
 
@@ -134,7 +146,7 @@ def test_frozen_mix_weights_never_move(weights: str, cache: str) -> None:
     result = fit(make_elmo(), settings(mix="frozen", mix_weights=weights, cache=cache, epochs=2))
     start = result.mix_start
     assert all(entry[name] == start[name] for entry in result.history for name in start)
-    assert result.classifier.network.mix.values() == start
+    assert result.model.network.mix.values() == start
     if weights:
         assert list(start.values()) == pytest.approx([0.5, 0.2, 0.3])
     assert len(set(start.values())) == 3
@@ -155,11 +167,11 @@ def test_mix_weights_of_the_wrong_number_are_refused() -> None:
 def test_fine_tuning_changes_the_whole_encoder_but_not_the_word_predictor(input: str) -> None:
     elmo = make_elmo(input=input, max_chars=8, char_dim=4, filters=((1, 4), (2, 4)))
     before = copies(elmo)
-    result = fit(elmo, settings(finetune=True, thaw=0.0, epochs=1))
+    result = fit(elmo, settings(finetune=True, unfreeze_every=0.0, epochs=1))
     tuned = elmo_of(result)
     assert moved(before, tuned) == {name for name in before if not name.startswith("predictor.")}
     assert not moved(before, elmo)  # the caller's stays as it is
-    assert all(parameter.requires_grad for parameter in [*elmo.model.parameters(), *tuned.model.parameters()])
+    assert all(parameter.requires_grad for parameter in elmo.model.parameters())
     assert tuned.folder.training["fine_tuned"]
     assert tuned.folder.start_state is None
 
@@ -168,19 +180,22 @@ def test_a_fine_tuned_classifier_predicts_with_the_new_weights_of_its_encoder() 
     elmo = make_elmo()
     elmo.embed(["bank rain goal"])  # now it holds vectors of these words
     result = fit(elmo, settings(finetune=True, encoder_lr=0.05))
-    found = result.classifier
-    fresh = TextClassifier(Elmo(elmo_of(result).folder), found.network, found.classes)
-    texts = rows(12, 5)[0]
-    assert np.array_equal(found.probabilities(texts), fresh.probabilities(texts))
+    fresh = replace(result.model, encoder=Elmo(elmo_of(result).folder))
+    assert np.array_equal(probabilities(result.model, texts(12, 5)), probabilities(fresh, texts(12, 5)))
 
 
 @pytest.mark.parametrize("n_layers", [1, 3])
-def test_layers_thaw_from_the_top_each_in_its_time(n_layers: int, tmp_path: Path) -> None:
+def test_layers_unfreeze_from_the_top_each_in_its_time(n_layers: int, tmp_path: Path) -> None:
     for n_epochs in range(2, n_layers + 3):
         elmo, run = make_elmo(n_layers=n_layers), tmp_path / str(n_epochs)
         run.mkdir()
         before = copies(elmo)
-        fit(elmo, settings(finetune=True, thaw=1.0, epochs=n_epochs, schedule="constant"), n=30, run=run)
+        fit(
+            elmo,
+            settings(finetune=True, unfreeze_every=1.0, epochs=n_epochs, schedule="constant"),
+            n=30,
+            run=run,
+        )
         after, _ = load_tensors(run / "checkpoint.safetensors")  # the last weights, not the best
         names = [name for name in before if not name.startswith("predictor.")]
         found = {name for name in names if not torch.equal(before[name], after[f"weights.encoder.{name}"])}
@@ -189,28 +204,26 @@ def test_layers_thaw_from_the_top_each_in_its_time(n_layers: int, tmp_path: Path
         assert found == (set(names) if lowest < 0 else stacks)
 
 
-def test_without_thawing_all_layers_learn_from_the_first_step() -> None:
+def test_without_gradual_unfreezing_all_layers_learn_from_the_first_step() -> None:
     elmo = make_elmo()
     before = copies(elmo)
-    tuned = elmo_of(fit(elmo, settings(finetune=True, thaw=0.0, epochs=1, max_steps=1)))
+    tuned = elmo_of(fit(elmo, settings(finetune=True, unfreeze_every=0.0, epochs=1, max_steps=1)))
     assert len(moved(before, tuned)) == len(before) - len([n for n in before if n.startswith("predictor.")])
 
 
-def test_a_thawing_that_would_never_come_is_refused() -> None:
-    with pytest.raises(ConfigError, match="nothing of the encoder would learn in 2 epochs"):
-        fit(make_elmo(), settings(finetune=True, thaw=2.0, epochs=2))
+def test_an_unfreezing_that_would_never_come_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no encoder layer would learn in 2 epochs"):
+        fit(make_elmo(), settings(finetune=True, unfreeze_every=2.0, epochs=2))
 
 
 def test_learning_rates_fall_from_layer_to_layer() -> None:
     config = settings(finetune=True, lr=1e-2, encoder_lr=5e-3, layer_decay=0.5)
-    task = task_of(config, *rows(6))
+    task = training_of(config, rows(6))
     scales = task.lr_scales()
     assert scales["encoder.forward_stack.layers.1.input_weight"] == pytest.approx(0.5)
     assert scales["encoder.backward_stack.layers.0.bias"] == pytest.approx(0.25)
     assert scales["encoder.encoder.weight"] == pytest.approx(0.125)
-    theirs = {
-        f"encoder.{n}" for n, _ in task.encoder.module.named_parameters() if not n.startswith("predictor.")
-    }
+    theirs = {f"encoder.{n}" for n, _ in task.module.named_parameters() if not n.startswith("predictor.")}
     assert set(scales) == theirs
     assert set(task.parameters()) == theirs | {name for name, _ in task.network.named_parameters()}
 
@@ -221,7 +234,13 @@ def test_lower_layers_move_less() -> None:
     result = fit(
         elmo,
         settings(
-            finetune=True, thaw=0.0, epochs=1, max_steps=1, encoder_lr=0.01, layer_decay=0.1, warmup=0.0
+            finetune=True,
+            unfreeze_every=0.0,
+            epochs=1,
+            max_steps=1,
+            encoder_lr=0.01,
+            layer_decay=0.1,
+            warmup=0.0,
         ),
     )
     after = copies(elmo_of(result))
@@ -234,9 +253,8 @@ def test_lower_layers_move_less() -> None:
 
 
 def test_a_frozen_encoder_has_no_dropout_and_a_fine_tuned_one_has() -> None:
-    texts, targets = rows(12)
     for values, differs in ((PLAIN, False), ({**PLAIN, "finetune": True, "dropout_input": 0.5}, True)):
-        task = task_of(ClassifierConfig.from_flat(**values), texts, targets)
+        task = training_of(ClassifierConfig.from_flat(**values), rows(12))
         task.start_epoch(0)
         one, two = (
             float(task.step(0, {}, torch.Generator().manual_seed(seed)).loss.detach()) for seed in (0, 1)
@@ -254,22 +272,20 @@ def test_kept_layers_give_what_layers_computed_anew_do(more: dict[str, Any]) -> 
     assert [entry["accuracy"] for entry in kept.history] == [entry["accuracy"] for entry in anew.history]
     losses = [[entry["valid_loss"] for entry in result.history] for result in (kept, anew)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)  # kept in half precision
-    texts = rows(20, 7)[0]
-    both = [result.classifier.probabilities(texts) for result in (kept, anew)]
+    both = [probabilities(result.model, texts(20, 7)) for result in (kept, anew)]
     np.testing.assert_allclose(both[0], both[1], atol=2e-2)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows with each pass of an encoder over texts to be kept."""
     passes: list[int] = []
-    plain = examples.layers_of
+    plain = Elmo.precompute
 
-    def layers_of(elmo: Elmo, numbered: Examples, batch_words: int) -> Any:
-        passes.append(len(numbered))
-        return plain(elmo, numbered, batch_words)
+    def precompute(elmo: Elmo, ids: TokenIds) -> TokenIds:
+        passes.append(len(ids))
+        return plain(elmo, ids)
 
-    monkeypatch.setattr(examples, "layers_of", layers_of)
-    monkeypatch.setattr(classify, "layers_of", layers_of)
+    monkeypatch.setattr(Elmo, "precompute", precompute)
     return passes
 
 
@@ -309,12 +325,12 @@ def test_kept_layers_are_gone_after_the_fit_unless_a_folder_is_given(
 ) -> None:
     sizes: list[tuple[int, ...]] = []
 
-    def keep(*args: Any, **options: Any) -> KeptLayers | None:
-        kept = keep_layers(*args, **options)
-        sizes.extend(np.load(file, mmap_mode="r").shape for file in args[2].parent.glob("layers-train.npy"))
-        return kept
+    def cache(*args: Any, **options: Any) -> Any:
+        cached = cache_layers(*args, **options)
+        sizes.append(np.load(args[2], mmap_mode="r").shape)
+        return cached
 
-    monkeypatch.setattr(classify, "keep_layers", keep)
+    monkeypatch.setattr(layer_cache, "cache_layers", cache)
     fit(make_elmo(), settings(mix=mix, epochs=2), run=tmp_path)
     assert {shape[1:] for shape in sizes} == {(1 if mix == "frozen" else 3, 24)}
     assert {file.name for file in tmp_path.iterdir()} == {
@@ -324,13 +340,13 @@ def test_kept_layers_are_gone_after_the_fit_unless_a_folder_is_given(
 
 def test_auto_keeps_layers_only_if_they_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Path] = []
-    monkeypatch.setattr(classify, "keep_layers", lambda *args, **options: kept.append(args[2]))
+    monkeypatch.setattr(layer_cache, "cache_layers", lambda *args, **options: kept.append(args[2]))
     fit(make_elmo(), settings(epochs=1, cache="auto"))
     fit(make_elmo(), settings(epochs=2, cache="no"))
     fit(make_elmo(), settings(epochs=1, cache="yes", finetune=True))
     assert kept == []
     fit(make_elmo(), settings(epochs=2, cache="auto"))
-    assert [file.name for file in kept] == ["layers-train.npy"]
+    assert len(kept) == 1
 
 
 def test_layers_that_do_not_fit_on_the_disk_are_computed_anew_or_refused(
@@ -355,11 +371,10 @@ def single_batch(**values: Any) -> ClassifierConfig:
     return ClassifierConfig.from_flat(**{**PLAIN, "batch_words": 10_000, **values})
 
 
-def scores_of(task: Classification) -> Tensor:
+def scores_of(task: TaskTraining) -> Tensor:
     with torch.no_grad():
-        task.start_epoch(0)
-        scores: Tensor = task.network(task._batch(np.arange(len(task.examples)), None))
-        return scores.double()
+        scores, _ = task.network(task.layers.batch(np.arange(len(task.examples))))
+        return Tensor(scores).double()
 
 
 def softmax_losses(scores: Tensor) -> npt.NDArray[np.float64]:
@@ -371,18 +386,16 @@ def softmax_losses(scores: Tensor) -> npt.NDArray[np.float64]:
 
 
 def test_the_loss_with_label_smoothing_is_what_a_hand_makes_it() -> None:
-    texts, targets = rows(9)
     for smoothing in (0.0, 0.2):
-        task = task_of(single_batch(label_smoothing=smoothing), texts, targets)
+        task = training_of(single_batch(label_smoothing=smoothing), rows(9))
         losses = softmax_losses(scores_of(task))
-        wanted = np.eye(3)[targets.values] * (1 - smoothing) + smoothing / 3
+        wanted = np.eye(3)[task.examples.targets] * (1 - smoothing) + smoothing / 3
         assert step_losses(task) == [pytest.approx((wanted * losses).sum(axis=1).mean(), rel=1e-5)]
 
 
 def test_the_loss_of_several_labels_with_smoothing_is_what_a_hand_makes_it() -> None:
-    texts, _ = rows(4)
     values = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]], dtype=np.float32)
-    task = task_of(single_batch(label_smoothing=0.2), texts, Targets(CLASSES, values))
+    task = training_of(single_batch(label_smoothing=0.2), make_examples(texts(4, 0), values))
     chances = 1 / (1 + np.exp(-scores_of(task).numpy()))
     wanted = values * 0.8 + 0.1
     by_hand = -(wanted * np.log(chances) + (1 - wanted) * np.log(1 - chances)).mean()
@@ -391,41 +404,38 @@ def test_the_loss_of_several_labels_with_smoothing_is_what_a_hand_makes_it() -> 
 
 def test_balanced_classes_count_the_same_however_many_rows_they_have() -> None:
     labels = ["money"] * 6 + ["sport"] * 3 + ["weather"]
-    targets = Targets(CLASSES, np.array([CLASSES.index(label) for label in labels]))
-    task = task_of(single_batch(class_weights="balanced"), texts_of(labels), targets)
-    losses = softmax_losses(scores_of(task))[np.arange(10), targets.values]
-    by_class = [losses[targets.values == place].mean() for place in range(3)]
+    targets = np.array([CLASSES.index(label) for label in labels])
+    examples = make_examples(texts_of(labels), targets)
+    task = training_of(single_batch(class_weights="balanced"), examples)
+    losses = softmax_losses(scores_of(task))[np.arange(10), targets]
+    by_class = [losses[targets == place].mean() for place in range(3)]
     assert step_losses(task) == [pytest.approx(np.mean(by_class), rel=1e-5)]
-    equal = task_of(single_batch(), texts_of(labels), targets)
+    equal = training_of(single_batch(), examples)
     assert step_losses(equal) == [pytest.approx(losses.mean(), rel=1e-5)]
 
 
 @pytest.mark.parametrize("class_weights", ["equal", "balanced"])
 def test_a_row_of_weight_zero_counts_like_one_left_out_and_of_weight_two_like_two(class_weights: str) -> None:
-    texts, targets = rows(9)
     config = single_batch(class_weights=class_weights)
     weights = np.array([1, 0, 1, 2, 1, 1, 0, 2, 1], dtype=np.float32)
-    weighted = task_of(config, texts, Targets(CLASSES, targets.values, weights))
-    places = np.repeat(np.arange(9), weights.astype(int))
-    repeated = task_of(config, [texts[i] for i in places], Targets(CLASSES, targets.values[places]))
+    weighted = training_of(config, replace(rows(9), weights=weights))
+    repeated = training_of(config, rows(9).select(np.repeat(np.arange(9), weights.astype(int))))
     assert step_losses(weighted) == [pytest.approx(step_losses(repeated)[0], rel=1e-5)]
 
 
 def test_what_rows_of_weight_zero_are_called_changes_nothing() -> None:
-    texts, targets = rows(60)
     weights = np.repeat([1, 0], 30).astype(np.float32)
-    histories = []
+    histories, plain = [], rows(60)
     for shift in (1, 2):
-        values = np.where(weights > 0, targets.values, (targets.values + shift) % 3)
-        train = (texts, Targets(CLASSES, values, weights))
-        histories.append(fit_classifier(make_elmo(), train, rows(30, 1), settings(epochs=2)).history)
+        values = np.where(weights > 0, plain.targets, (plain.targets + shift) % 3)
+        train = replace(plain, targets=values, weights=weights)
+        histories.append(fit_task(TASK, make_elmo(), train, rows(30, 1), settings(epochs=2)).history)
     assert histories[0] == histories[1]
 
 
 def test_weights_that_are_all_zero_are_refused() -> None:
-    texts, targets = rows(6)
     with pytest.raises(DataError, match="zero"):
-        task_of(settings(), texts, Targets(CLASSES, targets.values, np.zeros(6, dtype=np.float32)))
+        training_of(settings(), replace(rows(6), weights=np.zeros(6, dtype=np.float32)))
 
 
 # -- several labels per text ------------------------------------------------------------------
@@ -434,18 +444,20 @@ def test_weights_that_are_all_zero_are_refused() -> None:
 def test_several_labels_per_text_are_learnt() -> None:
     rng = random.Random(0)
     labels = [[name for name in CLASSES if rng.random() < 0.5] for _ in range(150)]
-    texts = [
+    found = [
         " ".join(rng.choice(TOPICS[name] if name in row else OTHERS) for name in CLASSES) for row in labels
     ]
     values = np.array([[name in row for name in CLASSES] for row in labels], dtype=np.float32)
-    elmo, config = make_elmo(), settings(epochs=7, mix="function", batch_words=64)
-    valid = (texts[120:], Targets(CLASSES, values[120:]))
-    result = fit_classifier(elmo, (texts[:120], Targets(CLASSES, values[:120])), valid, config)
-    assert result.history[-1]["accuracy"] >= 0.95
-    assert result.classifier.multilabel
-    probabilities = result.classifier.probabilities(["bank we rain", "we saw a", "bank goal storm"])
-    assert result.classifier.labels(probabilities) == ["money|weather", "", "money|sport|weather"]
-    assert ((probabilities > 0) & (probabilities < 1)).all()
+    config, examples = settings(epochs=7, mix="function", batch_words=64), make_examples(found, values)
+    train, valid = examples.select(np.arange(120)), examples.select(np.arange(120, 150))
+    result = fit_task(TASK, make_elmo(), train, valid, config)
+    assert result.history[-1]["micro_f1"] >= 0.95
+    inputs = [(text,) for text in ("bank we rain", "we saw a", "bank goal storm")]
+    predictions = list(result.model.predict(inputs))
+    assert [p.label for p in predictions] == ["money|weather", "", "money|sport|weather"]
+    assert [p.probability is None for p in predictions] == [False, True, False]
+    with pytest.raises(ConfigError, match="exactly one label"):
+        training_of(settings(class_weights="balanced"), train)
 
 
 # -- the same every time ----------------------------------------------------------------------
@@ -454,16 +466,15 @@ def test_several_labels_per_text_are_learnt() -> None:
 @pytest.mark.parametrize("more", [{}, {"finetune": True}, {"head": "bilstm", "cache": "no"}])
 def test_the_same_seed_gives_the_same_bits_and_another_other_ones(more: dict[str, Any]) -> None:
     config = {"dropout_head": 0.3, "dropout_word": 0.1, "epochs": 2, "head_dim": 8, **more}
-    texts = rows(20, 3)[0]
     torch.manual_seed(4)
     first = fit(make_elmo(), settings(**config))
     torch.manual_seed(5)  # what the generator of all has drawn before does not count
     again = fit(make_elmo(), settings(**config))
     other = fit(make_elmo(), settings(**config, seed=1))
     assert first.history == again.history
-    wanted = first.classifier.probabilities(texts)
-    assert np.array_equal(again.classifier.probabilities(texts), wanted)
-    assert not np.array_equal(other.classifier.probabilities(texts), wanted)
+    wanted, same, others = (probabilities(result.model, texts(20, 3)) for result in (first, again, other))
+    assert np.array_equal(same, wanted)
+    assert not np.array_equal(others, wanted)
 
 
 def test_fitting_leaves_the_generator_of_all_as_it_was() -> None:
@@ -476,65 +487,55 @@ def test_fitting_leaves_the_generator_of_all_as_it_was() -> None:
 
 def test_order_and_company_of_texts_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     for head in ("pool", "bilstm"):
-        classifier = fit(make_elmo(), settings(head=head, head_dim=8, epochs=1)).classifier
-        texts = [*rows(30, 2)[0], "", "bank " * 60, "rain"]
-        wanted = classifier.probabilities(texts)
+        model = fit(make_elmo(), settings(head=head, head_dim=8, epochs=1)).model
+        some = [*texts(30, 2), "", "bank " * 60, "rain"]
+        wanted = probabilities(model, some)
         np.testing.assert_allclose(wanted.sum(axis=1), 1, atol=1e-5)
-        turned = classifier.probabilities(texts[::-1])[::-1]
-        np.testing.assert_allclose(turned, wanted, atol=1e-5)
-        alone = np.concatenate([classifier.probabilities([text]) for text in texts])
+        np.testing.assert_allclose(probabilities(model, some[::-1])[::-1], wanted, atol=1e-5)
+        alone = np.concatenate([probabilities(model, [text]) for text in some])
         np.testing.assert_allclose(alone, wanted, atol=1e-5)
-        monkeypatch.setattr("elmokit.tasks.model.PREDICT_WORDS", 40)
-        monkeypatch.setattr("elmokit.tasks.model._PREDICT_TEXTS", 7)
-        np.testing.assert_allclose(classifier.probabilities(texts), wanted, atol=1e-5)
-        parts = list(classifier.stream(iter(texts)))
-        assert [len(part) for part in parts] == [7, 7, 7, 7, 5]
+        monkeypatch.setattr("elmokit.tasks.model.BATCH_WORDS", 40)
+        monkeypatch.setattr("elmokit.tasks.model._CHUNK_ROWS", 7)
+        done: list[int] = []
+        streamed = model.predict(((text,) for text in some), progress=done.append)
+        np.testing.assert_allclose([one.probabilities for one in streamed], wanted, atol=1e-5)
+        assert done == [7, 7, 7, 7, 5]
         monkeypatch.undo()
 
 
 def test_prediction_gives_what_validation_saw() -> None:
-    result = fit(make_elmo(), settings())
-    texts, targets = rows(30, 1)
-    found = result.classifier.probabilities(texts)
-    best = max(entry["accuracy"] for entry in result.history)
-    assert (found.argmax(axis=1) == targets.values).mean() == pytest.approx(best)
-    assert result.classifier.labels(found)[:3] == [CLASSES[place] for place in found[:3].argmax(axis=1)]
-
-
-def test_no_texts_give_no_probabilities() -> None:
-    classifier = fit(make_elmo(), settings(epochs=1)).classifier
-    assert classifier.probabilities([]).shape == (0, 3)
-    assert classifier.labels(classifier.probabilities([])) == []
+    result, valid = fit(make_elmo(), settings()), rows(30, 1)
+    metrics = TASK.measure(valid, list(result.model.predict(valid.inputs)))
+    assert metrics.accuracy == pytest.approx(max(entry["accuracy"] for entry in result.history))
 
 
 # -- texts of every kind ----------------------------------------------------------------------
 
 
 def test_long_texts_are_cut_and_empty_ones_kept_and_both_are_told() -> None:
-    texts, targets = rows(30)
-    train = (["rain " * 5_000, "", *texts[2:]], targets)
-    result = fit_classifier(make_elmo(), train, rows(9, 1), settings(epochs=1, max_words=20))
+    train = make_examples(["rain " * 5_000, "", *texts(30, 0)[2:]], rows(30).targets)
+    result = fit_task(TASK, make_elmo(), train, rows(9, 1), settings(epochs=1, max_words=20))
     assert result.notes == [
-        "1 text is longer than 20 words: only the start was read (max_words).",
-        "1 text holds no word: kept, but told apart by nothing.",
+        "1 text is longer than 20 words; only the start was read (max_words).",
+        "1 text has no word: kept, but all alike to the model.",
     ]
-    classifier = result.classifier
     long, cut = "bank goal " * 10 + "rain storm " * 5_000, "bank goal " * 10
-    both = classifier.probabilities([long, cut])
-    np.testing.assert_allclose(both[0], both[1], atol=1e-6)
-    assert classifier.n_cut == 1
+    both = list(result.model.predict([(long,), (cut,)]))
+    np.testing.assert_allclose(both[0].probabilities, both[1].probabilities, atol=1e-6)
+    assert [prediction.n_cut for prediction in both] == [10_000, 0]
 
 
 def test_a_text_may_be_a_list_of_words() -> None:
-    classifier = fit(make_elmo(), settings(epochs=1)).classifier
-    both = classifier.probabilities(["we saw rain", ["we", "saw", "rain"]])
+    model = fit(make_elmo(), settings(epochs=1)).model
+    both = probabilities(model, ["we saw rain", ["we", "saw", "rain"]])
     np.testing.assert_allclose(both[0], both[1], atol=1e-6)
+    assert list(model.predict([])) == []
 
 
 def test_marks_of_the_program_inside_a_text_are_unknown_words() -> None:
-    numbered = number_texts(make_elmo(), [["<s>", "rain", "</s>", "<unk>", "xyzzy"]], 10)
-    assert numbered.ids.lengths.tolist() == [7]
-    assert len(set(numbered.ids.values[[1, 3, 4]].tolist())) == 1
+    (ids,) = number_texts(make_elmo(), [(["<s>", "rain", "</s>", "<unk>", "xyzzy"],)], 10).fields
+    assert ids.lengths.tolist() == [7]
+    assert len(set(ids.values[[1, 3, 4]].tolist())) == 1
 
 
 @pytest.mark.parametrize(
@@ -542,17 +543,17 @@ def test_marks_of_the_program_inside_a_text_are_unknown_words() -> None:
     [
         (rows(0), rows(3), "no rows to train on"),
         (rows(3), rows(0), "no rows for validation"),
-        ((["", " "], Targets(CLASSES, np.array([0, 1]))), rows(3), "holds a word"),
+        (make_examples(["", " "], np.array([0, 1])), rows(3), "has a word"),
     ],
     ids=["no training rows", "no validation rows", "no words"],
 )
 def test_rows_that_teach_nothing_are_refused(train: Any, valid: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        fit_classifier(make_elmo(), train, valid, settings())
+        fit_task(TASK, make_elmo(), train, valid, settings())
 
 
 def test_epochs_are_chosen_by_the_number_of_rows() -> None:
     few = fit(make_elmo(), settings(epochs=0, max_steps=3), n=6)
-    assert few.classifier.network.config.fit.epochs == classify._MOST_EPOCHS
+    assert few.model.config.fit.epochs == trainer._MOST_EPOCHS
     config = settings(epochs=0, max_steps=3, batch_words=8)
-    assert fit(make_elmo(), config, n=150).classifier.network.config.fit.epochs == classify._EPOCHS
+    assert fit(make_elmo(), config, n=150).model.config.fit.epochs == trainer._EPOCHS

@@ -1,4 +1,4 @@
-"""``ElmoClassifier`` among scikit-learn's tools: what they ask of an estimator, and what it keeps."""
+"""``TextClassifier`` among scikit-learn's tools: what they ask of an estimator, and what it keeps."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from elmokit.bilm.folder import BilmFolder, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.core.errors import ConfigError, DataError, ModelError
-from elmokit.tasks.estimator import ElmoClassifier, validation_split
+from elmokit.tasks.estimator import TextClassifier
+from elmokit.tasks.fit import validation_split
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.trainer import fit_classifier
+from elmokit.tasks.trainer import fit_task
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
@@ -70,8 +71,8 @@ def rows(labels: list[Any], n: int, seed: int = 0) -> tuple[list[str], list[Any]
 
 
 @pytest.fixture(scope="module")
-def fitted(encoder: Path) -> ElmoClassifier:
-    return ElmoClassifier(encoder, **EASY).fit(*rows(["money", "sport", "weather"], 90))
+def fitted(encoder: Path) -> TextClassifier:
+    return TextClassifier(encoder, **EASY).fit(*rows(["money", "sport", "weather"], 90))
 
 
 NEW, NEW_LABELS = rows(["money", "sport", "weather"], 30, seed=1)
@@ -99,15 +100,15 @@ NEW, NEW_LABELS = rows(["money", "sport", "weather"], 30, seed=1)
 def test_checks_of_scikit_learn_that_need_no_numbers_pass(check: str) -> None:
     if not hasattr(estimator_checks, check):
         pytest.skip("this scikit-learn has no such check")
-    getattr(estimator_checks, check)("ElmoClassifier", ElmoClassifier())
+    getattr(estimator_checks, check)("TextClassifier", TextClassifier())
 
 
 def test_defaults_are_those_of_the_settings() -> None:
-    assert ElmoClassifier().config() == ClassifierConfig()
+    assert TextClassifier(head="auto").config() == ClassifierConfig()
 
 
 def test_parameters_are_got_set_and_cloned() -> None:
-    made = ElmoClassifier("folder", mix="frozen", options={"max_words": 30})
+    made = TextClassifier("folder", mix="frozen", options={"max_words": 30})
     copy = clone(made)
     assert copy is not made
     assert copy.get_params() == made.get_params()
@@ -119,17 +120,17 @@ def test_parameters_are_got_set_and_cloned() -> None:
 
 
 def test_fitting_changes_no_parameter_and_returns_itself(encoder: Path) -> None:
-    made = ElmoClassifier(encoder, **{**EASY, "epochs": 1})
+    made = TextClassifier(encoder, **{**EASY, "epochs": 1})
     before = {name: repr(value) for name, value in made.get_params().items()}
     assert made.fit(*rows(["a", "b"], 20)) is made
     assert {name: repr(value) for name, value in made.get_params().items()} == before
     learnt = {name for name in vars(made) if name not in before}
-    assert learnt == {"classes_", "history_", "classifier_"}
+    assert learnt == {"classes_", "history_", "model_"}
     check_is_fitted(made)
 
 
 def test_an_unfitted_estimator_says_so() -> None:
-    made = ElmoClassifier()
+    made = TextClassifier()
     with pytest.raises(NotFittedError):
         made.predict(["text"])
     with pytest.raises(NotFittedError):
@@ -142,7 +143,7 @@ def test_an_unfitted_estimator_says_so() -> None:
 
 def test_pandas_is_not_needed(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)  # importing it fails now
-    made = ElmoClassifier(encoder, **{**EASY, "epochs": 1}).fit(*rows(["a", "b"], 20))
+    made = TextClassifier(encoder, **{**EASY, "epochs": 1}).fit(*rows(["a", "b"], 20))
     assert len(made.predict(NEW)) == len(NEW)
 
 
@@ -150,7 +151,7 @@ def test_pipeline_cross_validation_and_grid_search_work(encoder: Path) -> None:
     texts, labels = rows(["money", "sport"], 60)
     loud = [text.upper() for text in texts]
     lower = FunctionTransformer(lambda some: [text.lower() for text in some])
-    classifier = ElmoClassifier(encoder, **{**EASY, "mix": "function"})
+    classifier = TextClassifier(encoder, **{**EASY, "mix": "function"})
     pipeline = Pipeline([("lower", lower), ("elmo", classifier)])
     scores = cross_val_score(pipeline, loud, labels, cv=2)
     assert scores.shape == (2,)
@@ -161,7 +162,7 @@ def test_pipeline_cross_validation_and_grid_search_work(encoder: Path) -> None:
     assert list(search.classes_) == ["money", "sport"]
 
 
-def test_a_fitted_estimator_goes_through_joblib(fitted: ElmoClassifier, tmp_path: Path) -> None:
+def test_a_fitted_estimator_goes_through_joblib(fitted: TextClassifier, tmp_path: Path) -> None:
     joblib.dump(fitted, tmp_path / "fitted.joblib")
     found = joblib.load(tmp_path / "fitted.joblib")
     assert np.array_equal(found.predict_proba(NEW), fitted.predict_proba(NEW))
@@ -187,7 +188,7 @@ def test_a_fitted_estimator_goes_through_joblib(fitted: ElmoClassifier, tmp_path
 )
 def test_labels_of_any_type_come_back_as_they_were(encoder: Path, labels: list[Any]) -> None:
     settings = {**EASY, "mix": "function", "epochs": 7}
-    made = ElmoClassifier(encoder, **settings).fit(*rows(labels, 25 * len(labels)))
+    made = TextClassifier(encoder, **settings).fit(*rows(labels, 25 * len(labels)))
     assert made.classes_.tolist() == sorted(np.array(labels).tolist())
     texts, wanted = rows(labels, 10 * len(labels), seed=1)
     found = made.predict(texts)
@@ -199,14 +200,14 @@ def test_labels_of_any_type_come_back_as_they_were(encoder: Path, labels: list[A
     assert np.array_equal(made.classes_[probabilities.argmax(axis=1)], found)
 
 
-def test_arrays_do_as_well_as_lists(encoder: Path, fitted: ElmoClassifier) -> None:
+def test_arrays_do_as_well_as_lists(encoder: Path, fitted: TextClassifier) -> None:
     texts, labels = rows(["money", "sport", "weather"], 90)
     for kind in ("U", object):
-        made = ElmoClassifier(encoder, **EASY).fit(np.array(texts, dtype=kind), np.array(labels, dtype=kind))
+        made = TextClassifier(encoder, **EASY).fit(np.array(texts, dtype=kind), np.array(labels, dtype=kind))
         assert np.array_equal(made.predict_proba(np.array(NEW, dtype=kind)), fitted.predict_proba(NEW))
 
 
-def test_history_and_score_are_there(fitted: ElmoClassifier) -> None:
+def test_history_and_score_are_there(fitted: TextClassifier) -> None:
     assert [entry["epoch"] for entry in fitted.history_] == [1, 2, 3, 4, 5]
     assert {"accuracy", "valid_loss", "mix_0", "mix_1", "mix_2", "step"} <= set(fitted.history_[0])
     assert fitted.score(NEW, NEW_LABELS) >= 0.95
@@ -221,7 +222,7 @@ def test_several_labels_per_text_are_ones_and_zeros(encoder: Path) -> None:
         for row in wanted
     ]
     settings = {**EASY, "mix": "function", "epochs": 8, "options": {**EASY["options"], "batch_words": 64}}
-    made = ElmoClassifier(encoder, **settings).fit(texts[:120], wanted[:120])
+    made = TextClassifier(encoder, **settings).fit(texts[:120], wanted[:120])
     found = made.predict(texts[120:])
     assert found.shape == (30, 3)
     assert set(np.unique(found)) == {0, 1}
@@ -233,7 +234,7 @@ def test_several_labels_per_text_are_ones_and_zeros(encoder: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_probabilities_and_another_other_ones(
-    encoder: Path, fitted: ElmoClassifier
+    encoder: Path, fitted: TextClassifier
 ) -> None:
     again = clone(fitted).fit(*rows(["money", "sport", "weather"], 90))
     assert np.array_equal(again.predict_proba(NEW), fitted.predict_proba(NEW))
@@ -241,7 +242,7 @@ def test_the_same_seed_gives_the_same_probabilities_and_another_other_ones(
     assert not np.array_equal(other.predict_proba(NEW), fitted.predict_proba(NEW))
 
 
-def test_fitting_again_starts_anew(encoder: Path, fitted: ElmoClassifier) -> None:
+def test_fitting_again_starts_anew(encoder: Path, fitted: TextClassifier) -> None:
     made = clone(fitted).fit(*rows(["x", "y"], 20))
     made.fit(*rows(["money", "sport", "weather"], 90))
     assert np.array_equal(made.predict_proba(NEW), fitted.predict_proba(NEW))
@@ -249,7 +250,7 @@ def test_fitting_again_starts_anew(encoder: Path, fitted: ElmoClassifier) -> Non
 
 def test_fine_tuning_leaves_the_encoder_folder_as_it_was(encoder: Path) -> None:
     before = {file.name: file.read_bytes() for file in encoder.iterdir()}
-    ElmoClassifier(encoder, **{**EASY, "finetune": True, "epochs": 1}).fit(*rows(["a", "b"], 20))
+    TextClassifier(encoder, **{**EASY, "finetune": True, "epochs": 1}).fit(*rows(["a", "b"], 20))
     assert {file.name: file.read_bytes() for file in encoder.iterdir()} == before
 
 
@@ -269,27 +270,27 @@ def test_fine_tuning_leaves_the_encoder_folder_as_it_was(encoder: Path) -> None:
 def test_a_saved_estimator_gives_the_same_probabilities(
     encoder: Path, tmp_path: Path, more: dict[str, Any]
 ) -> None:
-    made = ElmoClassifier(encoder, **{**EASY, "epochs": 2, **more}).fit(*rows(["a", "b", "c"], 45))
+    made = TextClassifier(encoder, **{**EASY, "epochs": 2, **more}).fit(*rows(["a", "b", "c"], 45))
     made.save(tmp_path / "saved")
-    found = ElmoClassifier.load(tmp_path / "saved")
+    found = TextClassifier.load(tmp_path / "saved")
     assert np.array_equal(found.predict_proba(NEW), made.predict_proba(NEW))
     assert found.predict(NEW).tolist() == made.predict(NEW).tolist()
     assert found.classes_.tolist() == ["a", "b", "c"]
     check_is_fitted(found)
-    mix, theirs = made.classifier_.network.mix, found.classifier_.network.mix
+    mix, theirs = made.model_.network.mix, found.model_.network.mix
     assert theirs.values() == mix.values()
     assert [p.requires_grad for p in theirs.parameters()] == [p.requires_grad for p in mix.parameters()]
     # Once more, over itself.
     found.save(tmp_path / "saved")
-    again = ElmoClassifier.load(tmp_path / "saved")
+    again = TextClassifier.load(tmp_path / "saved")
     assert np.array_equal(again.predict_proba(NEW), made.predict_proba(NEW))
 
 
 def test_a_loaded_estimator_keeps_label_types_history_and_parameters(encoder: Path, tmp_path: Path) -> None:
-    made = ElmoClassifier(encoder, **{**EASY, "mix": "function", "class_weight": "balanced"})
+    made = TextClassifier(encoder, **{**EASY, "mix": "function", "class_weight": "balanced"})
     made.fit(*rows([10, 9], 40))
     made.save(tmp_path / "saved")
-    found = ElmoClassifier.load(tmp_path / "saved")
+    found = TextClassifier.load(tmp_path / "saved")
     assert found.classes_.tolist() == [9, 10]
     assert found.predict(NEW).tolist() == made.predict(NEW).tolist()
     assert found.history_ == made.history_
@@ -300,36 +301,36 @@ def test_a_loaded_estimator_keeps_label_types_history_and_parameters(encoder: Pa
 def test_an_interrupted_fit_is_not_taken_for_a_finished_one(
     encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = fit_classifier
+    real = fit_task
     monkeypatch.setattr(
-        "elmokit.tasks.estimator.fit_classifier",
+        "elmokit.tasks.estimator.fit_task",
         lambda *arguments, **named: replace(real(*arguments, **named), stopped="interrupted"),
     )
-    made = ElmoClassifier(encoder, **EASY)
+    made = TextClassifier(encoder, **EASY)
     with pytest.raises(KeyboardInterrupt):
         made.fit(*rows(["a", "b"], 20))
-    assert not hasattr(made, "classifier_")
+    assert not hasattr(made, "model_")
 
 
 def test_a_table_is_refused_instead_of_its_column_names(encoder: Path) -> None:
     with pytest.raises(DataError, match="not a table"):
-        ElmoClassifier(encoder, **EASY).fit(np.array([["a", "b"], ["c", "d"]]), ["x", "y"])
+        TextClassifier(encoder, **EASY).fit(np.array([["a", "b"], ["c", "d"]]), ["x", "y"])
 
 
 def test_a_loaded_estimator_of_several_labels_gives_ones_and_zeros(encoder: Path, tmp_path: Path) -> None:
     texts, _ = rows(["a", "b"], 20)
-    made = ElmoClassifier(encoder, **{**EASY, "epochs": 1}).fit(texts, np.tile([[1, 0], [1, 1]], (10, 1)))
+    made = TextClassifier(encoder, **{**EASY, "epochs": 1}).fit(texts, np.tile([[1, 0], [1, 1]], (10, 1)))
     made.save(tmp_path / "saved")
-    found = ElmoClassifier.load(tmp_path / "saved")
+    found = TextClassifier.load(tmp_path / "saved")
     assert found.predict(texts).tolist() == made.predict(texts).tolist()
     assert found.classes_.tolist() == [0, 1]
 
 
-def test_loading_what_is_no_classifier_is_refused(encoder: Path, tmp_path: Path) -> None:
+def test_loading_what_is_no_model_is_refused(encoder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="a language model, not a classifier"):
-        ElmoClassifier.load(encoder)
+        TextClassifier.load(encoder)
     with pytest.raises(ModelError, match="no model folder"):
-        ElmoClassifier.load(tmp_path / "none")
+        TextClassifier.load(tmp_path / "none")
 
 
 # -- the validation split ---------------------------------------------------------------------
@@ -357,7 +358,7 @@ def test_validation_rows_of_several_labels_are_a_share_of_all() -> None:
 def test_validation_rows_can_be_given(encoder: Path) -> None:
     texts, labels = rows(["a", "b"], 40)
     good, bad = (
-        ElmoClassifier(encoder, **EASY).fit(texts, labels, valid=(texts[:4], wanted))
+        TextClassifier(encoder, **EASY).fit(texts, labels, valid=(texts[:4], wanted))
         for wanted in (labels[:4], labels[1:5])
     )
     assert good.history_[-1]["accuracy"] == 1.0
@@ -383,12 +384,12 @@ def test_validation_rows_can_be_given(encoder: Path) -> None:
         (["a", "b"], [[1, 2], [0, 1]], "ones and zeros"),
         (["a", "b"], [["x"], ["x", "y"]], "neither one for each text nor a table"),
         (["a", "b"], ["x", "y"], "no rows for validation"),
-        (["", " ", ""], ["x", "y", "x"], "holds a word"),
+        (["", " ", ""], ["x", "y", "x"], "has a word"),
     ],
 )
 def test_bad_rows_are_refused(encoder: Path, texts: Any, labels: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        ElmoClassifier(encoder, **EASY).fit(texts, labels)
+        TextClassifier(encoder, **EASY).fit(texts, labels)
 
 
 @pytest.mark.parametrize(
@@ -402,20 +403,20 @@ def test_bad_rows_are_refused(encoder: Path, texts: Any, labels: Any, message: s
 )
 def test_bad_validation_rows_are_refused(encoder: Path, labels: Any, valid: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        ElmoClassifier(encoder, **EASY).fit(rows(["a", "b"], 10)[0], labels, valid=valid)
+        TextClassifier(encoder, **EASY).fit(rows(["a", "b"], 10)[0], labels, valid=valid)
 
 
 @pytest.mark.parametrize("weights", [[1.0] * 9, [-1.0] * 10, [float("nan")] * 10, [0.0] * 10, [[1.0]] * 10])
 def test_bad_sample_weights_are_refused(encoder: Path, weights: Any) -> None:
     with pytest.raises(DataError, match="weight"):
-        ElmoClassifier(encoder, **EASY).fit(*rows(["a", "b"], 10), sample_weight=weights)
+        TextClassifier(encoder, **EASY).fit(*rows(["a", "b"], 10), sample_weight=weights)
 
 
 def test_sample_weights_decide_between_labels_that_contradict_each_other(encoder: Path) -> None:
     texts, labels = rows(["a", "b"], 40)
     other = ["b" if label == "a" else "a" for label in labels]
     weights = [1.0] * 40 + [0.0] * 40
-    made = ElmoClassifier(encoder, **EASY)
+    made = TextClassifier(encoder, **EASY)
     made.fit([*texts, *texts], [*labels, *other], sample_weight=weights, valid=(texts, labels))
     assert made.score(texts, labels) >= 0.95
 
@@ -436,18 +437,18 @@ def test_sample_weights_decide_between_labels_that_contradict_each_other(encoder
 def test_wrong_settings_are_refused_when_fitting(
     encoder: Path, settings: dict[str, Any], message: str
 ) -> None:
-    made = ElmoClassifier(encoder, **settings)  # scikit-learn wants no checks here
+    made = TextClassifier(encoder, **settings)  # scikit-learn wants no checks here
     with pytest.raises(ConfigError, match=message):
         made.fit(*rows(["a", "b"], 20))
 
 
 def test_options_win_over_parameters_of_the_same_name() -> None:
-    assert ElmoClassifier(lr=0.1, options={"lr": 0.2, "max_words": 7}).config().fit.lr == 0.2
-    assert ElmoClassifier(class_weight="balanced").config().fit.class_weights == "balanced"
+    assert TextClassifier(lr=0.1, options={"lr": 0.2, "max_words": 7}).config().fit.lr == 0.2
+    assert TextClassifier(class_weight="balanced").config().fit.class_weights == "balanced"
 
 
 def test_a_class_with_one_row_is_learnt_too(encoder: Path) -> None:
     texts, labels = rows(["a", "b"], 40)
-    made = ElmoClassifier(encoder, **EASY).fit([*texts, "rain storm rain"], [*labels, "c"])
+    made = TextClassifier(encoder, **EASY).fit([*texts, "rain storm rain"], [*labels, "c"])
     assert made.classes_.tolist() == ["a", "b", "c"]
     assert made.predict_proba(["rain storm rain"]).shape == (1, 3)

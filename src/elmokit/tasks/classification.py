@@ -1,0 +1,267 @@
+"""The task "classify": one label a text, or several."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from elmokit.core.errors import DataError
+from elmokit.core.formatting import join_names, percent
+from elmokit.report.document import Cell, Column, Section, make_table
+from elmokit.report.figures import draw_reliability
+from elmokit.tasks.heads import BilstmHead, Head, LinearHead, PoolHead
+from elmokit.tasks.metrics import ClassificationMetrics, MultilabelMetrics
+from elmokit.tasks.task import Examples, Inputs, Labels, Prediction
+from elmokit.text.rows import Row
+from elmokit.text.settings import LabelConfig
+
+_MAX_CLASSES = 1000  # more than this, and fewer than two rows each, are no classes
+_FEW_CLASSES, _MAX_MATRIX, _MAX_PAIRS = 5, 30, 10
+Metrics = ClassificationMetrics | MultilabelMetrics
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClassPrediction(Prediction):
+    """The probability of each class.
+
+    Attributes:
+        probabilities: (n_classes,).
+        calibrated: False if they only order the classes, as an SVM's do.
+    """
+
+    labels: Labels
+    probabilities: npt.NDArray[np.floating[Any]]
+    calibrated: bool = True
+
+    @property
+    def places(self) -> list[int]:
+        """The most probable class; if a text can have several, all above a half."""
+        if self.labels.separator:
+            return np.flatnonzero(self.probabilities > 0.5).tolist()
+        return [int(self.probabilities.argmax())]
+
+    @property
+    def label(self) -> str:
+        """Its name; several are joined by the separator."""
+        return self.labels.separator.join(self.labels.names[place] for place in self.places)
+
+    @property
+    def probability(self) -> float | None:
+        """That of the label; of several, the lowest; None if there is no label."""
+        return min((float(self.probabilities[place]) for place in self.places), default=None)
+
+
+class Classification:
+    """Texts with one label, or with several if the labels have a separator."""
+
+    name: ClassVar[str] = "classify"
+    fields: ClassVar[tuple[str, ...]] = ("text",)
+    heads: ClassVar[Mapping[str, type[Head]]] = {
+        "pool": PoolHead,
+        "bilstm": BilstmHead,
+        "linear": LinearHead,
+    }
+
+    def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
+        """Texts and class numbers; of several labels, ones and zeros."""
+        split = LabelConfig(label_separator=labels.separator).split
+        inputs: list[Inputs] = []
+        answers: list[list[str]] = []
+        place = ""
+        for row in rows:
+            place = place or row.place
+            inputs.append((row.text,))
+            answers.append(split(row.label or ""))
+        counts = Counter(name for answer in answers for name in answer)
+        notes: tuple[str, ...] = ()
+        if not labels.names:
+            labels = Labels(_check_classes(counts, len(answers), place), labels.separator)
+            if single := sorted(name for name, count in counts.items() if count == 1):
+                notes = (f"Only one row has the label {shorten(single)}: it cannot be validated.",)
+        unknown = tuple(sorted(counts.keys() - set(labels.names)))
+        numbers = {name: number for number, name in enumerate((*labels.names, *unknown))}
+        if not labels.separator:
+            targets = np.array([numbers[answer[0]] for answer in answers], dtype=np.int64)
+        else:
+            targets = np.zeros((len(answers), len(numbers)), dtype=np.float32)
+            for number, answer in enumerate(answers):
+                targets[number, [numbers[name] for name in answer]] = 1.0
+        return Examples(inputs, targets, labels, unknown, notes=notes)
+
+    def loss(self, output: Tensor, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
+        """Cross-entropy; with several labels, the mean over the classes."""
+        wanted = torch.from_numpy(targets)
+        if wanted.ndim == 1:
+            return F.cross_entropy(output, wanted, reduction="none", label_smoothing=smoothing)
+        soft = wanted.float() * (1 - smoothing) + smoothing / 2
+        return F.binary_cross_entropy_with_logits(output, soft, reduction="none").mean(dim=1)
+
+    def decode(
+        self,
+        output: Tensor,
+        masks: Sequence[Tensor],
+        labels: Labels,
+        words: Sequence[Sequence[list[str]]] | None = None,
+    ) -> list[ClassPrediction]:
+        """Softmax; with several labels, a sigmoid for each."""
+        shares = torch.sigmoid(output) if labels.separator else torch.softmax(output, dim=1)
+        return [ClassPrediction(labels=labels, probabilities=row) for row in shares.numpy()]
+
+    def measure(self, examples: Examples, predictions: Sequence[ClassPrediction]) -> Metrics:
+        """Accuracy and its relatives; with several labels, F1 and its relatives."""
+        names, unknown, true = examples.labels.names, examples.unknown, examples.targets
+        probabilities = np.stack([prediction.probabilities for prediction in predictions])
+        calibrated = all(prediction.calibrated for prediction in predictions)
+        if examples.labels.separator:
+            return MultilabelMetrics(names, unknown, probabilities, true, calibrated)
+        texts = [text if isinstance(text, str) else " ".join(text) for (text,) in examples.inputs]
+        return ClassificationMetrics(names, unknown, probabilities, true, calibrated, texts)
+
+    def columns(self, prediction: ClassPrediction) -> dict[str, Any]:
+        """The label, its probability, and the probability of each class."""
+        shares = zip(prediction.labels.names, prediction.probabilities.tolist(), strict=True)
+        return {
+            "prediction": prediction.label,
+            "probability": prediction.probability,
+            "probabilities": dict(shares),
+        }
+
+    def sections(self, metrics: Mapping[str, Metrics]) -> list[Section]:
+        """Scores, confusion matrix, scores by class, calibration and the most confident mistakes."""
+        sections = [_scores_section(metrics)]
+        single = {
+            split: found for split, found in metrics.items() if isinstance(found, ClassificationMetrics)
+        }
+        if single:
+            sections.append(_confusion_section(single))
+        sections.append(_classes_section(metrics))
+        if any(found.calibrated for found in single.values()):
+            sections.append(_calibration_section(single))
+        if any(found.mistakes(1) for found in single.values()):
+            sections.append(_mistakes_section(single))
+        return sections
+
+
+def _scores_section(metrics: Mapping[str, Metrics]) -> Section:
+    first = next(iter(metrics.values()))
+    several = isinstance(first, MultilabelMetrics)
+    columns: list[Column | str] = ["Split", "Rows", "All labels right" if several else "Accuracy"]
+    for kind in first.averages:
+        columns += [Column(score, "right", kind.capitalize()) for score in ("Precision", "Recall", "F1")]
+    columns += ["Hamming loss"] if several else ["Log loss", "ECE"]
+    rows, lines = [], []
+    for split, found in metrics.items():
+        averages = [percent(value) for kind in found.averages for value in found.average(kind).values()]
+        if isinstance(found, ClassificationMetrics):
+            last = ["–" if found.log_loss is None else f"{found.log_loss:.4f}", percent(found.ece)]
+        else:
+            last = [percent(found.hamming_loss)]
+        rows.append([split, f"{found.n:,}", percent(found.accuracy), *averages, *last])
+        if found.unseen:
+            names = join_names((f"{name} ({n:,})" for name, n in found.unseen.items()), at_most=10)
+            lines.append(f"- Labels of {split} rows that training never saw, counted as wrong: {names}.")
+    text = "In percent." if several else "In percent, except log loss."
+    text += " Macro averages count every class equally, weighted ones by its rows."
+    table = make_table(columns, rows, highlight=len(rows) - 1 if len(rows) > 1 else None)
+    return Section("scores", "Scores", "\n\n".join([text, *lines]), (table,))
+
+
+def _confusion_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
+    tables = []
+    *others, main = metrics
+    found = metrics[main]
+    names, counts = (*found.classes, *found.unknown), found.confusion
+    totals = counts.sum(axis=1)
+    wrong = [
+        (int(counts[row, column]), row, column)
+        for row, column in np.argwhere(counts).tolist()
+        if names[row] != names[column]
+    ]
+    for split in (main, *others) if len(names) <= _MAX_MATRIX else ():
+        matrix, labels = metrics[split].confusion, (*found.classes, *metrics[split].unknown)
+        rows: list[list[Cell | str]] = [
+            [label, *(Cell(f"{count:,}", count / max(1, row.sum())) for count in row.tolist())]
+            for label, row in zip(labels, matrix, strict=True)
+        ]
+        tables.append(make_table(["True", *found.classes], rows, caption=split, folded=split != main))
+    if wrong and len(found.classes) > _FEW_CLASSES:
+        pairs = [
+            [names[row], names[column], f"{count:,}", percent(count / totals[row])]
+            for count, row, column in sorted(wrong, reverse=True)[:_MAX_PAIRS]
+        ]
+        head: list[Column | str] = [Column("True"), Column("Predicted"), "Rows", "% of the true class"]
+        tables.append(make_table(head, pairs, caption=f"Most common confusions ({main})"))
+    text = "Rows are true classes, columns predicted ones. The shade is the share of the row."
+    if len(names) > _MAX_MATRIX:
+        text = f"{len(found.classes):,} classes are too many for a table."
+    return Section("confusion", "Confusion matrix", text, tuple(tables))
+
+
+def _classes_section(metrics: Mapping[str, Metrics]) -> Section:
+    columns: list[Column | str] = ["Class"]
+    for split in metrics:
+        columns += [Column(score, "right", split) for score in ("Precision", "Recall", "F1", "Rows")]
+    rows: list[list[Cell | str]] = [[name] for name in next(iter(metrics.values())).classes]
+    for found in metrics.values():
+        for row, entry in zip(rows, found.per_class, strict=True):
+            row += [percent(entry.precision), percent(entry.recall), Cell(percent(entry.f1), entry.f1)]
+            row.append(f"{entry.support:,}")
+    return Section("classes", "Scores by class", "In percent.", (make_table(columns, rows),))
+
+
+def _calibration_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
+    text = (
+        "Each bar shows how often predictions of that probability are right; a dot marks their mean "
+        "probability. On the dashed line the two agree; below it the model is overconfident. ECE, the "
+        "expected calibration error, is the mean distance from the line."
+    )
+    figures = [
+        draw_reliability(found.bins, error=found.ece, caption=f"{split}: ECE {percent(found.ece)}%")
+        for split, found in metrics.items()
+        if found.ece is not None
+    ]
+    return Section("calibration", "Calibration", text, tuple(figures))
+
+
+def _mistakes_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
+    tables = []
+    for split, found in metrics.items():
+        rows = []
+        for entry in found.mistakes():
+            note = "" if entry.probability_true is None else f"{entry.probability_true:.1%}"
+            predicted = Cell(entry.predicted, note=f"{entry.probability:.1%}")
+            rows.append([Cell(entry.true, note=note), predicted, Cell(entry.text)])
+        head = [Column("True"), Column("Predicted"), Column("Text")]
+        tables.append(make_table(head, rows, caption=split, folded=split != [*metrics][-1]))
+    text = "Wrong predictions with the highest probability first. Some may be wrong labels in the data."
+    return Section("mistakes", "Most confident mistakes", text, tuple(tables))
+
+
+def _check_classes(counts: Counter[str], n_rows: int, place: str) -> tuple[str, ...]:
+    """The classes, sorted; fewer than two, or far too many, are refused."""
+    if len(counts) < 2:
+        only = f"have the label {next(iter(counts))!r}" if counts else "have no label"
+        raise DataError(
+            f"{place}: this and all other rows ({n_rows:,}) {only}.",
+            remedy="A classifier needs rows of at least two classes; check --label-column.",
+        )
+    if len(counts) > _MAX_CLASSES and len(counts) * 2 > n_rows:
+        raise DataError(
+            f"{place}: this and all other rows ({n_rows:,}) have {len(counts):,} different labels.",
+            remedy="That looks like a column of texts or numbers; check --label-column.",
+        )
+    return tuple(sorted(counts))
+
+
+def shorten(names: Sequence[str]) -> str:
+    """The first names, each cut if it is long."""
+    shown = ", ".join(name if len(name) < 40 else f"{name[:39]}…" for name in names[:8])
+    return shown + (f", … and {len(names) - 8} more" if len(names) > 8 else "")

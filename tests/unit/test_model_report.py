@@ -1,0 +1,148 @@
+"""What the report of a fitted model says, from metrics that the code itself has made."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elmokit.report.document import Document, Figure, Section, Table
+from elmokit.report.render import render_html, render_markdown, write_report
+from elmokit.tasks.model_report import model_document, report_record
+from elmokit.tasks.task import Examples, Labels, Metrics
+from elmokit.tasks.tfidf import fit_tfidf
+from reports import make_fitted, make_metrics
+
+NEWS = ("World", "Sports", "Business", "Sci/Tech")
+HOSTILE = ("<script>alert('class')</script>", "a|b\nc", "$x_1$", "long " * 40, "新聞", "\x00\ud800\uffff")
+
+
+def report(classes: tuple[str, ...] = NEWS, **options: Any) -> Document:
+    metrics = {split: make_metrics(classes, n, **options) for split, n in (("train", 90), ("test", 60))}
+    several = options.get("several", False)
+    model = make_fitted(classes, several=several)
+    return model_document(model, metrics, model.record, "A title")
+
+
+def section(document: Document, id: str) -> Section:
+    return next(section for section in document.sections if section.id == id)
+
+
+def cells(table: Table | Any) -> list[list[str]]:
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def test_a_report_has_all_its_parts() -> None:
+    document = report()
+    names = ["scores", "confusion", "classes", "calibration", "mistakes", "training", "mix", "details"]
+    assert [section.id for section in document.sections] == names
+    assert document.context == "Measured on the test split: 60 rows, 4 classes."
+    assert [fact.label for fact in document.facts][:2] == ["Accuracy", "Macro F1"]
+    assert document.notes == ("Read me first.",)
+    n_figures = {part.id: sum(isinstance(item, Figure) for item in part.items) for part in document.sections}
+    assert [n_figures[name] for name in ("calibration", "training", "mix")] == [2, 2, 1]
+    text = render_markdown(document)
+    assert "1 min 15 s" in text
+    assert "not learned" not in text
+
+
+def test_scores_and_matrix_are_those_of_the_metrics() -> None:
+    metrics: Any = {"test": make_metrics(NEWS, 60)}
+    model = make_fitted(NEWS)
+    document = model_document(model, metrics, model.record, "A title")
+    row = cells(section(document, "scores").items[0])[0]
+    assert row[:3] == ["test", "60", f"{metrics['test'].accuracy * 100:.2f}"]
+    matrix = cells(section(document, "confusion").items[0])
+    assert [line[0] for line in matrix] == list(NEWS)
+    assert [[int(count) for count in line[1:]] for line in matrix] == metrics["test"].confusion.tolist()
+    by_class = cells(section(document, "classes").items[0])
+    assert [line[4] for line in by_class] == [str(entry.support) for entry in metrics["test"].per_class]
+
+
+def test_hostile_names_stay_text() -> None:
+    document = replace(report(HOSTILE), title="<img src=x onerror=alert(1)>")
+    page, text = render_html(document), render_markdown(document)
+    assert not re.search(r"<(script|img|b)\b", page)
+    assert "&lt;script&gt;" in page
+    for table in re.findall(r"(?:^\|.*\|$\n?)+", text, re.M):
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
+
+
+def test_unseen_labels_are_noted_and_have_their_row() -> None:
+    document = report(unseen="Art")
+    assert "test rows that training never saw, counted as wrong: Art (1)." in section(document, "scores").text
+    assert cells(section(document, "confusion").items[0])[-1][0] == "Art"
+
+
+def test_several_labels_a_row_have_neither_matrix_nor_calibration() -> None:
+    document = report(several=True)
+    assert not {"confusion", "calibration", "mistakes"} & {section.id for section in document.sections}
+    assert document.facts[0].label == "Micro F1"
+    render_html(document)
+
+
+def test_scores_without_probabilities_have_no_calibration() -> None:
+    document = report(calibrated=False)
+    assert "calibration" not in [section.id for section in document.sections]
+    assert cells(section(document, "scores").items[0])[0][-2:] == ["–", "–"]
+
+
+@pytest.mark.parametrize(("n_classes", "n_tables"), [(4, 2), (20, 3), (70, 1)])
+def test_many_classes_list_confusions_and_too_many_only_that(n_classes: int, n_tables: int) -> None:
+    part = section(report(tuple(f"class {number}" for number in range(n_classes))), "confusion")
+    assert len(part.items) == n_tables
+    captions = [item.caption for item in part.items]
+    assert ("Most common confusions (test)" in captions) == (n_classes > 5)
+    assert ("too many for a table" in part.text) == (n_classes > 30)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"mix": "frozen", "mix_form": "softmax"}, "not learned; they add up to one."),
+        ({"mix": "trainable"}, "also below zero."),
+        ({"mix": "function"}, "A learned function mixes the layers"),
+    ],
+)
+def test_each_kind_of_mix_is_explained(settings: dict[str, Any], words: str) -> None:
+    model = make_fitted(NEWS, **settings)
+    document = model_document(model, {"test": make_metrics(NEWS, 30)}, model.record, "A title")
+    assert words in section(document, "mix").text
+    assert [row[0] for row in cells(section(document, "mix").items[-1])][1:] == ["layer 1", "layer 2"]
+
+
+def test_a_linear_head_has_no_curves() -> None:
+    model = make_fitted(NEWS)
+    tried = [{**entry, "l2": 0.1} for entry in model.record.history]
+    model = replace(model, record=replace(model.record, history=tried))
+    document = model_document(model, {"test": make_metrics(NEWS, 30)}, model.record, "A title")
+    assert "training" not in [section.id for section in document.sections]
+    assert not any(isinstance(item, Figure) for item in section(document, "mix").items)
+
+
+def test_a_linear_model_has_the_same_report_without_training_and_mix(tmp_path: Path) -> None:
+    examples = Examples([("one good",), ("two bad",)], np.array([0, 1]), Labels(("a", "b")))
+    model = fit_tfidf("tfidf-lr", examples)
+    predictions = list(model.predict(examples.inputs))
+    metrics: dict[str, Metrics] = {"train": model.task.measure(examples, predictions)}
+    document = model_document(model, metrics, model.record, "A title")
+    assert [section.id for section in document.sections][-1] == "details"
+    assert "mix" not in [section.id for section in document.sections]
+    write_report(tmp_path, document, report_record(model, metrics, model.record, "A title"))
+    record = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert record["splits"]["train"]["accuracy"] == 1.0
+
+
+def test_report_json_has_the_keys_of_0_1() -> None:
+    model = make_fitted(NEWS)
+    record = report_record(model, {"test": make_metrics(NEWS, 30)}, model.record, "A title")
+    known = {"title", "classes", "multilabel", "splits", "history", "mix", "settings", "mistakes"}
+    assert known | {"encoder", "timings", "versions", "command", "notes"} <= set(record)
+    assert set(record["mix"]) == {"kind", "form", "names", "values", "gamma", "history", "epochs"}
+    mistake = record["mistakes"]["test"][0]
+    assert set(mistake) == {"text", "true", "predicted", "probability", "probability_true"}

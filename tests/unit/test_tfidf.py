@@ -1,0 +1,252 @@
+"""TF-IDF models: just what scikit-learn's own pipelines answer, before and after a folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.svm import LinearSVC
+
+from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
+from elmokit.core.tensors import load_tensors, save_tensors
+from elmokit.corpora import mini_news
+from elmokit.tasks.task import Examples, Labels
+from elmokit.tasks.tfidf import METHODS, TfidfModel, fit_tfidf
+
+ODD = ["", "   ", "?!", "zzzz qqqq", "a", "\ud800 broken", "THE MATCH was won, was won!", "__label__0"]
+
+
+def fit(
+    method: str, texts: Sequence[str], labels: Sequence[str], classes: Sequence[str] = (), seed: int = 0
+) -> TfidfModel:
+    names = tuple(classes or sorted(set(labels)))
+    targets = np.array([names.index(label) for label in labels], dtype=np.int64)
+    return fit_tfidf(method, Examples([(text,) for text in texts], targets, Labels(names)), seed=seed)
+
+
+def labels_of(model: TfidfModel, texts: Sequence[str]) -> list[str]:
+    return [prediction.label for prediction in model.predict((text,) for text in texts)]
+
+
+def news(n_classes: int = 4) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Texts and labels to fit on, then to try, of the corpus that comes with the package."""
+    with open(mini_news(), encoding="utf-8", newline="") as file:
+        rows = [(row["text"], row["topic"]) for row in csv.DictReader(file)]
+    kept = sorted({topic for _, topic in rows})[:n_classes]
+    rows = [(text, topic) for text, topic in rows if topic in kept]
+    train, test = [row for n, row in enumerate(rows) if n % 3], rows[::3]
+    return [t for t, _ in train], [y for _, y in train], [t for t, _ in test], [y for _, y in test]
+
+
+def pipeline(method: str, *, few: bool = True) -> Pipeline:
+    """The same model as scikit-learn alone makes it."""
+    if method == "tfidf-lr":
+        return make_pipeline(TfidfVectorizer(sublinear_tf=True), LogisticRegression(C=10, max_iter=1000))
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=1 if few else 2)
+    return make_pipeline(vectorizer, LinearSVC(C=2.0 if few else 0.5, random_state=0))
+
+
+# -- fitting and answering --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("method", METHODS)
+def test_answers_are_those_of_scikit_learns_own_pipeline(method: str, n_classes: int, tmp_path: Path) -> None:
+    texts, labels, others, _ = news(n_classes)
+    theirs = pipeline(method).fit(texts, labels)
+    fit(method, texts, labels).save(tmp_path / "model")
+    model = TfidfModel.load(tmp_path / "model")
+    tried = [*others, *ODD]
+    assert model.labels.names == tuple(theirs.classes_)
+    assert labels_of(model, tried) == theirs.predict(tried).tolist()
+    found = model.probabilities(tried)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
+    if method == "tfidf-lr":
+        np.testing.assert_allclose(found, theirs.predict_proba(tried), atol=1e-5)
+    else:
+        scores = theirs.decision_function(tried)
+        theirs_first = np.argsort(np.column_stack([-scores, scores]) if n_classes == 2 else scores, axis=1)
+        assert (np.argsort(found, axis=1) == theirs_first).all()
+    assert model.calibrated == (method == "tfidf-lr")
+    (prediction,) = model.predict([(["the", "match"],)])
+    np.testing.assert_array_equal(prediction.probabilities, model.probabilities(["the match"])[0])
+    assert prediction.calibrated == model.calibrated
+
+
+def test_many_texts_drop_the_terms_of_a_single_one() -> None:
+    rng = np.random.default_rng(0)
+    words = np.array([f"word{number}" for number in range(300)])
+    targets = rng.integers(0, 3, size=10_000)
+    texts = [
+        " ".join(words[rng.integers(0, 100, size=4) + 100 * target]) + f" only{place}"
+        for place, target in enumerate(targets)
+    ]
+    labels = [f"class {target}" for target in targets]
+    model = fit("tfidf-svm", texts, labels)
+    assert (model.settings["min_df"], model.settings["C"], model.record.notes) == (2, 0.5, [])
+    theirs = pipeline("tfidf-svm", few=False).fit(texts, labels)
+    assert len(model.terms) == len(theirs[0].vocabulary_)
+    assert not any(term.startswith("only") for term in model.terms)
+    assert labels_of(model, texts[:500]) == theirs.predict(texts[:500]).tolist()
+
+
+def test_texts_whose_words_all_differ_fall_back_and_say_so() -> None:
+    unlike = [f"first{n} second{n}" for n in range(10_000)]
+    model = fit("tfidf-svm", unlike, ["a", "b"] * 5000)
+    assert model.settings["min_df"] == 1
+    assert "were kept" in model.record.notes[0]
+    tiny = fit("tfidf-svm", ["good film", "bad play"] * 5, ["yes", "no"] * 5)
+    assert labels_of(tiny, ["a good one", "so bad"]) == ["yes", "no"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_seed_gives_the_same_model_every_time_and_a_good_one(method: str) -> None:
+    texts, labels, others, right = news()
+    one, two = (fit(method, texts, labels, seed=3) for _ in range(2))
+    found = one.probabilities([*others, *ODD])
+    np.testing.assert_array_equal(found, two.probabilities([*others, *ODD]))
+    accuracy = np.mean([a == b for a, b in zip(labels_of(one, others), right, strict=True)])
+    assert accuracy > 0.5, "chance is a quarter, and the corpus is made of words that change their sense"
+    assert labels_of(one, []) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_classes_without_texts_have_their_column_and_are_never_chosen(method: str, tmp_path: Path) -> None:
+    texts, labels, others, _ = news(2)
+    first, second = sorted(set(labels))
+    classes = ["none here", second, "nor | here", first]
+    model = fit(method, texts, labels, classes)
+    found = model.probabilities(others)
+    assert not found[:, [0, 2]].any()
+    np.testing.assert_allclose(found[:, [3, 1]], fit(method, texts, labels).probabilities(others), atol=0.05)
+    model.save(tmp_path / "model")
+    loaded = TfidfModel.load(tmp_path / "model")
+    assert loaded.labels.names == tuple(classes)
+    np.testing.assert_array_equal(loaded.probabilities(others), found)
+    assert "nor \\| here" in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+
+
+def test_rounding_does_not_change_the_label() -> None:
+    numbers: Any = {
+        "idf": np.ones(2, dtype=np.float32),
+        "weights": np.zeros((1, 2), dtype=np.float32),
+        "intercepts": np.array([1e-12], dtype=np.float32),
+    }
+    model = TfidfModel("tfidf-lr", Labels(("a", "b")), [0, 1], ["one", "two"], **numbers, n_words=1)
+    assert labels_of(model, ["one", ""]) == ["b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "message"),
+    [
+        (["one text", "two texts"], ["a", "a"], "same label"),
+        ([], [], "same label"),
+        (["?", ""], ["a", "b"], "has a word"),
+    ],
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_what_cannot_be_learned_from_is_refused(
+    method: str, texts: list[str], labels: list[str], message: str
+) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        fit(method, texts, labels)
+    assert caught.value.remedy
+
+
+def test_unknown_methods_and_several_labels_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no linear method") as caught:
+        fit("tfidf-svn", ["one", "two"], ["a", "b"])
+    assert "tfidf-svm" in caught.value.remedy
+    several = Examples([("one",)], np.ones((1, 2)), Labels(("a", "b"), "|"))
+    with pytest.raises(ConfigError, match="one label a row"):
+        fit_tfidf("tfidf-lr", several)
+
+
+# -- folders ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_model_comes_back_from_its_folder_to_the_bit(method: str, tmp_path: Path) -> None:
+    texts, labels, others, _ = news()
+    model = fit(method, texts, labels, seed=1)
+    folder = tmp_path / "a model"
+    model.save(folder)
+    model.save(folder)
+    loaded = TfidfModel.load(folder)
+    np.testing.assert_array_equal(loaded.probabilities([*others, *ODD]), model.probabilities([*others, *ODD]))
+    for name in ("method", "labels", "seen", "settings", "terms", "record"):
+        assert getattr(loaded, name) == getattr(model, name)
+    names = {"config.json", "README.md", "model.safetensors", "vocab.txt"}
+    assert {file.name for file in folder.iterdir()} == names
+    record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert (record["format"], record["kind"]) == ("elmokit", "linear")
+    json.dumps(loaded.facts().values)
+
+
+def change(**values: Any) -> Callable[[Path], None]:
+    def changed(folder: Path) -> None:
+        file = folder / "config.json"
+        record = json.loads(file.read_text(encoding="utf-8")) | values
+        file.write_text(json.dumps(record), encoding="utf-8")
+
+    return changed
+
+
+def spoil_weights(folder: Path) -> None:
+    tensors, _ = load_tensors(folder / "model.safetensors")
+    tensors["weights"] = torch.full_like(tensors["weights"], float("nan"))
+    save_tensors(folder / "model.safetensors", tensors, {})
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    def shortened(folder: Path) -> None:
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[: len(data) // 2])
+
+    return shortened
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "no config.json"),
+        (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt cannot be read"),
+        (lambda folder: (folder / "vocab.txt").write_bytes(b"\xff\n"), "vocab.txt cannot be read"),
+        (cut("vocab.txt"), "different terms"),
+        (cut("model.safetensors"), "cannot be read as a safetensors file"),
+        (spoil_weights, "not numbers"),
+        (change(kind="classifier"), "holds a classifier, not a linear model"),
+        (change(format_version=99), "format version 99"),
+        (change(method="magic"), "no method 'magic'"),
+        (change(method="fasttext"), "fastText model, which elmokit 0.1"),
+        (change(classes=["a", "a", "b", "c"]), "not in order"),
+        (change(seen=[0, 9]), "not in order"),
+        (change(seen=[1]), "fewer than two"),
+        (change(seen=[0, 1]), "shape"),
+        (change(n_terms="many"), "damaged"),
+        (change(settings=None), "damaged"),
+    ],
+)
+def test_a_damaged_folder_is_refused(spoil: Callable[[Path], None], message: str, tmp_path: Path) -> None:
+    texts, labels, _, _ = news()
+    fit("tfidf-lr", texts[:100], labels[:100]).save(tmp_path / "model")
+    spoil(tmp_path / "model")
+    with pytest.raises(ModelError, match=message) as caught:
+        TfidfModel.load(tmp_path / "model")
+    assert caught.value.remedy
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here already", encoding="utf-8")
+    with pytest.raises(RunError, match="Cannot write"):
+        fit("tfidf-lr", ["one good", "two bad"], ["a", "b"]).save(tmp_path / "file")
