@@ -48,21 +48,14 @@ _TABLES = {".txt", ".vec", ".bin"}
 _TEXT_NAMES = {field.name for field in dataclasses.fields(TextConfig)}
 _READ_NAMES = {field.name for field in dataclasses.fields(ReadConfig)}
 
-_CACHE = "a model to a token cache"
-_EXPORT = "word vectors to a file"
-_IMPORT = "a table to word vectors"
-_COPY = "an elmokit folder to a smaller one"
-_TO_OFFICIAL = "an elmokit folder to official files"
-_REWRITE = "a published model to official files"
-_FROM_PUBLISHED = "a published model to an elmokit folder"
-_USED = {  # the options and settings that have an effect on each conversion
-    _CACHE: {"token_cache"},
-    _EXPORT: set(),
-    _IMPORT: {"text", *_TEXT_NAMES, "encoding", "errors", "max_words"},
-    _COPY: {"compact"},
-    _TO_OFFICIAL: {"to"},
-    _REWRITE: {"to", "vocab"},
-    _FROM_PUBLISHED: {"vocab", "text", *_TEXT_NAMES, "calibrate", *_READ_NAMES, "compact"},
+_USED = {  # the options and settings that have an effect, by task
+    "cache": {"token_cache"},
+    "export": set(),
+    "import": {"text", *_TEXT_NAMES, "encoding", "errors", "max_words"},
+    "shrink": {"compact"},
+    "write official": {"to"},
+    "rewrite official": {"to", "vocab"},
+    "read official": {"vocab", "text", *_TEXT_NAMES, "calibrate", *_READ_NAMES, "compact"},
 }
 
 
@@ -119,41 +112,48 @@ def convert(
     source, reporter = resolve_name(source), reporter or Reporter("silent")
     if to not in ("elmokit", "official"):
         raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(to, ["elmokit", "official"]))
+    own_settings = {name: value for name, value in settings.items() if name != "max_words"}
+    configs: Any = merge_settings(own_settings, text=text or TEXT, read=ReadConfig())
     task = _find_task(source, to, token_cache is not None)
     options = {"to": to == "official", "vocab": vocab, "text": text, "calibrate": calibrate}
     options |= {"compact": compact, "token_cache": token_cache, **dict.fromkeys(settings, True)}
     if unused := [name for name, value in options.items() if value and name not in _USED[task]]:
-        raise ConfigError(f"{join_names(unused)} cannot be used to convert {task}.", remedy="Leave it out.")
+        raise ConfigError(f"{join_names(unused)} has no effect on this conversion.", remedy="Leave it out.")
     if token_cache is not None:
         return _write_token_cache(source, Path(token_cache), out, reporter)
     if out is None:
         raise ConfigError("OUT is missing.", remedy="Name the folder to write: elmokit convert SOURCE OUT.")
     out = Path(out)
-    if task == _EXPORT:
+    if task == "export":
         return _export_vectors(source, out)
-    if task == _IMPORT:
+    if task == "import":
         return _import_vectors(source, out, text, settings, command)
-    if task == _COPY and not compact:
+    if task == "shrink" and not compact:
         raise ModelError(
             f"{source} is an elmokit folder already.",
             remedy="To write it for other tools, use --to official; to make it smaller, --compact.",
         )
-    configs: Any = merge_settings(settings, text=text or TEXT, read=ReadConfig())
     open_out(out, "bilm", resume=False)
     notes: tuple[str, ...] = ()
-    if task in (_COPY, _TO_OFFICIAL):
+    if task in ("shrink", "write official"):
         saved = load_bilm(source)
     else:
         saved = _require_published(source, vocab, configs["text"])
         notes = tuple(saved.training["notes"])
     if to == "official":
         notes += tuple(save_official(out, saved))
-    elif task == _COPY:
+    elif task == "shrink":
         save_bilm(out, remove_predictor(saved), half=True)
     else:
         saved, calibration = _calibrate(saved, calibrate, configs["read"], reporter)
         notes += calibration
-        save_bilm(out, _with_record(saved, notes, command), half=compact)
+        record = {
+            "notes": list(notes),
+            "date": datetime.date.today().isoformat(),
+            "command": replace_surrogates(command),
+            "license": "not stated: that of the published model applies",
+        }
+        save_bilm(out, replace(saved, training={**saved.training, **record}), half=compact)
     parameters = saved.model.named_parameters()
     n_parameters = sum(values.numel() for name, values in parameters if not name.startswith("predictor."))
     return Conversion(out, n_parameters, notes=notes)
@@ -162,13 +162,13 @@ def convert(
 def _find_task(source: Path, to: str, is_cache: bool) -> str:
     kind = kind_of(source)
     if is_cache:
-        return _CACHE
+        return "cache"
     if kind == "word-vectors":
-        return _EXPORT
+        return "export"
     if kind is None:
         is_table = source.is_file() and _ending(source) in _TABLES and not _starts_as_pickle(source)
-        return _IMPORT if is_table else _REWRITE if to == "official" else _FROM_PUBLISHED
-    return _TO_OFFICIAL if to == "official" else _COPY
+        return "import" if is_table else "rewrite official" if to == "official" else "read official"
+    return "write official" if to == "official" else "shrink"
 
 
 def _ending(file: Path) -> str:
@@ -228,16 +228,6 @@ def _require_published(source: Path, vocab: str | Path | None, text: TextConfig)
         remedy="Give a folder with options.json and weights.hdf5, the options file itself, an "
         "ELMoForManyLangs folder, a table of word vectors, or a folder made by elmokit.",
     )
-
-
-def _with_record(saved: BilmFolder, notes: Sequence[str], command: str) -> BilmFolder:
-    record = {
-        "notes": list(notes),
-        "date": datetime.date.today().isoformat(),
-        "command": replace_surrogates(command),
-        "license": "not stated: that of the published model applies",
-    }
-    return replace(saved, training={**saved.training, **record})
 
 
 def remove_predictor(saved: BilmFolder) -> BilmFolder:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.core.errors import ConfigError, ModelError
+from elmokit.core.tensors import check_tensors
 from elmokit.published.options import read_options
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
@@ -36,6 +37,12 @@ from elmokit.text.vocabulary import (
 
 _FILES = ("encoder.pkl", "token_embedder.pkl")
 _WORD_TABLE, _CHAR_TABLE = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
+_LSTM = {
+    "input_linearity.weight": "input_weight",
+    "state_linearity.weight": "recurrent_weight",
+    "state_linearity.bias": "bias",
+    "state_projection.weight": "projection",
+}
 _MAX_DIGITS = 12  # of a row number in a list
 _THEIR_SPECIALS = ("<pad>", "<oov>", "<bos>", "<eos>")  # in the order of ours
 # Their programs give the start of a word the row named <eow> and its end the row named <bow>, in training
@@ -77,46 +84,6 @@ def _is_plain(tensor: Tensor) -> bool:
     return tensor.layout == torch.strided and tensor.device.type == "cpu" and not odd
 
 
-class _Tensors:
-    """The tensors of one file; each is taken once, and none may be left over."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self._tensors = read_state_dict(file)
-        self._taken: set[str] = set()
-
-    def has(self, name: str) -> bool:
-        return name in self._tensors
-
-    def count(self, pattern: str) -> int:
-        """How many of ``pattern.format(0)``, ``pattern.format(1)``, ... there are."""
-        return next(n for n in range(len(self._tensors) + 1) if pattern.format(n) not in self._tensors)
-
-    def size(self, name: str, axis: int) -> int:
-        """The length of an axis; 0 if there is no such tensor or axis."""
-        shape = self._tensors[name].shape if name in self._tensors else ()
-        return shape[axis] if axis < len(shape) else 0
-
-    def take(self, name: str, *shape: int) -> Tensor:
-        if name not in self._tensors:
-            raise ModelError(f"{self.file} lacks the tensor {name}.", remedy=_SAME_PLACE)
-        tensor = self._tensors[name]
-        if tuple(tensor.shape) != shape:
-            raise ModelError(
-                f"{self.file}: {name} has shape {tuple(tensor.shape)}, the other files ask for {shape}.",
-                remedy=_SAME_PLACE,
-            )
-        self._taken.add(name)
-        return tensor
-
-    def check_all_taken(self) -> None:
-        if extra := sorted(set(self._tensors) - self._taken):
-            raise ModelError(
-                f"{self.file} has tensors that such a model does not have: {', '.join(extra[:3])}.",
-                remedy=_SAME_PLACE,
-            )
-
-
 def is_many_langs(folder: Path) -> bool:
     """True if this looks like such a folder."""
     return any((folder / name).exists() for name in _FILES)
@@ -131,28 +98,27 @@ def load_many_langs(folder: Path, *, text: TextConfig) -> BilmFolder:
             )
     notes: list[str] = []
     settings = _settings(folder, notes)
-    encoder, embedder = (_Tensors(folder / name) for name in _FILES)
+    encoder, embedder = (read_state_dict(folder / name) for name in _FILES)
     config = _config(folder, settings, encoder, embedder)
-    words = _read_list(folder / "word.dic", ["<oov>"]) if embedder.has(_WORD_TABLE) else {}
-    vocabulary = _vocabulary(words)
-    word_dim = embedder.size(_WORD_TABLE, 1)
-    width = sum(count for _, count in config.filters) if config.input == "dictionary" else 0
-    projection = embedder.take("projection.weight", config.dim, word_dim + width)
-    bias = embedder.take("projection.bias", config.dim)
+    words = _read_list(folder / "word.dic", ["<oov>"]) if _WORD_TABLE in embedder else {}
+    chars = _read_list(folder / "char.dic", [*_MARKS.values(), CHAR_PAD]) if _CHAR_TABLE in embedder else {}
+    listed = [NO_CHAR, *_MARKS, *_in_order(chars, lambda name: len(name) == 1), CHAR_PAD] if chars else []
+    others = _in_order(words, lambda name: name not in (*_THEIR_SPECIALS, *SPECIALS))
+    vocabulary = Vocabulary([*SPECIALS, *others])
+    with torch.device("meta"):
+        model = Bilm(config, len(vocabulary), len(listed))
+    tensors = _stacks(model, encoder, folder / _FILES[0])
+    word_dim = _size(embedder, _WORD_TABLE, 1)
+    check_tensors(folder / _FILES[1], _embedder_layout(config, words, chars, word_dim), embedder)
+    projection, bias = embedder["projection.weight"], embedder["projection.bias"]
     table = torch.zeros(len(vocabulary), config.dim)
     if words:
-        theirs = embedder.take(_WORD_TABLE, _n_rows(words), word_dim)
-        names = (*_THEIR_SPECIALS, *vocabulary.words[len(SPECIALS) :])
-        index = torch.tensor([words.get(name, -1) for name in names])
-        table = theirs[index.clamp(min=0)] @ projection[:, :word_dim].t() * (index >= 0).unsqueeze(1)
-    tensors = _stacks(config, encoder)
-    pipeline, n_pieces = TextPipeline(text), 0
-    if config.input == "dictionary":
-        chars = _read_list(folder / "char.dic", [*_MARKS.values(), CHAR_PAD])
-        ours = sorted((name for name in chars if len(name) == 1), key=chars.__getitem__)
-        listed = [NO_CHAR, *_MARKS, *ours, CHAR_PAD]
-        rows = [0, *(chars[name] for name in (*_MARKS.values(), *ours, CHAR_PAD))]
-        tensors |= _cnn(config, embedder, _n_rows(chars), rows)
+        rows = torch.tensor([words.get(name, -1) for name in (*_THEIR_SPECIALS, *others)])
+        table = embedder[_WORD_TABLE][rows.clamp(min=0)] @ projection[:, :word_dim].t()
+        table = table * (rows >= 0).unsqueeze(1)
+    pipeline = TextPipeline(text)
+    if chars:
+        tensors |= _cnn(config, embedder, [chars.get(_MARKS.get(name, name), 0) for name in listed])
         tensors |= {
             "encoder.projection.weight": projection[:, word_dim:].contiguous(),
             "encoder.projection.bias": bias,
@@ -160,14 +126,9 @@ def load_many_langs(folder: Path, *, text: TextConfig) -> BilmFolder:
         }
         places = {name: place for place, name in enumerate(listed)}
         tokenizer = pipeline.tokenizer(models.WordLevel(places, unk_token=UNKNOWN_CHAR))
-        n_pieces = len(listed)
     else:
         tensors["encoder.weight"] = table + bias
         tokenizer = pipeline.word_tokenizer(vocabulary.words)
-    for part in (encoder, embedder):
-        part.check_all_taken()
-    with torch.device("meta"):
-        model = Bilm(config, len(vocabulary), n_pieces)
     model.load_state_dict(tensors, strict=True, assign=True)
     source = {"format": "ELMoForManyLangs", "files": ["config.json", *_FILES], "options": settings}
     return BilmFolder(model.eval(), text, vocabulary, tokenizer, {"source": source, "notes": notes})
@@ -189,14 +150,19 @@ def _settings(folder: Path, notes: list[str]) -> dict[str, Any]:
     return {}
 
 
-def _config(folder: Path, settings: Mapping[str, Any], encoder: _Tensors, embedder: _Tensors) -> BilmConfig:
+def _config(
+    folder: Path,
+    settings: Mapping[str, Any],
+    encoder: Mapping[str, Tensor],
+    embedder: Mapping[str, Tensor],
+) -> BilmConfig:
     lstm, token = settings.get("encoder") or {}, settings.get("token_embedder") or {}
     if not isinstance(lstm, Mapping) or not isinstance(token, Mapping):
         raise ModelError(f"{folder}: the model's settings are not objects.", remedy=_SAME_PLACE)
     weight, projection = "forward_layer_0.input_linearity.weight", "forward_layer_0.state_projection.weight"
     for part, kind, known, fits in (
-        ("encoder", lstm.get("name", "elmo"), "elmo", encoder.has(weight)),
-        ("token_embedder", token.get("name", "cnn"), "cnn", not embedder.has("char_lstm.weight_ih_l0")),
+        ("encoder", lstm.get("name", "elmo"), "elmo", weight in encoder),
+        ("token_embedder", token.get("name", "cnn"), "cnn", "char_lstm.weight_ih_l0" not in embedder),
     ):
         if str(kind).lower() != known or not fits:
             raise ModelError(
@@ -206,20 +172,20 @@ def _config(folder: Path, settings: Mapping[str, Any], encoder: _Tensors, embedd
     values: dict[str, Any] = {
         "objective": "none",
         "residual": True,
-        "n_layers": encoder.count("forward_layer_{}.input_linearity.weight"),
-        "hidden_dim": encoder.size(weight, 0) // 4,
-        "dim": encoder.size(projection, 0),
+        "n_layers": _count(encoder, "forward_layer_{}.input_linearity.weight"),
+        "hidden_dim": _size(encoder, weight, 0) // 4,
+        "dim": _size(encoder, projection, 0),
         "cell_clip": lstm.get("cell_clip", 3) or None,
         "proj_clip": lstm.get("proj_clip", 3) or None,
         "input": "word",
     }
-    if embedder.has(_CHAR_TABLE):
-        kernels = [f"convolutions.{n}.weight" for n in range(embedder.count("convolutions.{}.weight"))]
+    if _CHAR_TABLE in embedder:
+        kernels = [f"convolutions.{n}.weight" for n in range(_count(embedder, "convolutions.{}.weight"))]
         values |= {
             "input": "dictionary",
-            "char_dim": embedder.size(_CHAR_TABLE, 1),
-            "filters": [(embedder.size(name, 2), embedder.size(name, 0)) for name in kernels],
-            "n_highway": embedder.count("highways._layers.{}.weight"),
+            "char_dim": _size(embedder, _CHAR_TABLE, 1),
+            "filters": [(_size(embedder, name, 2), _size(embedder, name, 0)) for name in kernels],
+            "n_highway": _count(embedder, "highways._layers.{}.weight"),
             "max_chars": token.get("max_characters_per_token", 50),
             "char_activation": token.get("activation", "relu"),
         }
@@ -254,53 +220,75 @@ def _read_list(file: Path, required: list[str]) -> dict[str, int]:
     return rows
 
 
-def _n_rows(rows: Mapping[str, int]) -> int:
-    """Rows of the table that a list points into."""
-    return max(rows.values()) + 1
+def _in_order(rows: Mapping[str, int], keep: Callable[[str], bool]) -> list[str]:
+    """Some names of a list, by row."""
+    return sorted(filter(keep, rows), key=rows.__getitem__)
 
 
-def _vocabulary(words: Mapping[str, int]) -> Vocabulary:
-    ours = (name for name in words if name not in (*_THEIR_SPECIALS, *SPECIALS))
-    return Vocabulary([*SPECIALS, *sorted(ours, key=words.__getitem__)])
+def _count(tensors: Mapping[str, Tensor], pattern: str) -> int:
+    """How many of ``pattern.format(0)``, ``pattern.format(1)``, ... there are."""
+    return next(number for number in range(len(tensors) + 1) if pattern.format(number) not in tensors)
 
 
-def _stacks(config: BilmConfig, encoder: _Tensors) -> dict[str, Tensor]:
-    """The LSTM layers. Their gates have our order, and their forget bias is complete."""
-    dim, hidden = config.dim, config.hidden_dim
-    if dim == hidden:
+def _size(tensors: Mapping[str, Tensor], name: str, axis: int) -> int:
+    """The length of an axis; 0 if there is no such tensor or axis."""
+    shape = tensors[name].shape if name in tensors else ()
+    return shape[axis] if axis < len(shape) else 0
+
+
+def _stacks(model: Bilm, encoder: Mapping[str, Tensor], file: Path) -> dict[str, Tensor]:
+    """The LSTM layers, laid out as ours: gates in the same order, the forget bias complete."""
+    dim = model.config.dim
+    if dim == model.config.hidden_dim:
         raise ModelError(
-            f"{encoder.file} projects {dim} cells to {dim}, which is not supported.",
+            f"{file} projects {dim} cells to {dim}, which is not supported.",
             remedy="Use a model that projects to another width, as all published ones do.",
         )
-    tensors: dict[str, Tensor] = {}
-    for direction in ("forward", "backward"):
-        for depth in range(config.n_layers):
-            theirs, ours = f"{direction}_layer_{depth}", f"{direction}_stack.layers.{depth}"
-            tensors |= {
-                f"{ours}.input_weight": encoder.take(f"{theirs}.input_linearity.weight", 4 * hidden, dim),
-                f"{ours}.recurrent_weight": encoder.take(f"{theirs}.state_linearity.weight", 4 * hidden, dim),
-                f"{ours}.bias": encoder.take(f"{theirs}.state_linearity.bias", 4 * hidden),
-                f"{ours}.projection": encoder.take(f"{theirs}.state_projection.weight", dim, hidden),
-            }
-    return tensors
+    names = {
+        f"{direction}_layer_{depth}.{theirs}": f"{direction}_stack.layers.{depth}.{ours}"
+        for direction in ("forward", "backward")
+        for depth in range(model.config.n_layers)
+        for theirs, ours in _LSTM.items()
+    }
+    parameters = dict(model.named_parameters())
+    check_tensors(file, {theirs: parameters[ours] for theirs, ours in names.items()}, encoder)
+    return {ours: encoder[theirs] for theirs, ours in names.items()}
 
 
-def _cnn(config: BilmConfig, embedder: _Tensors, n_chars: int, rows: list[int]) -> dict[str, Tensor]:
+def _embedder_layout(
+    config: BilmConfig, words: Mapping[str, int], chars: Mapping[str, int], word_dim: int
+) -> dict[str, Tensor]:
+    """The tensors of the token embedder, as empty ones of their shapes."""
+    width = sum(count for _, count in config.filters) if chars else 0
+    shapes: dict[str, tuple[int, ...]] = {
+        "projection.weight": (config.dim, word_dim + width),
+        "projection.bias": (config.dim,),
+    }
+    if words:
+        shapes[_WORD_TABLE] = (max(words.values()) + 1, word_dim)
+    if chars:
+        shapes[_CHAR_TABLE] = (max(chars.values()) + 1, config.char_dim)
+        for number, (span, count) in enumerate(config.filters):
+            shapes[f"convolutions.{number}.weight"] = (count, config.char_dim, span)
+            shapes[f"convolutions.{number}.bias"] = (count,)
+        for number in range(config.n_highway):
+            shapes[f"highways._layers.{number}.weight"] = (2 * width, width)
+            shapes[f"highways._layers.{number}.bias"] = (2 * width,)
+    return {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+
+
+def _cnn(config: BilmConfig, embedder: Mapping[str, Tensor], rows: list[int]) -> dict[str, Tensor]:
     """Characters, filters and highway layers. Their highway gate passes the input on, ours the change."""
-    table = embedder.take(_CHAR_TABLE, n_chars, config.char_dim)[rows]
+    table = embedder[_CHAR_TABLE][rows]
     table[0] = 0.0
     tensors = {"encoder.weight": table}
-    for number, (span, count) in enumerate(config.filters):
+    for number in range(len(config.filters)):
         theirs, ours = f"convolutions.{number}", f"encoder.filters.{number}"
-        kernel = embedder.take(f"{theirs}.weight", count, config.char_dim, span)
-        tensors[f"{ours}.weight"] = kernel.permute(2, 1, 0).contiguous()
-        tensors[f"{ours}.bias"] = embedder.take(f"{theirs}.bias", count)
-    width = sum(count for _, count in config.filters)
+        tensors[f"{ours}.weight"] = embedder[f"{theirs}.weight"].permute(2, 1, 0).contiguous()
+        tensors[f"{ours}.bias"] = embedder[f"{theirs}.bias"]
     for number in range(config.n_highway):
-        theirs, ours = f"highways._layers.{number}", f"encoder.highways.{number}"
-        weight = embedder.take(f"{theirs}.weight", 2 * width, width)
-        bias = embedder.take(f"{theirs}.bias", 2 * width)
-        tensors[f"{ours}.transform.weight"] = weight[:width].contiguous()
-        tensors[f"{ours}.transform.bias"] = bias[:width].contiguous()
-        tensors[f"{ours}.carry.weight"], tensors[f"{ours}.carry.bias"] = -weight[width:], -bias[width:]
+        for part in ("weight", "bias"):
+            change, gate = embedder[f"highways._layers.{number}.{part}"].chunk(2)
+            tensors[f"encoder.highways.{number}.transform.{part}"] = change.contiguous()
+            tensors[f"encoder.highways.{number}.carry.{part}"] = -gate
     return tensors

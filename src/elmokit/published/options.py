@@ -18,15 +18,6 @@ _LARGEST = 1 << 20  # bytes of an options file
 _MOST = 64  # filters, highways, layers: far more than any model has
 _SAME_PLACE = "Take options and weights from the same place: they must belong together."
 _MISSING = object()
-_WIDTHS = ("lstm.dim", "lstm.projection_dim", "lstm.n_layers")
-_DECIDED_BY = {  # the options that decide which datasets a group has, and their shapes
-    "char_embed": ("char_cnn.embedding.dim",),
-    "CNN": ("char_cnn.filters", "char_cnn.embedding.dim"),
-    "CNN_proj": ("char_cnn.filters", "lstm.projection_dim"),
-    "embedding": ("lstm.projection_dim",),
-    "RNN_0": _WIDTHS,
-    "RNN_1": _WIDTHS,
-}
 
 
 def read_options(path: Path, *, remedy: str = _SAME_PLACE) -> dict[str, Any]:
@@ -191,29 +182,24 @@ def _count(weights: ArrayFile, pattern: str) -> int:
 def checked_layout(config: BilmConfig, n_words: int, path: Path, weights: ArrayFile) -> list[Entry]:
     """The datasets of the model, after checking that all are there in the shapes that the options ask
     for, and none too many. Nothing is read before that."""
+
+    def error(dataset: str, problem: str) -> ModelError:
+        section = "lstm" if dataset.startswith(("RNN", "embedding")) else "char_cnn"
+        options = options_of(config)[section].items()
+        reasons = ", ".join(f"{section}.{name} = {json.dumps(value)}" for name, value in options)
+        return ModelError(f"{weights.path}: {problem} ({path.name}: {reasons}).", remedy=_SAME_PLACE)
+
     for name in _unexpected(config):
         if weights.shape(name) is not None:
-            raise ModelError(
-                f"{weights.path} has the dataset {name}, which {path.name} has no place for"
-                f"{_reason(name, config)}.",
-                remedy=_SAME_PLACE,
-            )
+            raise error(name, f"the dataset {name} has no place in this model")
     entries = layout(config, n_words)
     for entry in entries:
         shape, expected = weights.shape(entry.name), entry.shape
         if shape is None:
-            raise ModelError(
-                f"{weights.path} lacks the dataset {entry.name}, shape {expected}, that {path.name} asks for"
-                f"{_reason(entry.name, config)}.",
-                remedy=_SAME_PLACE,
-            )
+            raise error(entry.name, f"it lacks the dataset {entry.name}, shape {expected}")
         has_extra_row = entry.name == "char_embed" and shape == (expected[0] + 1, expected[1])
         if shape != expected and not has_extra_row:  # the loader drops that row
-            raise ModelError(
-                f"{weights.path}: {entry.name} has shape {shape}, {path.name} asks for {expected}"
-                f"{_reason(entry.name, config)}.",
-                remedy=_SAME_PLACE,
-            )
+            raise error(entry.name, f"{entry.name} has shape {shape}, but the options ask for {expected}")
     return entries
 
 
@@ -227,17 +213,6 @@ def _unexpected(config: BilmConfig) -> list[str]:
         if sum(count for _, count in config.filters) == config.dim:
             names.append("CNN_proj/W_proj")
     return names
-
-
-def _reason(dataset: str, config: BilmConfig) -> str:
-    """The options that decide on a dataset, as in " (lstm.dim = 64)"."""
-    reasons = []
-    for name in _DECIDED_BY.get(dataset.split("/")[0], ("char_cnn.filters", "char_cnn.n_highway")):
-        value: Any = options_of(config)
-        for part in name.split("."):
-            value = value.get(part, {})
-        reasons.append(f"{name} = {json.dumps(value)}")
-    return f" ({', '.join(reasons)})"
 
 
 def options_of(config: BilmConfig, more: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -40,7 +40,9 @@ def baseline(
     texts: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
+    config: SvdConfig | Word2VecConfig | None = None,
     text: TextConfig = STATIC_TEXT,
+    read: ReadConfig | None = None,
     reporter: Reporter | None = None,
     command: str = "",
     **settings: Any,
@@ -51,17 +53,17 @@ def baseline(
         method: "svd", "sgns" (skip-gram with negative sampling) or "cbow".
         texts: Files, folders or patterns; "-" is standard input.
         out: Folder to write: new, empty, or with word vectors, which are replaced.
+        config: ``SvdConfig`` for "svd", ``Word2VecConfig`` for the others.
         text: How raw text becomes words.
+        read: How to read the files.
         reporter: Silent unless given.
         command: The command line, for the card.
-        settings: Of ``SvdConfig`` or ``Word2VecConfig``, ``TextConfig`` and ``ReadConfig``, by name.
+        settings: Single settings of ``config``, ``text`` and ``read`` by name, such as ``dim=50``.
     """
-    out = Path(out)
-    configs: dict[str, Any] = merge_settings(
-        settings, vectors=_config_class(method)(), text=text, read=ReadConfig()
-    )
-    source = TextSource(texts, configs["read"], exclude=out)
-    open_out(out, "word-vectors", resume=True)
+    config = config or _config_class(method)()
+    configs: Any = merge_settings(settings, vectors=config, text=text, read=read or ReadConfig())
+    source = TextSource(texts, configs["read"], exclude=Path(out))
+    open_out(Path(out), "word-vectors", resume=True)
     vectors = train_vectors(
         method, source, configs["vectors"], text=configs["text"], reporter=reporter, command=command
     )
@@ -78,15 +80,11 @@ def train_vectors(
     reporter: Reporter | None = None,
     command: str = "",
 ) -> WordVectors:
-    """Learn a vector for each word of a text.
+    """Learn a vector for each word of some files, or of a list of texts.
 
     >>> texts = ["the cat sat on the mat", "the dog sat on the rug"]
     >>> train_vectors("svd", texts, SvdConfig(dim=2, min_count=1)).dim
     2
-
-    Args:
-        texts: A ``TextSource`` of some files, or a list of texts.
-        config: ``SvdConfig`` for "svd", ``Word2VecConfig`` for the others; the defaults unless given.
     """
     config_class = _config_class(method)
     config = config_class() if config is None else config
@@ -104,6 +102,7 @@ def train_vectors(
         rows = _train(method, corpus, config, reporter)
         places = [UNK] if corpus.counts[UNK] else []  # without unknown words, nothing was learned for <unk>
         places += range(len(SPECIALS), corpus.n_vocabulary)
+        library = "scipy" if method == "svd" else "gensim"
         training = {
             "method": method,
             "settings": config.to_dict(),
@@ -111,7 +110,11 @@ def train_vectors(
             "seconds": round(time.perf_counter() - start, 1),
             "date": datetime.date.today().isoformat(),
             "command": replace_surrogates(command),
-            "versions": _versions(method),
+            "versions": {
+                "elmokit": elmokit.__version__,
+                library: version(library),
+                "python": platform.python_version(),
+            },
         }
         return WordVectors.of([corpus.words[place] for place in places], rows[places], text, training)
 
@@ -197,15 +200,6 @@ def _train(
     return rows
 
 
-def _versions(method: Method) -> dict[str, str]:
-    library = "scipy" if method == "svd" else "gensim"
-    return {
-        "elmokit": elmokit.__version__,
-        library: version(library),
-        "python": platform.python_version(),
-    }
-
-
 # -- skip-gram and CBOW ---------------------------------------------------------------------------
 
 
@@ -275,7 +269,7 @@ def train_word2vec(
             seed=config.seed,
             min_count=1,
             sorted_vocab=0,
-            hashfxn=_hash,
+            hashfxn=lambda word: zlib.crc32(str(word).encode()),  # the same in every process
         )
         model.build_vocab_from_freq(
             {corpus.words[place]: int(counts[place]) for place in places}, corpus_count=len(sentences)
@@ -284,11 +278,6 @@ def train_word2vec(
     table = np.zeros((len(counts), config.dim), dtype=np.float32)
     table[places] = model.wv.vectors
     return table
-
-
-def _hash(word: str) -> int:
-    """The same in every process, unlike Python's own."""
-    return zlib.crc32(str(word).encode())
 
 
 @contextlib.contextmanager
