@@ -166,15 +166,15 @@ def _read_expected(
             (file for file in names if file.suffix.lower() in _HDF5),
             key=lambda file: [int(part) for part in re.findall(r"\d+", file.name)],
         )
-        found = [file for file in path.glob("*.json") if "sentences" in file.name.lower()]
+        json_files = [file for file in path.glob("*.json") if "sentences" in file.name.lower()]
         if files:
-            if lists is None and len(found) != 1:
+            if lists is None and len(json_files) != 1:
                 raise DataError(
                     f"{path} holds expected vectors ({files[0].name}), but not just one list of sentences "
                     "(*sentences*.json) to go with them.",
                     remedy="Name the list with --sentences.",
                 )
-            return _from_files(folder, files, lists or _read_sentences(found[0]))
+            return _from_files(folder, files, lists or _read_sentences(json_files[0]))
     if not path.exists():
         raise DataError(
             f"There is no file or folder {path}.",
