@@ -71,6 +71,7 @@ class WordVectors:
     kind = "word-vectors"
     n_layers = 1
     directional = False
+    n_edge = 0
 
     def __post_init__(self) -> None:
         shape = self.vectors.shape

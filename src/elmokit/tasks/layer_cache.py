@@ -124,7 +124,7 @@ def cache_layers(
         must_fit: A full disk is an error; otherwise None is returned.
     """
     shape = (int(ids.offsets[-1]), 1 if mix else encoder.n_layers, encoder.dim)
-    n_edge = encoder.layers(ids, np.array([0])).n_edge if len(ids) else 0
+    n_edge = encoder.n_edge
     if not len(ids):
         return LayerCache(file, ids, np.zeros(shape, np.float16), n_edge=n_edge, is_mixed=mix is not None)
     values: npt.NDArray[np.float16] | None = None

@@ -53,6 +53,7 @@ class Elmo:
 
     kind = "bilm"
     directional = True
+    n_edge = 1
 
     def __init__(
         self,
@@ -220,7 +221,7 @@ class Elmo:
         """All layers of the texts ``rows`` as one batch. Without an ``rng`` there is no dropout."""
         vectors, index, lengths = ids.batch(rows, self.model.encoder)
         out = self.model.run(vectors, index, lengths, dropout=dropout, rng=rng).padded()
-        return Layers(out.layers, out.mask, n_edge=1)
+        return Layers(out.layers, out.mask, self.n_edge)
 
     def precompute(self, ids: TokenIds) -> TokenIds:
         """The same texts with the token encoder's vectors of all their words, until weights change."""
@@ -271,7 +272,7 @@ class Elmo:
     def batch(self, words: Sequence[Sequence[str]]) -> Layers:
         """All layers of one batch of texts given as words, without gradients; for prediction."""
         out = self.encode(words).padded()
-        return Layers(out.layers, out.mask, n_edge=1)
+        return Layers(out.layers, out.mask, self.n_edge)
 
     def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings[FloatArray]]:
         """``embed`` for a stream of texts, a few hundred at a time, so that memory stays flat."""

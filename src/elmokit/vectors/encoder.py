@@ -131,6 +131,11 @@ class Encoder(SentenceEncoder, Protocol):
     @property
     def n_layers(self) -> int: ...
     @property
+    def n_edge(self) -> int:
+        """Rows of ``<s>`` and ``</s>`` at each end of a text: 0 or 1."""
+        ...
+
+    @property
     def directional(self) -> bool:
         """True if ``dim`` is [forward; backward], so that "last" pooling reads both ends."""
         ...
