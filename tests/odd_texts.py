@@ -29,10 +29,10 @@ TEXTS = [
 SMALL = {"dim": 6, "hidden_dim": 6, "max_chars": 10, "char_dim": 3, "filters": ((1, 3), (2, 4))}
 
 
-def make_model(seed: int = 0, input: str = "char") -> BilmFolder:
+def make_model(seed: int = 0, input: str = "char", known: str = KNOWN) -> BilmFolder:
     torch.manual_seed(seed)
     config = BilmConfig.from_dict({**SMALL, "input": input})
-    vocabulary = Vocabulary([*SPECIALS, *KNOWN.split()])
+    vocabulary = Vocabulary([*SPECIALS, *known.split()])
     tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
     model = Bilm(config, len(vocabulary), 0).eval()
     with torch.no_grad():

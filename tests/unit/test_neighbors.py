@@ -9,22 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from sklearn.decomposition import PCA
 
-from elmokit.bilm.folder import BilmFolder
-from elmokit.bilm.model import Bilm
-from elmokit.bilm.settings import BilmConfig
 from elmokit.core.errors import ConfigError, DataError, ModelError
-from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import SPECIALS, TextPipeline
-from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import POOLINGS
 from elmokit.vectors.neighbors import Occurrences, content_words, map_2d, nearest_rows, search, similar_words
 from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
 from elmokit.vectors.store_writer import embed
+from odd_texts import make_model
 from serving import CORPUS
 
 TEXTS = [
@@ -40,17 +34,8 @@ TEXTS = [
 
 
 def make_elmo(seed: int = 0) -> Elmo:
-    torch.manual_seed(seed)
-    config = BilmConfig.from_dict(
-        {"dim": 6, "hidden_dim": 6, "max_chars": 10, "char_dim": 3, "filters": ((1, 3), (2, 4))}
-    )
-    vocabulary = Vocabulary([*SPECIALS, "the", ".", "its", "on", *(f"w{i}" for i in range(60)), "bank"])
-    tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
-    model = Bilm(config, len(vocabulary), 0).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return Elmo(BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}, model.zero_state(1)))
+    frequent = " ".join(["the", ".", "its", "on", *(f"w{number}" for number in range(60))])
+    return Elmo(make_model(seed, known=f"{frequent} bank"))
 
 
 @pytest.fixture(scope="module")
@@ -259,19 +244,10 @@ def test_a_folder_of_vectors_gives_the_same_answer(
     embed(elmo, corpus, tmp_path / "store", config=config)
     store = VectorStore.open(tmp_path / "store")
     (found,) = similar_words(elmo, "a bank on a river", store, word="bank", k=6)
-    (wanted,) = similar_words(
-        elmo,
-        "a bank on a river",
-        TEXTS,
-        word="bank",
-        k=6,
-        layer=config.layer,
-        weights=config.weights,
-        state=config.state,
-    )
-    np.testing.assert_allclose(
-        [hit.score for hit in found.neighbors], [hit.score for hit in wanted.neighbors], atol=2e-3
-    )
+    choice: Any = {"layer": config.layer, "weights": config.weights, "state": config.state}
+    (wanted,) = similar_words(elmo, "a bank on a river", TEXTS, word="bank", k=6, **choice)
+    scores = [[hit.score for hit in one.neighbors] for one in (found, wanted)]
+    np.testing.assert_allclose(scores[0], scores[1], atol=2e-3)
     assert found.neighbors[0].words == wanted.neighbors[0].words
     assert found.neighbors[0].id == f"k{found.neighbors[0].index}"
 
