@@ -62,13 +62,17 @@ class ClassPrediction(Prediction):
 class Classification:
     """Texts with one label, or with several if the labels have a separator."""
 
-    name: ClassVar[str] = "classify"
-    fields: ClassVar[tuple[str, ...]] = ("text",)
+    name = "classify"
+    fields = ("text",)
     heads: ClassVar[Mapping[str, type[Head]]] = {
         "pool": PoolHead,
         "bilstm": BilstmHead,
         "linear": LinearHead,
     }
+
+    def inputs(self, row: Row) -> Inputs:
+        """Its text."""
+        return (row.text,)
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Texts and class numbers; of several labels, ones and zeros."""

@@ -95,7 +95,7 @@ def fit(
     """
     reporter, out, problem = reporter or Reporter("silent"), Path(out), get_task(task)
     config, read, label_config = _configs(settings)
-    command = replace_surrogates(command)
+    read, command = _name_fields(problem, read), replace_surrogates(command)
     if encoder in METHODS:
         sources = {"train": train, "valid": valid, "test": test}
         return _fit_tfidf(str(encoder), sources, out, config.fit.seed, read, label_config, reporter, command)
@@ -206,6 +206,13 @@ def _configs(settings: dict[str, Any]) -> tuple[ClassifierConfig, ReadConfig, La
     }
     merged: Any = tuple(merge_settings(settings, **given).values())
     return cast("tuple[ClassifierConfig, ReadConfig, LabelConfig]", merged)
+
+
+def _name_fields(task: AnyTask, read: ReadConfig) -> ReadConfig:
+    """With the columns of a task that reads several texts, unless others are named."""
+    if len(task.fields) == 1 or read.columns:
+        return read
+    return replace(read, text_columns=",".join(task.fields))
 
 
 def _files(files: Files) -> list[str | Path]:
@@ -429,14 +436,14 @@ def predict(
     reporter, target = reporter or Reporter("silent"), None if out is None else Path(out)
     kind = _format(target, format, _files(files))
     predictor = open_predictor(model)
-    read = predictor.columns.reading(_configs(settings)[1])
+    read = predictor.columns.reading(_name_fields(predictor.task, _configs(settings)[1]))
     source = RowSource(_files(files), read, labels="none", keep=True)
     pending: deque[Row] = deque()
 
     def inputs() -> Iterator[Inputs]:
         for row in source:
             pending.append(row)
-            yield (row.text,)
+            yield predictor.task.inputs(row)
 
     n_rows = n_cut = 0
     with (

@@ -53,11 +53,19 @@ class Network(nn.Module):
             is_mixed: The layers are mixed already.
         """
         if not self.head.reads_edges:
-            fields = [layers.words() for layers in fields]
+            fields = [_at_least_one_word(layers.words()) for layers in fields]
         mixed = [layers.values[0] if is_mixed else self.mix(layers.values) for layers in fields]
         mixed = [shared_dropout(x, self.config.head.dropout_head / 2, rng, over=1) for x in mixed]
         masks = [layers.mask for layers in fields]
         return self.head(mixed, masks, rng), masks
+
+
+def _at_least_one_word(layers: Layers) -> Layers:
+    """With one step of padding if all texts of a batch are empty, so that heads need not care."""
+    if layers.mask.shape[1]:
+        return layers
+    values = tuple(layer.new_zeros(len(layer), 1, layer.shape[2]) for layer in layers.values)
+    return Layers(values, layers.mask.new_zeros(len(layers.mask), 1))
 
 
 def head_name(task: AnyTask, config: HeadConfig) -> str:

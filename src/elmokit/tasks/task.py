@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from elmokit.core.errors import ConfigError, nearest
+from elmokit.core.errors import ConfigError, DataError, nearest
 from elmokit.core.model_folder import Model
 from elmokit.text.settings import LabelConfig, ReadConfig
 
@@ -128,17 +128,26 @@ M = TypeVar("M", bound=Metrics)
 
 
 class Task(Protocol[P, M]):
-    """One kind of supervised problem. ``Task[Any, Any]`` is any of them.
+    """One kind of supervised problem. ``Task[Any, Any]`` is any of them."""
 
-    Attributes:
-        name: Its key in ``TASKS``, in config.json and for ``--task``.
-        fields: The texts of a row: ("text",), or ("question", "passage").
-        heads: By name, the default first.
-    """
+    @property
+    def name(self) -> str:
+        """Its key in ``TASKS``, in config.json and for ``--task``."""
+        ...
 
-    name: ClassVar[str]
-    fields: ClassVar[tuple[str, ...]]
-    heads: ClassVar[Mapping[str, type[Head]]]
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The texts of a row: ("text",), or ("question", "passage")."""
+        ...
+
+    @property
+    def heads(self) -> Mapping[str, type[Head]]:
+        """By name, the default first."""
+        ...
+
+    def inputs(self, row: Row) -> Inputs:
+        """The texts of a row: ``read_texts(row, self.fields)``, or words where a row has one target each."""
+        ...
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Check rows; learn the labels if ``labels`` has no names. Errors name the row."""
@@ -188,6 +197,18 @@ def format_scores(scores: Mapping[str, float], at_most: int = 2) -> str:
 def format_score_name(name: str) -> str:
     """As in "macro F1" for "macro_f1"."""
     return name.replace("_", " ").replace("f1", "F1").replace("ece", "ECE")
+
+
+def read_texts(row: Row, fields: Sequence[str]) -> Inputs:
+    """One text for each field; for a single field all text columns, joined."""
+    if len(fields) == 1:
+        return (row.text,)
+    if len(row.texts) != len(fields):
+        raise DataError(
+            f"{row.place}: {len(row.texts)} text columns are read, but the task needs {len(fields)}.",
+            remedy=f"Name them with --text-columns, in the order {', '.join(fields)}.",
+        )
+    return row.texts
 
 
 AnyTask = Task[Any, Any]

@@ -24,6 +24,7 @@ class Row:
     Attributes:
         place: The file and the line the row begins on (in Parquet: the row, from 1).
         text: The text columns, joined by a space; empty if all are blank.
+        texts: The text columns one by one, for tasks that read several texts.
         label: The label as text; None if there is none.
         cells: All columns by name, as they are in the file, if they were asked for.
         id: From the id column, if there is one.
@@ -34,6 +35,7 @@ class Row:
     label: str | None
     cells: dict[str, Any] | None = None
     id: str = ""
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,18 +67,20 @@ class _Records(FileSource):
                 yield from (block for _, block in file.blocks(whole=False))
             else:
                 for number, cells, layout in self._records(file):
-                    yield self._text(cells, layout.text, file.place(number))
+                    yield _join(self._texts(cells, layout.text, file.place(number)))
 
     def _read_rows(self) -> Iterator[Row]:
         for file in self.open():
             for number, cells, layout in self._records(file):
                 place = file.place(number)
+                texts = self._texts(cells, layout.text, place)
                 yield Row(
                     place,
-                    self._text(cells, layout.text, place),
+                    _join(texts),
                     None if layout.label is None else self._label(cells[layout.label], place),
                     layout.by_name(cells) if self.keep else None,
                     "" if layout.id is None else self._id(cells[layout.id], place),
+                    texts,
                 )
 
     # -- columns ------------------------------------------------------------------------------
@@ -190,10 +194,9 @@ class _Records(FileSource):
 
     # -- cells --------------------------------------------------------------------------------
 
-    def _text(self, cells: Any, columns: Sequence[Any], place: str) -> str:
-        """Cells of any type as one text; those that are missing add nothing."""
-        parts = [self._cell(cells[column], place) for column in columns]
-        return replace_surrogates(" ".join(filter(None, parts)))
+    def _texts(self, cells: Any, columns: Sequence[Any], place: str) -> tuple[str, ...]:
+        """Cells of any type as texts; empty where they are missing."""
+        return tuple(replace_surrogates(self._cell(cells[column], place)) for column in columns)
 
     def _cell(self, cell: Any, place: str) -> str:
         if isinstance(cell, str):
@@ -354,6 +357,10 @@ class RowSource(_Records):
                 return self._table_layout(first, file.name).names
             break
         return []
+
+
+def _join(texts: Iterable[str]) -> str:
+    return " ".join(filter(None, texts))
 
 
 def usual_label(names: Collection[str], texts: Collection[str] = ()) -> str | None:

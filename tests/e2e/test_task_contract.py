@@ -1,0 +1,121 @@
+"""New tasks go through every verb without an edit to any of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from elmokit.core.errors import DataError
+from elmokit.tasks.fit import evaluate, fit, predict
+from elmokit.tasks.model import TaskModel
+from elmokit.tasks.task import TASKS, Metrics
+from program import Cli
+from topics import EASY, OTHERS, TOPICS, flags, table
+from toy_tasks import TOYS
+
+SETTINGS = {**EASY, "epochs": 12, "cache": "yes"}
+
+
+@pytest.fixture(autouse=True)
+def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, task in TOYS.items():
+        monkeypatch.setitem(TASKS, name, task)
+
+
+def tagged(n: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Words with the topic they belong to; the second of two neighbors of a topic is inside it."""
+    rng, rows = random.Random(seed), []
+    for _ in range(n):
+        topics = rng.choices([*TOPICS, ""], k=rng.randint(2, 6))
+        words = [rng.choice(TOPICS[topic] if topic else OTHERS) for topic in topics]
+        before = ["", *topics[:-1]]
+        tags = [
+            "O" if not topic else f"{'I' if topic == last else 'B'}-{topic}"
+            for topic, last in zip(topics, before, strict=True)
+        ]
+        rows.append((" ".join(words), " ".join(tags)))
+    return rows
+
+
+def pairs(n: int, seed: int = 0) -> list[tuple[str, str, float]]:
+    """Two words, and whether they have the same topic."""
+    rng, rows = random.Random(seed), []
+    for _ in range(n):
+        topics = rng.choices(list(TOPICS), k=2)
+        first, second = (rng.choice(TOPICS[topic]) for topic in topics)
+        rows.append((first, second, float(topics[0] == topics[1])))
+    return rows
+
+
+def test_tags_with_learned_transitions_go_through_python(encoder: Path, tmp_path: Path) -> None:
+    train, test = table(tmp_path / "train.csv", tagged(250)), table(tmp_path / "test.csv", tagged(60, 1))
+    result = fit(encoder, train, tmp_path / "made", test=test, task="tag", **SETTINGS)
+    assert result.metrics["test"].values["tag_accuracy"] > 0.9
+    assert isinstance(result.model, TaskModel)
+    transitions = dict(result.model.network.head.named_parameters())["transitions"]
+    assert transitions.detach().abs().max() > 0.1
+    again = evaluate(tmp_path / "made", test)
+    assert again.values == result.metrics["test"].values
+    (prediction,) = TaskModel.load(tmp_path / "made").predict([(["we", "saw", "bank", "profit"],)])
+    assert prediction.tags == ["O", "O", "B-money", "I-money"]
+    report = json.loads((tmp_path / "made" / "report.json").read_text(encoding="utf-8"))
+    assert report["splits"]["test"]["tag_accuracy"] == result.metrics["test"].values["tag_accuracy"]
+    assert 'id="tags"' in (tmp_path / "made" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("more", [{"finetune": True}, {"cache": "no", "mix": "frozen"}])
+def test_tags_are_learned_with_every_kind_of_encoder(
+    encoder: Path, tmp_path: Path, more: dict[str, str | bool]
+) -> None:
+    train = table(tmp_path / "train.csv", tagged(120))
+    settings = {**SETTINGS, "epochs": 2, "max_words": 4, **more}
+    result = fit(encoder, train, tmp_path / "made", task="tag", **settings)
+    metrics: Metrics = result.metrics["valid"]
+    assert 0 < metrics.values[metrics.main] <= 1
+
+
+def test_tags_go_through_the_command_line(cli: Cli, encoder: Path, tmp_path: Path) -> None:
+    train, new = table(tmp_path / "train.csv", tagged(250)), table(tmp_path / "new.csv", tagged(20, 1))
+    out = tmp_path / "made"
+    cli("fit", encoder, train, "--task", "tag", "-o", out, *flags(SETTINGS)).check_fine("valid: tag accuracy")
+    cli("evaluate", out, new).check_fine("tag accuracy", "(20 rows")
+    assert json.loads(cli("evaluate", out, new, "--json").out)["tag_accuracy"] > 0.8
+    cli("inspect", out).check_fine("tag", "crf")
+    rows = list(csv.DictReader(io.StringIO(cli("predict", out, new).out)))
+    assert [len(row["tags"].split()) for row in rows] == [len(row["text"].split()) for row in rows]
+    empty = table(tmp_path / "empty.csv", [], ("text",))
+    assert cli("predict", out, empty).out == "text,tags\n"
+
+
+def test_pairs_of_texts_with_real_targets_need_no_labels(encoder: Path, tmp_path: Path) -> None:
+    names = ("first", "second", "label")
+    train, test = (table(tmp_path / f"{seed}.csv", pairs(300, seed), names) for seed in (0, 1))
+    result = fit(encoder, train, tmp_path / "made", test=test, task="similar", **SETTINGS)
+    assert result.metrics["test"].values["r2"] > 0.5
+    assert evaluate(tmp_path / "made", test).values["r2"] == result.metrics["test"].values["r2"]
+    predict(tmp_path / "made", test, tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert all(abs(row["value"] - float(row["label"])) < 1 for row in rows[:20])
+    with pytest.raises(DataError, match="1 text columns are read, but the task needs 2"):
+        fit(encoder, train, tmp_path / "other", task="similar", text_columns="first", **SETTINGS)
+
+
+def test_rows_that_a_task_refuses_are_named(encoder: Path, tmp_path: Path) -> None:
+    bad = table(tmp_path / "bad.csv", [*tagged(5), ("three words here", "O O")])
+    with pytest.raises(DataError, match=r"bad\.csv, line 7: 3 words, but 2 tags"):
+        fit(encoder, bad, tmp_path / "made", task="tag")
+    unknown = table(tmp_path / "unknown.csv", [("bank", "X")])
+    with pytest.raises(DataError, match="validation rows have labels that the training rows do not have: X"):
+        fit(encoder, table(tmp_path / "a.csv", tagged(9)), tmp_path / "made", valid=unknown, task="tag")
+
+
+def test_an_unknown_task_or_head_gets_the_nearest_name(cli: Cli, encoder: Path, tmp_path: Path) -> None:
+    train = table(tmp_path / "train.csv", tagged(20))
+    words = ("fit", encoder, train, "-o", tmp_path / "made")
+    cli(*words, "--task", "tags").check_refused("no task 'tags'", "'tag'")
+    cli(*words, "--task", "tag", "--head", "pool").check_refused("'tag' has no head 'pool'", "crf")
