@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ class Row:
     label: str | None
     cells: dict[str, Any] | None = None
     id: str = ""
-    texts: tuple[str, ...] = ()
+    texts: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
