@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +38,19 @@ class CrashError(Exception):
 
 
 class Clock:
-    """Stands in for the ``time`` module: only the test moves it."""
+    """Replaces the ``time`` module: only the test moves it."""
 
-    def __init__(self, tick: float = 0.0) -> None:
-        self.now, self.tick = 0.0, tick
+    now = 0.0
 
     def monotonic(self) -> float:
-        self.now += self.tick
         return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+    return clock
 
 
 class Toy:
@@ -184,15 +189,13 @@ def test_training_converges_and_keeps_the_best_weights(tmp_path: Path) -> None:
     assert_same(result.weights, task.evaluated[result.position.best_step // PER_EPOCH])
 
 
-def test_max_steps_ends_the_run_there(tmp_path: Path) -> None:
-    result = run(Toy(), tmp_path, settings(epochs=5, max_steps=17))
-    assert (result.stopped, result.position.step) == ("done", 17)
-    assert [entry["step"] for entry in result.position.history] == [10, 17]
-
-
-def test_max_steps_past_the_epochs_changes_nothing(tmp_path: Path) -> None:
-    result = run(Toy(), tmp_path, settings(epochs=2, max_steps=500))
-    assert (result.stopped, result.position.step) == ("done", 20)
+@pytest.mark.parametrize(("max_steps", "steps"), [(17, [10, 17]), (500, [10, 20])])
+def test_max_steps_ends_the_run_unless_the_epochs_end_first(
+    tmp_path: Path, max_steps: int, steps: list[int]
+) -> None:
+    result = run(Toy(), tmp_path, settings(epochs=2, max_steps=max_steps))
+    assert (result.stopped, result.position.step) == ("done", steps[-1])
+    assert [entry["step"] for entry in result.position.history] == steps
 
 
 @pytest.mark.parametrize(
@@ -230,15 +233,14 @@ def test_patience_ends_the_run_early_with_the_best_weights(tmp_path: Path) -> No
     assert_same(result.weights, task.evaluated[1])
 
 
-def test_a_gain_in_between_renews_the_patience(tmp_path: Path) -> None:
-    task = Toy(scores=[5.0, 6.0, 4.0, 6.0, 3.0, 7.0])
-    result = run(task, tmp_path, settings(epochs=6, patience=2))
-    assert (result.stopped, result.position.best_score) == ("done", 3.0)
-
-
-def test_without_patience_a_run_goes_on_to_the_end(tmp_path: Path) -> None:
-    result = run(Toy(scores=[1.0, 2.0, 3.0, 4.0, 5.0]), tmp_path, settings(epochs=5, patience=0))
-    assert (result.stopped, result.position.step) == ("done", 5 * PER_EPOCH)
+@pytest.mark.parametrize(
+    ("scores", "patience"), [([5.0, 6.0, 4.0, 6.0, 3.0, 7.0], 2), ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0)]
+)
+def test_gains_in_between_or_no_patience_let_a_run_continue_to_the_end(
+    tmp_path: Path, scores: list[float], patience: int
+) -> None:
+    result = run(Toy(scores=scores), tmp_path, settings(epochs=6, patience=patience))
+    assert (result.stopped, result.position.best_score) == ("done", min(scores))
 
 
 @pytest.mark.parametrize("ending", ["done", "early"])
@@ -258,19 +260,8 @@ def test_a_finished_run_called_again_does_no_step_and_gives_the_same_answer(
 
 
 def test_the_loop_works_outside_the_main_thread_with_the_same_result(tmp_path: Path) -> None:
-    found: list[TrainingResult | BaseException] = []
-
-    def work() -> None:
-        try:
-            found.append(run(Toy(), tmp_path / "thread", settings()))
-        except BaseException as error:
-            found.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    (result,) = found
-    assert isinstance(result, TrainingResult)
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(run, Toy(), tmp_path / "thread", settings()).result()
     assert_same(result.weights, run(Toy(), tmp_path / "main", settings()).weights)
 
 
@@ -284,30 +275,30 @@ def test_training_leaves_the_callers_arithmetic_as_it_was(tmp_path: Path) -> Non
 # -- time -----------------------------------------------------------------------------------------
 
 
-def test_max_time_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(loop, "time", clock)
+def ticking(clock: Clock, seconds: float, *crashes: int) -> Callable[[int, int], None]:
+    """Every step takes so long; those in ``crashes`` die."""
 
     def before(index: int, call: int) -> None:
-        clock.now += 0.1
+        clock.now += seconds
+        if call in crashes:
+            raise CrashError
 
-    task = Toy(before=before)
+    return before
+
+
+def test_max_time_ends_the_run(tmp_path: Path, clock: Clock) -> None:
+    task = Toy(before=ticking(clock, 0.1))
     result = run(task, tmp_path, settings(epochs=100, max_time=1.05))
     assert (result.stopped, result.position.step) == ("time", 11)
     assert result.position.stopped
     assert result.position.history[-1]["step"] == 11
 
 
-def test_max_time_is_planned_out_so_that_the_learning_rate_falls_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_max_time_is_turned_into_steps_so_that_the_learning_rate_falls_to_its_end(
+    tmp_path: Path, clock: Clock
 ) -> None:
-    clock = Clock()
-    monkeypatch.setattr(loop, "time", clock)
-
-    def before(index: int, call: int) -> None:
-        clock.now += 0.1
-
-    result = run(Toy(before=before), tmp_path, settings(epochs=1000, max_time=20, warmup=0.0, lr=0.01))
+    config = settings(epochs=1000, max_time=20, warmup=0.0, lr=0.01)
+    result = run(Toy(before=ticking(clock, 0.1)), tmp_path, config)
     assert result.stopped == "time"
     assert result.position.n_steps is not None
     assert 150 < result.position.step == result.position.n_steps <= 200
@@ -316,19 +307,11 @@ def test_max_time_is_planned_out_so_that_the_learning_rate_falls_to_its_end(
     assert rates[-1] < 0.02 * rates[0]
 
 
-def test_time_goes_on_counting_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(loop, "time", clock)
-
-    def before(index: int, call: int) -> None:
-        clock.now += 0.25
-        if call == 6:
-            raise CrashError
-
+def test_time_is_counted_over_crashes(tmp_path: Path, clock: Clock) -> None:
     config = settings(epochs=100, max_time=4)
     with pytest.raises(CrashError):
-        run(Toy(before=before), tmp_path, config, every=0.0)
-    result = run(Toy(before=lambda index, call: before(index, -1)), tmp_path, config, every=0.0)
+        run(Toy(before=ticking(clock, 0.25, 6)), tmp_path, config, every=0.0)
+    result = run(Toy(before=ticking(clock, 0.25)), tmp_path, config, every=0.0)
     assert (result.stopped, result.position.step) == ("time", 16)
 
 
@@ -354,7 +337,7 @@ def test_moving_average_equals_a_hand_computation(tmp_path: Path, decay: float) 
     assert not torch.equal(result.weights["matrix"], task.own["matrix"])
 
 
-def test_evaluation_sees_the_average_and_training_goes_on_from_the_weights(tmp_path: Path) -> None:
+def test_evaluation_sees_the_average_and_training_continues_from_the_weights(tmp_path: Path) -> None:
     task, plain = Toy(), Toy()
     run(task, tmp_path / "ema", settings(ema=0.9))
     run(plain, tmp_path / "plain", settings())
@@ -398,14 +381,16 @@ def bad_gradient_at(*calls: int) -> Callable[[int, Tensor], Tensor]:
 def test_one_break_down_steps_back_halves_the_learning_rate_and_finishes(
     tmp_path: Path, spoil: Callable[[int, Tensor], Tensor]
 ) -> None:
-    task = Toy(spoil=spoil)
-    result = run(task, tmp_path, settings(), every=0.0)  # a checkpoint after every step
+    task, config = Toy(spoil=spoil), settings(schedule="constant", warmup=0.0)
+    result = run(task, tmp_path, config, every=0.0)  # a checkpoint after every step
     assert result.stopped == "done"
     assert (result.position.n_steps_back, result.position.lr_scale) == (1, 0.5)
     assert task.n_calls == 3 * PER_EPOCH + 1
     assert all(torch.isfinite(tensor).all() for tensor in result.weights.values())
     (back,) = records(tmp_path, "step_back")
     assert (back["step"], back["back_to"], back["lr_scale"]) == (14, 13, 0.5)
+    rates = {record["step"]: record["lr"] for record in records(tmp_path, "train")}
+    assert (rates[10], rates[20]) == (pytest.approx(config.lr), pytest.approx(config.lr / 2))
 
 
 def test_a_break_down_goes_back_to_the_last_checkpoint_and_repeats_from_there(tmp_path: Path) -> None:
@@ -426,15 +411,7 @@ def test_after_a_break_down_the_rest_runs_with_half_the_learning_rate(tmp_path: 
     assert_same(broken.snapshot(), halved.snapshot())
 
 
-def test_metrics_show_the_learning_rate_that_was_used_after_a_break_down(tmp_path: Path) -> None:
-    config = settings(schedule="constant", warmup=0.0)
-    run(Toy(spoil=nan_at(13)), tmp_path, config, every=0.0)
-    rates = {record["step"]: record["lr"] for record in records(tmp_path, "train")}
-    assert rates[10] == pytest.approx(config.lr)
-    assert rates[20] == pytest.approx(config.lr / 2)
-
-
-def test_a_bad_step_changes_neither_weights_nor_optimiser(tmp_path: Path) -> None:
+def test_a_bad_step_changes_neither_weights_nor_optimizer(tmp_path: Path) -> None:
     task = Toy(spoil=bad_gradient_at(*range(13, 100)))
     with pytest.raises(RunError):
         run(task, tmp_path, settings(), every=0.0)
@@ -461,11 +438,9 @@ def test_break_downs_are_counted_over_crashes(tmp_path: Path) -> None:
 
 
 def test_the_weights_kept_after_a_break_down_are_those_of_the_best_score_on_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock
 ) -> None:
-    """The run may go back behind its best evaluation, but then that one's weights must go too."""
-    clock = Clock()
-    monkeypatch.setattr(loop, "time", clock)
+    """The run may go back to before its best evaluation, but then that one's weights must go too."""
 
     def before(index: int, call: int) -> None:
         clock.now += 100.0 if call == 11 else 0.0  # a checkpoint after step 12, and no other
@@ -486,25 +461,14 @@ def test_the_weights_kept_after_a_break_down_are_those_of_the_best_score_on_reco
 @pytest.mark.parametrize("calls", [[0], [1], [7], [10], [15], [29], [4, 5, 0, 8]], ids=str)
 @pytest.mark.parametrize("every", [0.0, 3.5, math.inf], ids=["each step", "some steps", "no step"])
 def test_a_crashed_run_ends_in_the_same_bits_as_one_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[int], every: float, ema: float
+    tmp_path: Path, clock: Clock, calls: list[int], every: float, ema: float
 ) -> None:
-    clock = Clock()
-    monkeypatch.setattr(loop, "time", clock)
-
-    def tick(index: int, call: int) -> None:
-        clock.now += 1.0
-
     config = settings(ema=ema, evals_per_epoch=2)
-    plain = run(Toy(before=tick), tmp_path / "plain", config)
+    plain = run(Toy(before=ticking(clock, 1.0)), tmp_path / "plain", config)
     for call in calls:
-
-        def before(index: int, so_far: int, call: int = call) -> None:
-            tick(index, so_far)
-            crash_at(call)(index, so_far)
-
         with pytest.raises(CrashError):
-            run(Toy(before=before), tmp_path / "crashed", config, every)
-    result = run(Toy(before=tick), tmp_path / "crashed", config, every)
+            run(Toy(before=ticking(clock, 1.0, call)), tmp_path / "crashed", config, every)
+    result = run(Toy(before=ticking(clock, 1.0)), tmp_path / "crashed", config, every)
     assert result.stopped == plain.stopped == "done"
     assert_same(result.weights, plain.weights)
     assert_same_run(tmp_path / "crashed", tmp_path / "plain")
@@ -540,7 +504,7 @@ def test_a_crash_in_an_evaluation_is_resumed_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_ends_as_interrupted_and_going_on_gives_the_same_bits(
+def test_a_signal_saves_ends_as_interrupted_and_resuming_gives_the_same_bits(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     def before(index: int, call: int) -> None:
@@ -593,13 +557,9 @@ def test_damaged_and_later_records_go_on_resuming(tmp_path: Path) -> None:
     good = [json.dumps({"event": "train", "step": step}) for step in (1, 2, 3)]
     file.write_bytes("\n".join(good).encode() + b'\n\0\0\0\0\n[1]\n{"step": 2')
     log = MetricsLog(file, upto=2)
-    assert [json.loads(line)["step"] for line in file.read_text(encoding="utf-8").splitlines()] == [1, 2]
+    assert [record["step"] for record in records(tmp_path, "train")] == [1, 2]
     log.add("train", 3, loss=0.5)
-    assert json.loads(file.read_text(encoding="utf-8").splitlines()[-1]) == {
-        "event": "train",
-        "step": 3,
-        "loss": 0.5,
-    }
+    assert records(tmp_path, "train")[-1] == {"event": "train", "step": 3, "loss": 0.5}
 
 
 def test_tensorboard_files_are_written(tmp_path: Path) -> None:

@@ -81,8 +81,7 @@ def _run_layer(layer: LstmLayer, x: Tensor, sizes: list[int], state: LayerState)
             if layer.cell_clip is not None:
                 c.clamp_(-layer.cell_clip, layer.cell_clip)
             out = torch.mul(c, 2.0).sigmoid_().mul_(2.0).sub_(1.0).mul_(o)
-            if layer.projection is not None:
-                out = weights.of_output(out)
+            out = weights.of_output(out)
             if layer.proj_clip is not None:
                 out.clamp_(-layer.proj_clip, layer.proj_clip)
             h[:n] = out
@@ -102,54 +101,37 @@ def _windows(sizes: list[int]) -> Iterator[list[int]]:
     yield steps
 
 
-class _PlainWeights:
-    """The matrix products of a layer, with its weights as they are."""
+class _Weights:
+    """The matrix products of a layer; ``packed``, with the weights that every step uses packed once."""
 
-    def __init__(self, layer: LstmLayer) -> None:
+    def __init__(self, layer: LstmLayer, *, packed: bool) -> None:
+        self.key = _key(layer) if packed else []
+        self._packed, self._linear = packed, product if packed else F.linear
         self._input, self._bias = layer.input_weight.detach(), layer.bias.detach()
         self._recurrent = layer.recurrent_weight.detach()
         self._projection = None if layer.projection is None else layer.projection.detach()
+        if packed:
+            if is_mapped(self._input):  # then the weight itself costs no memory
+                self._input = _pack_and_release(self._input)
+            self._recurrent = _pack_and_release(self._recurrent)
+            self._projection = None if self._projection is None else _pack_and_release(self._projection)
 
     def of_input(self, x: Tensor) -> Tensor:
         """(n, dim) -> (n, 4 hidden)"""
-        return F.linear(x, self._input, self._bias)
-
-    def of_state(self, h: Tensor, inputs: Tensor) -> Tensor:
-        """The first rows of h (rows, dim), and inputs (n, 4 hidden) -> (n, 4 hidden)"""
-        return torch.addmm(inputs, h[: len(inputs)], self._recurrent.t())
-
-    def of_output(self, m: Tensor) -> Tensor:
-        """(n, hidden) -> (n, dim)"""
-        assert self._projection is not None
-        return F.linear(m, self._projection)
-
-
-class _PackedWeights(_PlainWeights):
-    """The same, with the weights that every step uses packed once."""
-
-    def __init__(self, layer: LstmLayer) -> None:
-        super().__init__(layer)
-        self.key = _key(layer)
-        if is_mapped(self._input):  # then the weight itself costs no memory
-            self._input = _pack_and_release(self._input)
-        self._recurrent = _pack_and_release(self._recurrent)
-        self._projection = None if self._projection is None else _pack_and_release(self._projection)
-
-    def of_input(self, x: Tensor) -> Tensor:
-        """(n, dim) -> (n, 4 hidden)"""
-        return product(x, self._input, self._bias)
+        return self._linear(x, self._input, self._bias)
 
     def of_state(self, h: Tensor, inputs: Tensor) -> Tensor:
         """The first rows of h (rows, dim), and inputs (n, 4 hidden) -> (n, 4 hidden)"""
         n = len(inputs)
+        if not self._packed:
+            return torch.addmm(inputs, h[:n], self._recurrent.t())
         if n < _FEW:
             return product(h[:_FEW], self._recurrent)[:n].add_(inputs)
         return product_and_sum(h[:n], self._recurrent, inputs)
 
     def of_output(self, m: Tensor) -> Tensor:
         """(n, hidden) -> (n, dim)"""
-        assert self._projection is not None
-        return product(m, self._projection)
+        return m if self._projection is None else self._linear(m, self._projection)
 
 
 def _pack_and_release(weight: Tensor) -> Tensor:
@@ -158,16 +140,16 @@ def _pack_and_release(weight: Tensor) -> Tensor:
     return packed
 
 
-_PACKED: WeakKeyDictionary[LstmLayer, _PackedWeights] = WeakKeyDictionary()
+_PACKED: WeakKeyDictionary[LstmLayer, _Weights] = WeakKeyDictionary()
 
 
-def _weights(layer: LstmLayer) -> _PlainWeights:
+def _weights(layer: LstmLayer) -> _Weights:
     """The layer's products; packed weights are kept until the layer changes or goes."""
     if not packing_works() or any(parameter.is_inference() for parameter in layer.parameters()):
-        return _PlainWeights(layer)
+        return _Weights(layer, packed=False)
     known = _PACKED.get(layer)
     if known is None or known.key != _key(layer):
-        known = _PACKED[layer] = _PackedWeights(layer)
+        known = _PACKED[layer] = _Weights(layer, packed=True)
     return known
 
 
