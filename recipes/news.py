@@ -30,6 +30,7 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -234,7 +235,7 @@ def train(work: Path) -> None:
 def measure(work: Path) -> None:
     """Exact perplexity on text that the model has not seen, each direction."""
     found = {
-        name: text_perplexity(work / "model", [work / file])
+        name: asdict(text_perplexity(work / "model", [work / file]))
         for name, file in {
             "AG News, test": "ag_news_test.txt",
             "WikiText-2, test, sentences without <unk>": "wikitext_test.txt",

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +97,15 @@ class Perplexity:
         return cls(exp(forward, n_forward), exp(backward, n_backward), both, n_both)
 
 
+@dataclass(frozen=True)
+class TextPerplexity(Perplexity):
+    """Exact perplexity of files, with their size and the share of words outside the vocabulary."""
+
+    n_words: int
+    n_documents: int
+    unknown_share: float
+
+
 @torch.no_grad()
 def perplexity(
     model: Bilm,
@@ -182,13 +191,8 @@ def text_perplexity(
     read: ReadConfig | None = None,
     state: State = "carried",
     reporter: Reporter | None = None,
-) -> dict[str, Any]:
-    """Exact perplexity of files under the model in a folder.
-
-    Returns:
-        ``perplexity``, ``forward``, ``backward``, ``n_predictions``, ``n_words``, ``n_documents`` and
-        ``unknown_share``.
-    """
+) -> TextPerplexity:
+    """Exact perplexity of files under the model in a folder."""
     reporter = reporter or Reporter("silent")
     saved = load_bilm(model)
     settings = CorpusSettings(
@@ -209,9 +213,9 @@ def text_perplexity(
         rows = saved.features.rows(corpus.words)
         with reporter.counting("Measuring", total=corpus.train.n_tokens, unit="words") as advance:
             result = perplexity(saved.model, corpus.train, rows, state=state, progress=advance)
-        return {
+        return TextPerplexity(
             **asdict(result),
-            "n_words": corpus.n_words,
-            "n_documents": len(corpus.train),
-            "unknown_share": corpus.unknown_share,
-        }
+            n_words=corpus.n_words,
+            n_documents=len(corpus.train),
+            unknown_share=corpus.unknown_share,
+        )

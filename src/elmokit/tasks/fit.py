@@ -8,7 +8,7 @@ import platform
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -561,7 +561,7 @@ def _evaluate_bilm(
 ) -> Evaluation:
     from elmokit.bilm.perplexity import text_perplexity
 
-    result = text_perplexity(model, files, read=read, state=state, reporter=reporter)
+    result = asdict(text_perplexity(model, files, read=read, state=state, reporter=reporter))
     return Evaluation({name: value for name, value in result.items() if isinstance(value, float)}, result)
 
 

@@ -1,10 +1,9 @@
-"""Predictions beside the rows they were made for, as CSV or JSON lines: streaming, whole or not at all."""
+"""Write rows with their predictions, as CSV or JSON lines: streaming, whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import json
 import math
 import os
@@ -12,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace
 from typing import IO, Any, Literal
 
 from elmokit.core.atomic import sync
@@ -20,27 +19,23 @@ from elmokit.core.errors import DataError, RunError
 from elmokit.text.rows import Row, unique
 from elmokit.text.tokenizing import replace_surrogates
 
-__all__ = ["PredictionWriter"]
-
 _CHUNK = 1 << 16
 _SECONDS = 1.0
 
 
 class PredictionWriter:
-    """Writes rows with what was predicted for them; use it in a ``with`` statement.
+    """Writes rows with their predictions; use it in a ``with`` statement.
 
-    Rows keep their own columns as they were; what was predicted follows. A mapping is one field in JSON
-    lines and one column per key in CSV: ``p(<class>)`` for ``probabilities``. A new column whose name is
-    taken gets ``_2`` after it.
+    Rows keep their own columns; the predictions follow. A mapping is one field in JSON lines and one column
+    per key in CSV: ``p(<class>)`` for ``probabilities``. A new column whose name is taken gets ``_2``.
 
-    A file appears under its name only when all is written, and not at all if something goes wrong.
-    Standard output is written to at least once a second, as long as rows come in.
+    A file appears under its name only when all is written, and not at all if something goes wrong. Standard
+    output is written to at least once a second, as long as rows come in.
 
     Args:
-        out: the file to write; None for standard output.
-        format: ``csv`` or ``jsonl``.
-        columns: names of the rows' own columns (``RowSource.columns()``); None to go by the first
-            row. JSON lines need none: there every row keeps its own fields.
+        out: The file to write; None for standard output.
+        columns: Names of the rows' own columns (``RowSource.columns()``); None for those of the first row.
+            JSON lines need none: there every row keeps its own fields.
     """
 
     def __init__(
@@ -49,17 +44,14 @@ class PredictionWriter:
         self.out = None if out is None else Path(out)
         self.format = format
         self.columns = None if columns is None else unique(columns)
-        self._target = Path()
         self._temporary: Path | None = None
         self._stream: IO[bytes] | None = None
         self._pending: list[str] = []
         self._n_pending = 0
         self._flushed = time.monotonic()
-        self._cells = io.StringIO(newline="")
-        # Ending rows in both \r and \n has every cell that holds either quoted, in all versions of csv.
-        self._csv = csv.writer(self._cells, lineterminator="\r\n")
-        self._known: frozenset[str] = frozenset()
-        self._headed = False
+        # With both \r and \n at the end of a row, every version of csv quotes cells that hold either.
+        self._csv = csv.writer(SimpleNamespace(write=self._add), lineterminator="\r\n")
+        self._known: frozenset[str] | None = None  # own columns, once the header is written
 
     def __enter__(self) -> PredictionWriter:
         if self.out is None:
@@ -68,34 +60,31 @@ class PredictionWriter:
             raise RunError(
                 f"Cannot write predictions to {self.out}: it is a folder.", remedy="Name a file in it."
             )
-        with self._explaining():
+        with self._explain_errors():
             if self.out.exists() and not self.out.is_file():  # a pipe or device cannot be replaced
                 self._stream = open(self.out, "wb")
             else:
-                self._target = self.out.resolve()  # a link stays a link: what it points to is replaced
-                self._temporary = self._target.with_name(f".{self._target.name}.new")
+                target = self.out.resolve()  # a link stays a link: what it points to is replaced
+                self._temporary = target.with_name(f".{target.name}.new")
                 self._stream = open(self._temporary, "wb")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
         try:
             if kind is None:
                 self._finish()
-            elif self.out is None:  # what was predicted until then is of use
+            elif self.out is None:  # what was predicted so far is of use
                 with contextlib.suppress(OSError, RunError):
                     self._flush()
         finally:
             with contextlib.suppress(OSError):
                 if self._stream is not None:
                     self._stream.close()
-            with contextlib.suppress(OSError):
                 if self._temporary is not None:
                     self._temporary.unlink(missing_ok=True)
 
     def write(self, row: Row, values: Mapping[str, Any]) -> None:
-        """Add a row with what was predicted for it."""
+        """Add a row with its predictions."""
         if self.format == "csv":
             self._write_csv(row, values)
         else:
@@ -104,46 +93,34 @@ class PredictionWriter:
             self._flush()
 
     def write_header(self, values: Mapping[str, Any]) -> None:
-        """Write the header of a CSV file without rows, for predictions such as ``values``."""
+        """Write the header of a CSV file, for predictions such as ``values``; needed only without rows."""
         if self.format == "csv":
-            self._head(values)
-
-    # -- CSV ----------------------------------------------------------------------------------
+            self._known = frozenset(self.columns or ())
+            self._add_cells(unique([*(self.columns or ()), *_flatten(values)]))
 
     def _write_csv(self, row: Row, values: Mapping[str, Any]) -> None:
         own = row.cells or {}
         if self.columns is None:
             self.columns = list(own)
-        if not self._headed:
-            self._head(values)
-        if not self._known.issuperset(own):
-            other = next(name for name in own if name not in self._known)
+        if self._known is None:
+            self.write_header(values)
+        if unknown := [name for name in own if name not in (self._known or ())]:
             raise DataError(
-                f"{row.place}: the column {other!r} is not among those of the first row "
+                f"{row.place}: the column {unknown[0]!r} is not among those of the first row "
                 f"({', '.join(self.columns)[:200]}).",
                 remedy="Predict files with different columns one by one, or write JSON lines.",
             )
-        new = _flat(values).values()
+        new = _flatten(values).values()
         cells = [f"{value:.6f}" if isinstance(value, float) else _cell(value) for value in new]
         self._add_cells([*(_cell(own.get(name)) for name in self.columns), *cells])
 
-    def _head(self, values: Mapping[str, Any]) -> None:
-        self._known = frozenset(self.columns or ())
-        self._add_cells(unique([*(self.columns or ()), *_flat(values)]))
-        self._headed = True
-
     def _add_cells(self, cells: Sequence[str]) -> None:
         self._csv.writerow([replace_surrogates(cell) for cell in cells])
-        self._add(self._cells.getvalue().removesuffix("\r\n"))
-        self._cells.seek(0)
-        self._cells.truncate()
-
-    # -- JSON lines ---------------------------------------------------------------------------
 
     def _write_json(self, row: Row, values: Mapping[str, Any]) -> None:
         own = row.cells or {}
         new = {name: _rounded(value) for name, value in values.items()}
-        # Names are judged by all columns that are known, so that they are the same in every row.
+        # All known columns count as taken, so that the new names are the same in every row.
         taken = dict.fromkeys([*own, *(self.columns or ())])
         names = unique([*taken, *new])[len(taken) :]
         record = {**own, **dict(zip(names, new.values(), strict=True))}
@@ -151,14 +128,14 @@ class PredictionWriter:
             self._add(replace_surrogates(_json(record)))
         except RecursionError as error:
             raise DataError(
-                f"{row.place}: the fields are nested too deep to be written.",
+                f"{row.place}: the fields are nested too deeply to be written.",
                 remedy="Leave out the field that holds so many lists in lists.",
             ) from error
 
     # -- writing ------------------------------------------------------------------------------
 
     def _add(self, line: str) -> None:
-        self._pending.append(line + "\n")
+        self._pending.append(line.removesuffix("\r\n") + "\n")
         self._n_pending += len(line)
 
     def _flush(self) -> None:
@@ -166,12 +143,12 @@ class PredictionWriter:
         self._pending.clear()
         self._n_pending = 0
         self._flushed = time.monotonic()
-        with self._explaining():
+        with self._explain_errors():
             if self._stream is not None:
                 self._stream.write(text.encode())
                 self._stream.flush()
                 return
-            # UTF-8 and \n whatever the terminal says, unless somebody has put a text stream in place.
+            # UTF-8 and \n on every terminal, unless standard output was replaced by a text stream.
             sys.stdout.flush()
             if (buffer := getattr(sys.stdout, "buffer", None)) is None:
                 sys.stdout.write(text)
@@ -181,18 +158,18 @@ class PredictionWriter:
 
     def _finish(self) -> None:
         self._flush()
-        if self._stream is None:
+        if self._stream is None or self.out is None:
             return
-        with self._explaining():
+        with self._explain_errors():
             self._stream.close()
             if self._temporary is not None:
                 sync(self._temporary)
-                os.replace(self._temporary, self._target)
+                os.replace(self._temporary, self.out.resolve())
                 with contextlib.suppress(OSError):  # some systems cannot sync a folder
-                    sync(self._target.parent)
+                    sync(self._temporary.parent)
 
     @contextlib.contextmanager
-    def _explaining(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         try:
             yield
         except BrokenPipeError:  # the reader has seen enough
@@ -201,12 +178,12 @@ class PredictionWriter:
             name = "standard output" if self.out is None else str(self.out)
             raise RunError(
                 f"Cannot write predictions to {name}: {error.strerror or error}.",
-                remedy="See that the folder is there, writable and not full, or choose another.",
+                remedy="Check that the folder exists, is writable and not full, or choose another.",
             ) from error
 
 
-def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by column: a mapping has one for each of its keys."""
+def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by column: a mapping has a column for each key."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
