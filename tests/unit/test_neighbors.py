@@ -12,6 +12,8 @@ import pytest
 from sklearn.decomposition import PCA
 
 from elmokit.core.errors import ConfigError, DataError, ModelError
+from elmokit.static.word_vectors import WordVectors
+from elmokit.text.settings import TextConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import POOLINGS
 from elmokit.vectors.neighbors import Occurrences, content_words, map_2d, nearest_rows, search, similar_words
@@ -289,6 +291,16 @@ def test_what_similar_words_cannot_answer_is_refused(elmo: Elmo) -> None:
         similar_words(elmo, "bank", TEXTS, layer=9)
     with pytest.raises(ConfigError, match="exclude"):
         similar_words(elmo, "bank", TEXTS, layer=1, weights=[1, 1, 1])
+
+
+def test_static_vectors_need_no_corpus_and_name_what_they_do_not_know() -> None:
+    table = WordVectors.of(["cat", "dog", "tax"], [[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]], TextConfig())
+    (known,) = similar_words(table, "cat zebra", word="cat", k=1)
+    (unknown,) = similar_words(table, "cat zebra")  # all others are frequent
+    assert [(one.word, round(one.score, 6)) for one in known.neighbors] == [("dog", 0.8)]
+    assert (known.known, known.neighbors[0].words, unknown.known, unknown.neighbors) == (True, (), False, [])
+    with pytest.raises(ConfigError, match="no corpus"):
+        similar_words(make_elmo(), "the bank")
 
 
 def test_a_long_corpus_streams_and_tells_how_far_it_is(elmo: Elmo) -> None:

@@ -180,6 +180,7 @@ def test_an_id_that_cannot_be_had_is_named_and_nothing_is_left_behind(
         ({"layer": -4}, "no layer -4"),
         ({"pool": "median"}, "median"),
         ({"dtype": "int8"}, "int8"),
+        ({"pol": "mean"}, "no setting 'pol'"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_before_anything_is_written(
