@@ -28,7 +28,6 @@ from elmokit.report.document import (
 from elmokit.report.figures import (
     Line,
     draw_lines,
-    save_confusion_png,
     shorten,
 )
 from elmokit.report.render import print_document, render_html, render_markdown, to_json, write_report
@@ -138,12 +137,15 @@ def test_long_line_is_described_by_its_turning_points() -> None:
     )
 
 
-def test_confusion_matrix_as_png(tmp_path: Path) -> None:
-    save_confusion_png(
-        tmp_path / "test.png", np.eye(len(HOSTILE), dtype=int).tolist(), HOSTILE, HOSTILE, "test"
-    )
+def test_confusion_matrices_are_written_as_png_up_to_thirty_classes(tmp_path: Path) -> None:
+    many = [str(number) for number in range(31)]
+    tables = [
+        make_confusion_table(np.eye(len(names), dtype=int).tolist(), names, names, picture=picture)
+        for names, picture in ((HOSTILE, "test.png"), (many, "many.png"), (["a", "b"], ""))
+    ]
+    write_report(tmp_path, Document("t", "", (Section("s", "s", items=tuple(tables)),)), {})
+    assert [file.name for file in tmp_path.glob("*.png")] == ["test.png"]
     assert (tmp_path / "test.png").read_bytes().startswith(b"\x89PNG")
-    assert [file.name for file in tmp_path.iterdir()] == ["test.png"]
 
 
 @pytest.mark.parametrize(

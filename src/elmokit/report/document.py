@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+_MAX_PICTURED = 30
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Table:
         highlight: Number of the row to emphasize.
         caption: Shown above it.
         folded: In pages, closed until the reader opens it.
+        picture: Name of a PNG file of a confusion matrix, which is written beside the report.
     """
 
     columns: tuple[Column, ...]
@@ -57,6 +60,7 @@ class Table:
     highlight: int | None = None
     caption: str = ""
     folded: bool = False
+    picture: str = ""
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):
@@ -155,11 +159,22 @@ def make_list(pairs: Iterable[tuple[str, str]], caption: str = "", *, folded: bo
 
 
 def make_confusion_table(
-    counts: Sequence[Sequence[int]], rows: Sequence[str], columns: Sequence[str], caption: str = ""
+    counts: Sequence[Sequence[int]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    caption: str = "",
+    *,
+    folded: bool = False,
+    picture: str = "",
 ) -> Table:
-    """True classes in rows, predicted ones in columns, shaded by their share of the row."""
+    """True classes in rows, predicted ones in columns, shaded by their share of the row.
+
+    Args:
+        picture: Name of a PNG file; up to 30 classes, more would not be readable.
+    """
     cells = [
         [Cell(name), *(Cell(f"{count:,}", shade=count / max(1, sum(row))) for count in row)]
         for name, row in zip(rows, counts, strict=True)
     ]
-    return make_table(["True", *columns], cells, caption=caption)
+    table = make_table(["True", *columns], cells, caption=caption, folded=folded)
+    return replace(table, picture=picture if len(columns) <= _MAX_PICTURED else "")

@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 
 from elmokit.core.atomic import atomic_write
 from elmokit.core.formatting import format_duration, one_line, percent
-from elmokit.report.document import Figure
+from elmokit.report.document import Figure, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -227,28 +227,27 @@ def draw_reliability(bins: Sequence[Bin], *, error: float, caption: str = "") ->
         return _figure(canvas, f"Calibration, expected error {error:.2%}", said, caption)
 
 
-def save_confusion_png(
-    path: Path, counts: Sequence[Sequence[int]], rows: Sequence[str], columns: Sequence[str], title: str
-) -> None:
-    """A confusion matrix as a picture for slides: true classes in rows, shaded by their share of the row."""
-    side = 0.62 if len(columns) <= 10 else 0.42
-    with _canvas(100) as canvas:
-        canvas.set_size_inches(side * len(columns) + 2.6, side * len(rows) + 2.2)
-        axes = canvas.add_subplot()
-        shares = [[count / max(1, sum(row)) for count in row] for row in counts]
-        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-        for y, row in enumerate(counts):
-            for x, count in enumerate(row):
-                color = "white" if shares[y][x] > 0.5 else "black"
-                axes.text(x, y, str(count), ha="center", va="center", color=color, fontsize=8)
-        turned: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
-        axes.set_xticks(range(len(columns)), [shorten(name) for name in columns], parse_math=False, **turned)
-        axes.set_yticks(range(len(rows)), [shorten(name) for name in rows], parse_math=False)
-        axes.set_xlabel("predicted")
-        axes.set_ylabel("true")
-        axes.set_title(shorten(title, 50), parse_math=False)
+def save_confusion_png(path: Path, table: Table) -> None:
+    """A confusion matrix as a picture for slides."""
+    side = 44.0 if len(table.columns) <= 10 else 32.0
+    rows = [shorten(row[0].text) for row in table.rows]
+    columns = [shorten(column.title) for column in table.columns[1:]]
+    margin = 46 + 7 * max(map(_columns_of, [*rows, *columns]))
+    width, height = side * len(columns), side * len(rows)
+    with _canvas(height + margin + 40) as canvas:
+        canvas.set_size_inches((width + margin + 20) / 72, (height + margin + 40) / 72)
+        axes = _axes(canvas, (margin, margin, width, height), "predicted", "true", grid="")
+        shades = [[cell.shade or 0.0 for cell in row[1:]] for row in table.rows]
+        axes.imshow(shades, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        for y, row in enumerate(table.rows):
+            for x, cell in enumerate(row[1:]):
+                if cell.shade:
+                    _label(axes, x, y, cell.text, 0, "white" if cell.shade > 0.5 else "black")
+        axes.set_yticks(range(len(rows)), rows, parse_math=False)
+        axes.set_xticks(range(len(columns)), columns, parse_math=False, rotation=90)
+        axes.set_title(shorten(table.caption, 50), parse_math=False, fontsize=_FONT)
         with atomic_write(path) as temporary:
-            canvas.savefig(temporary, format="png", dpi=150, bbox_inches="tight", metadata={"Software": None})
+            canvas.savefig(temporary, format="png", dpi=144, metadata={"Software": None})
 
 
 def shorten(text: str, width: int = 18) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from elmokit.core.atomic import explain_os_errors, write_text
 from elmokit.core.formatting import escape_markdown, join_names, one_line, printable
 from elmokit.report.document import Code, Column, Document, Figure, Section, Table
+from elmokit.report.figures import save_confusion_png
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +23,7 @@ _MARKDOWN_COLUMNS = 13  # a wider table cannot be read as plain text
 
 
 def write_report(folder: Path, document: Document, record: Mapping[str, Any]) -> list[Path]:
-    """Write report.json (from ``record``), report.md and report.html; each whole or not at all."""
+    """Write report.json (from ``record``), report.md, report.html and pictures; each whole or not at all."""
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     texts = {
@@ -32,7 +33,11 @@ def write_report(folder: Path, document: Document, record: Mapping[str, Any]) ->
     }
     for name, text in texts.items():
         write_text(folder / name, text)
-    return [folder / name for name in texts]
+    tables = [item for section in document.sections for item in section.items if isinstance(item, Table)]
+    pictures = {table.picture: table for table in tables if table.picture}
+    for name, table in pictures.items():
+        save_confusion_png(folder / name, table)
+    return [folder / name for name in (*texts, *pictures)]
 
 
 def to_json(value: Any) -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from elmokit.core.errors import DataError
 from elmokit.core.formatting import join_names, percent
-from elmokit.report.document import Cell, Column, Section, make_table
+from elmokit.report.document import Cell, Column, Section, make_confusion_table, make_table
 from elmokit.report.figures import draw_reliability
 from elmokit.tasks.heads import BilstmHead, Head, LinearHead, PoolHead
 from elmokit.tasks.metrics import ClassificationMetrics, MultilabelMetrics
@@ -191,11 +191,12 @@ def _confusion_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
     ]
     for split in (main, *others) if len(names) <= _MAX_MATRIX else ():
         matrix, labels = metrics[split].confusion, (*found.classes, *metrics[split].unknown)
-        rows: list[list[Cell | str]] = [
-            [label, *(Cell(f"{count:,}", count / max(1, row.sum())) for count in row.tolist())]
-            for label, row in zip(labels, matrix, strict=True)
-        ]
-        tables.append(make_table(["True", *found.classes], rows, caption=split, folded=split != main))
+        picture = f"confusion_{split}.png"
+        tables.append(
+            make_confusion_table(
+                matrix.tolist(), labels, found.classes, split, folded=split != main, picture=picture
+            )
+        )
     if wrong and len(found.classes) > _FEW_CLASSES:
         pairs = [
             [names[row], names[column], f"{count:,}", percent(count / totals[row])]

@@ -10,7 +10,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-import elmokit
 from elmokit.bilm.lstm import shared_dropout
 from elmokit.core.console import Advance
 from elmokit.core.errors import FRESH, ConfigError, ModelError, nearest
@@ -266,7 +265,7 @@ class TaskModel:
             if self.task.name == "classify"
             else f"A model for the task {self.task.name!r}"
         )
-        return Facts(f"{summary} made with elmokit {elmokit.__version__}.", tuple(rows), values, usage)
+        return Facts(f"{summary}.", tuple(rows), values, usage)
 
     def save(self, folder: str | Path) -> None:
         """Write it to a folder, with its encoder."""

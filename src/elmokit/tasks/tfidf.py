@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-import elmokit
 from elmokit.core.atomic import write_text
 from elmokit.core.console import Advance
 from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError, nearest
@@ -134,7 +133,7 @@ class TfidfModel:
             "settings": dict(self.settings),
             **record.to_json(),
         }
-        summary = f"A linear text classifier made with elmokit {elmokit.__version__}."
+        summary = "A linear text classifier."
         usage = "Use it with `elmokit predict` or, in Python, `elmokit.load`."
         return Facts(summary, tuple(rows), values, usage)
 
