@@ -185,9 +185,9 @@ class ClassificationMetrics(ClassMetrics):
     def values(self) -> Mapping[str, float]:
         """All scores by name."""
         averages = self._all_averages()
-        figures = {"accuracy": self.accuracy, "macro_f1": averages["macro_f1"], **averages}
-        calibrated = {"log_loss": self.log_loss, "ece": self.ece}
-        return figures | {name: value for name, value in calibrated.items() if value is not None}
+        main = {"accuracy": self.accuracy, "macro_f1": averages["macro_f1"]}
+        calibration = {"ece": self.ece, "log_loss": self.log_loss}
+        return main | {name: value for name, value in calibration.items() if value is not None} | averages
 
     def to_json(self) -> dict[str, Any]:
         """With the keys of 0.1."""
