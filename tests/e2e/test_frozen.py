@@ -36,6 +36,7 @@ import elmokit
 FROZEN = Path(__file__).resolve().parents[1] / "fixtures" / "v0_1"
 DATA = FROZEN / "data"
 Array = npt.NDArray[Any]
+SINCE = {"thaw": "unfreeze_every"}  # settings that have another name now
 
 # == elmokit by its present names =================================================================
 # Only this part of the file knows the names of elmokit, so only it is edited when one changes. What these
@@ -43,7 +44,7 @@ Array = npt.NDArray[Any]
 
 
 def open_elmo(folder: Path, token_cache: Path | None = None) -> Any:
-    from elmokit import Elmo
+    from elmokit.vectors.elmo import Elmo
 
     return Elmo.load(folder, token_cache=token_cache)
 
@@ -65,20 +66,21 @@ def sentence_vectors(elmo: Any, texts: Sequence[Any], pooling: str) -> Array:
 
 def published_mix(file: Path, elmo: Any, texts: Sequence[Any]) -> list[list[Array]]:
     """What a mix in a file makes of some texts: of each output, (n_words, dim) for each text."""
-    from elmokit import PublishedMix
+    from elmokit.vectors.mix import PublishedMix
 
     return PublishedMix.load(file).mixed(elmo.embed(texts))
 
 
 def perplexity(folder: Path, file: Path, state: str) -> dict[str, Any]:
-    from elmokit import text_perplexity
+    from elmokit.bilm.perplexity import text_perplexity
 
     return text_perplexity(folder, [file], state=state)  # type: ignore[arg-type]
 
 
 def pretrain(text: Path, out: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Train a language model by a preset and changes to it, or go on; how it ended."""
-    from elmokit import pretrain, resolve
+    from elmokit.bilm.pretrain import pretrain
+    from elmokit.bilm.settings import resolve
 
     done = pretrain([text], out, resolve("tiny", settings))
     return {
@@ -90,45 +92,41 @@ def pretrain(text: Path, out: Path, settings: Mapping[str, Any]) -> dict[str, An
 
 
 def convert(source: Path, out: Path, **options: Any) -> None:
-    from elmokit import convert
+    from elmokit.published.convert import convert
 
     convert(source, out, **options)
 
 
 def same_vectors(model: Path, expected: Path) -> bool:
-    from elmokit import verify
+    from elmokit.vectors.verify import verify
 
     return verify(model, expected).passed
 
 
 def probabilities(folder: Path, texts: Sequence[str]) -> tuple[list[str], Array, list[str]]:
     """Of a classifier or a linear model: its classes, their probabilities, and the labels it gives."""
-    from elmokit import load_classifier
-    from elmokit.bilm.folder import kind_of
-    from elmokit.compare.linear import LinearModel
+    from elmokit.tasks.fit import open_predictor
 
-    if kind_of(folder) == "linear":
-        linear = LinearModel.load(folder)
-        return linear.classes, linear.probabilities(texts), linear.labels(texts)
-    classifier = load_classifier(folder)
-    found = classifier.probabilities(texts)
-    return classifier.classes, found, classifier.labels(found)
+    predictor: Any = open_predictor(folder)
+    predictions = list(predictor.predict((text,) for text in texts))
+    rows = np.array([prediction.probabilities for prediction in predictions])
+    return list(predictor.labels.names), rows, [prediction.label for prediction in predictions]
 
 
 def open_estimator(folder: Path) -> Any:
-    from elmokit import ElmoClassifier
+    from elmokit.tasks.estimator import TextClassifier
 
-    return ElmoClassifier.load(folder)
+    return TextClassifier.load(folder)
 
 
 def fit_estimator(
     encoder: Path, texts: Sequence[str], labels: Any, out: Path, settings: Mapping[str, Any]
 ) -> Array:
     """Fit and save a classifier, scikit-learn's way; its probabilities for ``ROWS``."""
-    from elmokit import ElmoClassifier
+    from elmokit.tasks.estimator import TextClassifier
 
-    direct = {name for name in settings if name in ElmoClassifier().get_params(deep=False)}
-    fitted = ElmoClassifier(
+    direct = {name for name in settings if name in TextClassifier().get_params(deep=False)}
+    fitted = TextClassifier(
         encoder,
         **{name: settings[name] for name in direct},
         options={name: value for name, value in settings.items() if name not in direct},
@@ -141,26 +139,28 @@ def fit_files(
     encoder: Path, train: Path, test: Path, out: Path, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Fit a classifier on files, or go on; its figures by split."""
-    from elmokit import ClassifierConfig, LabelConfig, fit_files
+    from elmokit.tasks.fit import fit
 
-    config = ClassifierConfig.from_flat(**settings)
-    return fit_files(encoder, train, out, config, test=test, labels=LabelConfig(label_column="topic")).splits
+    settings = {SINCE.get(name, name): value for name, value in settings.items()}
+    result = fit(encoder, train, out, test=test, label_column="topic", **settings)
+    return {split: metrics.to_json() for split, metrics in result.metrics.items()}
 
 
 def evaluate(folder: Path, file: Path) -> dict[str, Any]:
-    from elmokit import evaluate_files
+    from elmokit.tasks.fit import evaluate
 
-    return evaluate_files(folder, [file])
+    result: dict[str, Any] = evaluate(folder, [file]).to_json()
+    return result
 
 
 def open_vectors(folder: Path) -> Any:
-    from elmokit import load_vectors
+    from elmokit.static.word_vectors import WordVectors
 
-    return load_vectors(folder)
+    return WordVectors.load(folder)
 
 
 def neighbors(vectors: Any, word: str, k: int) -> list[tuple[str, float]]:
-    found: list[tuple[str, float]] = vectors.neighbours(word, k)
+    found: list[tuple[str, float]] = vectors.neighbors(word, k)
     return found
 
 
@@ -171,7 +171,8 @@ def analogy(vectors: Any, a: str, b: str, c: str, k: int) -> list[tuple[str, flo
 
 def train_vectors(method: str, texts: Sequence[str], settings: Mapping[str, Any]) -> tuple[list[str], Array]:
     """Words and their vectors."""
-    from elmokit import SvdConfig, Word2VecConfig, train_vectors
+    from elmokit.static.settings import SvdConfig, Word2VecConfig
+    from elmokit.static.train import train_vectors
 
     config = SvdConfig(**settings) if method == "svd" else Word2VecConfig(**settings)
     found = train_vectors(method, texts, config)  # type: ignore[arg-type]
@@ -185,28 +186,28 @@ def export_vectors(vectors: Any, file: Path) -> None:
 
 
 def open_store(folder: Path) -> Any:
-    from elmokit import VectorStore
+    from elmokit.vectors.store import VectorStore
 
     return VectorStore.open(folder)
 
 
 def embed_files(model: Path, file: Path, out: Path, settings: Mapping[str, Any]) -> None:
-    from elmokit import StoreConfig, embed_files
+    from elmokit.vectors.store_writer import embed
 
-    embed_files(model, file, out, StoreConfig(**settings))
+    embed(model, file, out, **settings)
 
 
 def search(store: Any, query: str, elmo: Any, k: int) -> list[tuple[str, float]]:
-    from elmokit import search
+    from elmokit.vectors.neighbors import search
 
     return [(hit.id, hit.score) for hit in search(store, [query], elmo, k)[0]]
 
 
 def similar_words(elmo: Any, query: str, texts: Any, word: str, layer: int | None, k: int) -> list[list[Any]]:
-    from elmokit import similar_words
+    from elmokit.vectors.neighbors import similar_words
 
     found = similar_words(elmo, query, texts, word=word, layer=layer, k=k)
-    return [[one.score, one.word, one.position, one.index, one.id] for one in found[0].found]
+    return [[one.score, one.word, one.position, one.index, one.id] for one in found[0].neighbors]
 
 
 def prepared_corpus(folder: Path) -> Any:
@@ -235,7 +236,7 @@ def predict(folder: Path, file: Path, out: Path) -> None:
 
 
 def its_error() -> type[Exception]:
-    from elmokit import ElmokitError
+    from elmokit.core.errors import ElmokitError
 
     return ElmokitError
 
