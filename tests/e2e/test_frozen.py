@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import hashlib
 import json
 import math
@@ -74,7 +75,7 @@ def published_mix(file: Path, elmo: Any, texts: Sequence[Any]) -> list[list[Arra
 def perplexity(folder: Path, file: Path, state: str) -> dict[str, Any]:
     from elmokit.bilm.perplexity import text_perplexity
 
-    return text_perplexity(folder, [file], state=state)  # type: ignore[arg-type]
+    return dataclasses.asdict(text_perplexity(folder, [file], state=state))  # type: ignore[arg-type]
 
 
 def pretrain(text: Path, out: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
