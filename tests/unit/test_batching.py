@@ -80,21 +80,19 @@ def test_length_limit_refuses_what_is_neither(cut: float) -> None:
         length_limit([1, 2], cut)
 
 
-def test_batches_hold_texts_of_like_length() -> None:
-    batches = bucket_batches([9, 1, 8, 2, 1], 18)
-    assert [batch.tolist() for batch in batches] == [[1, 4, 3], [2, 0]]
-
-
-def test_text_longer_than_the_budget_is_a_batch_by_itself() -> None:
-    assert [batch.tolist() for batch in bucket_batches([3, 50, 60], 10)] == [[0], [1], [2]]
-
-
-def test_texts_count_as_no_longer_than_the_limit() -> None:
-    assert [batch.tolist() for batch in bucket_batches([50, 60], 10, limit=5)] == [[0, 1]]
-
-
-def test_no_texts_make_no_batches() -> None:
-    assert bucket_batches([], 10) == []
+@pytest.mark.parametrize(
+    ("lengths", "budget", "limit", "batches"),
+    [
+        ([9, 1, 8, 2, 1], 18, None, [[1, 4, 3], [2, 0]]),
+        ([3, 50, 60], 10, None, [[0], [1], [2]]),  # longer than the budget
+        ([50, 60], 10, 5, [[0, 1]]),
+        ([], 10, None, []),
+    ],
+)
+def test_batches_hold_texts_of_similar_length(
+    lengths: list[int], budget: int, limit: int | None, batches: list[list[int]]
+) -> None:
+    assert [batch.tolist() for batch in bucket_batches(lengths, budget, limit=limit)] == batches
 
 
 def test_generator_shuffles_batches_and_is_all_that_does() -> None:

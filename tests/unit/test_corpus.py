@@ -54,23 +54,15 @@ def test_documents_are_kept_whole_and_in_order(tmp_path: Path) -> None:
     assert corpus.valid.n_tokens == 0
 
 
-def test_words_come_by_falling_count_and_only_frequent_ones_are_predicted(tmp_path: Path) -> None:
+def test_words_come_by_descending_count_and_only_frequent_ones_are_predicted(tmp_path: Path) -> None:
     corpus = prepared(tmp_path)
     assert corpus.words == [*SPECIALS, "the", "cat", "sat", "a", "bird", "dog", "flew", "ran"]
     assert corpus.counts.tolist() == [0, 0, 0, 0, 3, 2, 2, 1, 1, 1, 1, 1]
     assert corpus.vocabulary.words == [*SPECIALS, "the", "cat", "sat"]
-
-
-def test_manifest_counts_words_types_and_unknown_share(tmp_path: Path) -> None:
-    corpus = prepared(tmp_path)
     assert (corpus.n_words, corpus.n_types) == (12, 8)
     assert corpus.unknown_share == pytest.approx(5 / 12)
-    assert (len(corpus.train), len(corpus.valid)) == (4, 0)
-
-
-def test_limit_on_words_is_kept(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, vocabulary=VocabularyConfig(min_count=1, max_words=2))
-    assert prepared(tmp_path, settings).vocabulary.words == [*SPECIALS, "the", "cat"]
+    limited = replace(SETTINGS, vocabulary=VocabularyConfig(min_count=1, max_words=2))
+    assert prepared(tmp_path, limited).vocabulary.words == [*SPECIALS, "the", "cat"]
 
 
 def test_closed_words_make_rare_ones_unknown(tmp_path: Path) -> None:
@@ -104,18 +96,13 @@ def test_held_out_texts_are_a_share_and_copies_stay_together(tmp_path: Path) -> 
 
 def test_only_training_text_decides_what_is_predicted(tmp_path: Path) -> None:
     valid = source(tmp_path / "v.txt", "zebra zebra zebra cat")
-    corpus = prepare_corpus(tmp_path / "corpus", SETTINGS, source(tmp_path / "a.txt", *LINES), valid)
+    settings = replace(SETTINGS, held_out=0.5)  # without effect if there is a validation text
+    corpus = prepare_corpus(tmp_path / "corpus", settings, source(tmp_path / "a.txt", *LINES), valid)
+    assert texts(corpus, corpus.train) == list(LINES)
     assert "zebra" not in corpus.vocabulary
     assert "zebra" in corpus.words
     assert texts(corpus, corpus.valid) == ["zebra zebra zebra cat"]
     assert corpus.counts[corpus.words.index("zebra")] == 0
-
-
-def test_given_validation_text_replaces_the_held_out_share(tmp_path: Path) -> None:
-    valid = source(tmp_path / "v.txt", "the cat")
-    settings = replace(SETTINGS, held_out=0.5)
-    corpus = prepare_corpus(tmp_path / "corpus", settings, source(tmp_path / "a.txt", *LINES), valid)
-    assert texts(corpus, corpus.train) == list(LINES)
 
 
 def test_fixed_words_keep_their_places(tmp_path: Path) -> None:
@@ -150,9 +137,6 @@ def test_words_all_below_the_threshold_are_refused_with_the_numbers(tmp_path: Pa
     with pytest.raises(DataError, match="Only 0 of 8 distinct words occur at least 5 times") as caught:
         prepared(tmp_path, settings)
     assert "min_count" in caught.value.remedy
-
-
-def test_vocabulary_of_one_word_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="Only 1 of 1 distinct words"):
         prepared(tmp_path, SETTINGS, "cat cat cat", "cat")
 
@@ -173,13 +157,9 @@ def phases(tmp_path: Path, settings: CorpusSettings = SETTINGS) -> set[str]:
     return seen
 
 
-def test_same_text_and_settings_are_not_prepared_again(tmp_path: Path) -> None:
-    prepared(tmp_path)
-    assert phases(tmp_path) == set()
-
-
-def test_other_settings_or_text_are_prepared_again(tmp_path: Path) -> None:
+def test_the_same_text_and_settings_are_prepared_once_and_others_again(tmp_path: Path) -> None:
     first = prepared(tmp_path).content_hash
+    assert phases(tmp_path) == set()
     assert phases(tmp_path, replace(SETTINGS, vocabulary=VocabularyConfig(min_count=1)))
     source(tmp_path / "a.txt", *LINES, "one more")
     assert phases(tmp_path)
@@ -224,12 +204,9 @@ def test_manifest_is_plain_json_without_absolute_paths(tmp_path: Path) -> None:
     assert str(tmp_path) not in text
 
 
-def test_ids_take_two_bytes_while_the_words_allow(tmp_path: Path) -> None:
-    assert prepared(tmp_path).train.values.dtype == np.uint16
-
-
 def test_more_than_65536_distinct_words_keep_their_ids(tmp_path: Path) -> None:
     line = " ".join(f"w{number}" for number in range(70_000))
+    assert prepared(tmp_path).train.values.dtype == np.uint16
     corpus = prepared(tmp_path, SETTINGS, "a a b b", line)
     assert texts(corpus, corpus.train)[1] == line
 

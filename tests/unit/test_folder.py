@@ -13,12 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from elmokit.bilm import folder as folder_module
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
-from elmokit.core.errors import ModelError, RunError
-from elmokit.core.model_folder import is_model_folder
+from elmokit.core.errors import ModelError
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
@@ -159,29 +157,6 @@ def test_no_file_of_a_model_names_the_folder_it_was_made_in(saved_char: Path) ->
 
 
 # -- what is not a model --------------------------------------------------------------------------
-
-
-def test_is_model_folder_tells_models_from_other_folders(saved_char: Path, tmp_path: Path) -> None:
-    assert is_model_folder(saved_char)
-    assert not is_model_folder(tmp_path)
-    assert not is_model_folder(tmp_path / "nowhere")
-    for contents in ("", "{", "[]", '{"format": "other"}'):
-        (tmp_path / "config.json").write_text(contents, encoding="utf-8")
-        assert not is_model_folder(tmp_path)
-
-
-def test_saving_that_breaks_off_leaves_no_model_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(path: Path, text: str) -> None:
-        raise RunError("The disk is full.")
-
-    monkeypatch.setattr(folder_module, "write_text", full)
-    with pytest.raises(RunError):
-        save_bilm(tmp_path / "model", make({"input": "char"}))
-    assert not is_model_folder(tmp_path / "model")
-    with pytest.raises(ModelError):
-        load_bilm(tmp_path / "model")
 
 
 def test_a_folder_without_a_model_is_an_error_with_a_remedy(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.bilm.state import BilmState, average_state
 from elmokit.core.errors import ModelError
+from elmokit.core.ragged import Ragged
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.text.corpus import Documents
 from elmokit.text.settings import TextConfig
@@ -55,9 +56,8 @@ def documents_of(n_documents: int, longest: int = 7) -> Documents:
         [BOS, *rng.integers(EOS + 1, len(WORDS), rng.integers(1, longest + 1)), EOS]
         for _ in range(n_documents)
     ]
-    offsets = np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype(np.int64)
-    ids = np.array([word for text in texts for word in text], dtype=np.uint16)
-    return Documents(ids, offsets)
+    rows = Ragged.from_rows(texts, np.uint16)
+    return Documents(rows.values, rows.offsets)
 
 
 def measured(shape: str, documents: Documents) -> BilmState:
@@ -124,9 +124,8 @@ def test_long_texts_are_read_in_windows_with_the_same_result(
 def test_of_a_large_text_a_spread_of_texts_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     documents = documents_of(40)
     monkeypatch.setattr(start_state_module, "_TOKENS", documents.n_tokens // 3)
-    some = [documents[i] for i in range(0, 40, 4)]
-    offsets = np.concatenate([[0], np.cumsum([len(text) for text in some])]).astype(np.int64)
-    fewer = Documents(np.concatenate(some), offsets)
+    some = Ragged.from_rows([documents[i] for i in range(0, 40, 4)], np.uint16)
+    fewer = Documents(some.values, some.offsets)
     assert_close(measured("char", documents), plain_average("char", fewer, 2))
 
 
@@ -202,44 +201,24 @@ def test_training_a_model_measures_it(tiny_model: Path) -> None:
     np.testing.assert_allclose(again.flat, warm.flat, rtol=1e-5, atol=1e-5)
 
 
-def cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-5])
+def rewritten(change: Callable[[dict[str, Tensor]], Mapping[str, Tensor]]) -> Callable[[Path], None]:
+    return lambda file: save_tensors(file, change(load_tensors(file)[0]), {})
 
 
-def emptied(file: Path) -> None:
-    file.write_bytes(b"")
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "truncated": lambda file: file.write_bytes(file.read_bytes()[:-5]),
+    "empty": lambda file: file.write_bytes(b""),
+    "not a state": lambda file: file.write_bytes(b"not a state\n"),
+    "a tensor missing": rewritten(lambda tensors: {n: t for n, t in tensors.items() if n != "backward.1.c"}),
+    "one more": rewritten(lambda tensors: {**tensors, "forward.2.h": torch.zeros(1, 4)}),
+    "two rows": rewritten(lambda tensors: {name: torch.cat([t, t]) for name, t in tensors.items()}),
+    "a wider model": rewritten(lambda tensors: {name: torch.zeros(1, 5) for name in tensors}),
+}
 
 
-def foreign(file: Path) -> None:
-    file.write_text("not a state\n", encoding="utf-8")
-
-
-def without_a_tensor(file: Path) -> None:
-    tensors, _ = load_tensors(file)
-    del tensors["backward.1.c"]
-    save_tensors(file, tensors, {})
-
-
-def with_one_more(file: Path) -> None:
-    tensors, _ = load_tensors(file)
-    save_tensors(file, {**tensors, "forward.2.h": torch.zeros(1, 4)}, {})
-
-
-def of_two_rows(file: Path) -> None:
-    tensors, _ = load_tensors(file)
-    save_tensors(file, {name: torch.cat([tensor, tensor]) for name, tensor in tensors.items()}, {})
-
-
-def of_a_wider_model(file: Path) -> None:
-    tensors, _ = load_tensors(file)
-    save_tensors(file, {name: torch.zeros(1, 5) for name in tensors}, {})
-
-
-@pytest.mark.parametrize(
-    "damage", [cut, emptied, foreign, without_a_tensor, with_one_more, of_two_rows, of_a_wider_model]
-)
-def test_a_folder_with_a_damaged_start_state_is_refused(saved: Path, damage: Callable[[Path], None]) -> None:
-    damage(saved / FILE)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_folder_with_a_damaged_start_state_is_refused(saved: Path, damage: str) -> None:
+    DAMAGE[damage](saved / FILE)
     with pytest.raises(ModelError, match=FILE) as caught:
         load_bilm(saved)
     assert "fresh copy" in caught.value.remedy

@@ -71,29 +71,23 @@ def test_word_tokenizer_gives_each_word_its_place_and_others_unk() -> None:
 def test_encode_gives_unk_for_control_words_in_the_text() -> None:
     pipeline = TextPipeline(TextConfig(tokens="whitespace"))
     tokenizer = pipeline.word_tokenizer([*SPECIALS, "a"])
-    (ids,) = encode(tokenizer, ["<s> a </s> <pad> <unk>"])
-    assert ids.tolist() == [UNK, 4, UNK, UNK, UNK]
+    encoded = encode(tokenizer, ["<s> a </s> <pad> <unk>", "", "a", "  "])
+    assert [ids.tolist() for ids in encoded] == [[UNK, 4, UNK, UNK, UNK], [], [4], []]
 
 
-def test_encode_gives_an_empty_row_for_an_empty_text() -> None:
-    tokenizer = PLAIN.word_tokenizer([*SPECIALS, "a"])
-    assert [ids.tolist() for ids in encode(tokenizer, ["", "a", "  "])] == [[], [4], []]
-
-
-def test_frequent_words_come_by_falling_count_then_spelling() -> None:
-    found = PLAIN.frequent_words(["b a c", "c b d", "c"], at_most=100, min_count=1)
-    assert found == [*SPECIALS, "c", "b", "a", "d"]
-
-
-def test_frequent_words_respects_the_smallest_count_and_the_limit() -> None:
-    texts = ["a a a b b c"]
-    assert PLAIN.frequent_words(texts, at_most=100, min_count=2) == [*SPECIALS, "a", "b"]
-    assert PLAIN.frequent_words(texts, at_most=1, min_count=1) == [*SPECIALS, "a"]
-
-
-def test_frequent_words_never_repeats_a_special_word() -> None:
-    found = PLAIN.frequent_words(["<unk> <unk> a"], at_most=100, min_count=1)
-    assert found == [*SPECIALS, "a"]
+@pytest.mark.parametrize(
+    ("texts", "at_most", "min_count", "words"),
+    [
+        (["b a c", "c b d", "c"], 100, 1, ["c", "b", "a", "d"]),
+        (["a a a b b c"], 100, 2, ["a", "b"]),
+        (["a a a b b c"], 1, 1, ["a"]),
+        (["<unk> <unk> a"], 100, 1, ["a"]),
+    ],
+)
+def test_frequent_words_come_by_descending_count_then_spelling(
+    texts: list[str], at_most: int, min_count: int, words: list[str]
+) -> None:
+    assert PLAIN.frequent_words(texts, at_most=at_most, min_count=min_count) == [*SPECIALS, *words]
 
 
 def test_a_megabyte_without_a_space_is_one_word() -> None:
