@@ -213,7 +213,7 @@ def similar_words(elmo: Any, query: str, texts: Any, word: str, layer: int | Non
 
 
 def prepared_corpus(folder: Path) -> Any:
-    """Has ``words``, ``counts``, ``n_vocabulary``, and ``values`` and ``offsets`` in ``train`` and ``valid``."""
+    """Has ``words``, ``counts``, ``n_vocabulary``; ``values`` and ``offsets`` in ``train`` and ``valid``."""
     from elmokit.text.corpus import load_corpus
 
     return load_corpus(folder)
