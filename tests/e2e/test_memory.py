@@ -48,4 +48,5 @@ def test_preparing_ten_times_the_text_takes_hardly_more_memory(tmp_path: Path) -
         found.append(_prepare(text))
     (few, small), (many, large) = found
     assert 9 < many / few < 11
-    assert large <= 1.05 * small, f"{small} KiB for {few} words, {large} KiB for {many}"
+    # 5 % of what the process took when it loaded torch, which it no longer does.
+    assert large <= small + 10_000, f"{small} KiB for {few} words, {large} KiB for {many}"

@@ -162,7 +162,7 @@ def test_what_cannot_be_served(
         "Cannot listen", "another --host"
     )
     cli("serve", folders["small"], "--port", "0", "--host", "ü..b").check_refused("another --host")
-    cli("serve", "x" * 300, "--port", "0").check_refused("There can be no model")
+    cli("serve", "x" * 300, "--port", "0").check_refused("There is no model")
     assert cli("serve", folders["small"], "--port", "70000").code == 2
     monkeypatch.setenv("ELMOKIT_TOKEN", "schlüssel")
     cli("serve", folders["small"], "--port", "0").check_refused("token")

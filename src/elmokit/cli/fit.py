@@ -19,7 +19,7 @@ _SECTIONS = (
     LABELS,
     Section("mix", MixConfig, "Mixing the layers", ("mix",)),
     Section("head", HeadConfig, "Head", ("head",)),
-    Section("fit", FitConfig, "Training", ("finetune", "epochs", "max_words", "class_weights", "seed")),
+    Section("fit", FitConfig, "Training", ("finetune", "epochs", "max_words", "seed")),
 )
 
 
