@@ -249,7 +249,7 @@ def test_flags_that_make_no_sense(run: Run, tiny_model: Path) -> None:
     run("convert", "theirs", "ours", "--to", "offical").check_refused("offical", "official")
     run("convert", tiny_model, "ours").check_refused("an elmokit folder already", "--to official")
     run("convert", tiny_model, "out", "--to", "official", "--set", "lowercase=true").check_refused(
-        "lowercase has no effect"
+        "does not use lowercase"
     )
     run("convert", "theirs", "text.txt/ours").check_refused("Cannot write text.txt/ours")
     run("convert", "theirs", "ours", "--calibrate", "nowhere.txt").check_refused("nowhere.txt")

@@ -118,7 +118,7 @@ def convert(
     options = {"to": to == "official", "vocab": vocab, "text": text, "calibrate": calibrate}
     options |= {"compact": compact, "token_cache": token_cache, **dict.fromkeys(settings, True)}
     if unused := [name for name, value in options.items() if value and name not in _USED[task]]:
-        raise ConfigError(f"{join_names(unused)} has no effect on this conversion.", remedy="Leave it out.")
+        raise ConfigError(f"This conversion does not use {join_names(unused)}.", remedy="Leave it out.")
     if token_cache is not None:
         return _write_token_cache(source, Path(token_cache), out, reporter)
     if out is None:
