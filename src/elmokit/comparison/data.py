@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, RunError
 from elmokit.core.tensors import fingerprint
 from elmokit.tasks.fit import content_hash, read_examples, refuse_unknown, validation_split
-from elmokit.tasks.task import Examples, Labels, get_task
+from elmokit.tasks.task import AnyTask, Examples, Labels, get_task
 from elmokit.text.rows import Row, TextSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 
@@ -24,6 +24,36 @@ __all__ = ["Rows", "draw", "load_rows", "n_words", "read_rows", "save_rows"]
 
 SPLITS = ("train", "valid", "test")
 _VALID_SHARE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """All rows of a comparison, read once.
+
+    Attributes:
+        splits: Examples of train, valid and test; those of train have the labels.
+        unlabeled: Further texts, for pretraining only.
+        notes: What a person should know about the rows.
+        names: The names of each split's files, for the report.
+    """
+
+    task: AnyTask
+    splits: Mapping[str, Examples]
+    unlabeled: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> Labels:
+        """Those of the train rows."""
+        return self.splits["train"].labels
+
+    def texts(self, split: str) -> list[str]:
+        """The text of each row: all fields in a line, words joined by spaces."""
+        return [
+            " ".join(text if isinstance(text, str) else " ".join(text) for text in inputs)
+            for inputs in self.splits[split].inputs
+        ]
 
 
 @dataclass(frozen=True)

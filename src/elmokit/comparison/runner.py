@@ -34,6 +34,15 @@ _WORKER = "import sys; sys.path.pop(0); from elmokit.comparison.worker import ma
 _PATIENCE = 60.0  # seconds that parts have to save what they did
 
 
+@dataclass(frozen=True)
+class RunSummary:
+    """How the steps went: reasons by step id."""
+
+    failed: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+
 @dataclass
 class Outcome:
     """How the parts went: reasons by unit id."""

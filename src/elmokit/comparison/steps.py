@@ -8,18 +8,148 @@ fit, linear     a classifier, fitted and measured; for the learning curve, on a 
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from elmokit.comparison.methods import Method, Plan, source_id
+import numpy as np
+import numpy.typing as npt
+import torch
 
-__all__ = ["RESULT", "Unit", "bilm_folder", "changes_of", "made_from", "result_of", "units_of"]
+from elmokit.comparison.methods import Method, Plan, source_id
+from elmokit.core.atomic import write_text
+from elmokit.core.tensors import load_tensors, save_tensors
+from elmokit.tasks.task import Metrics
 
 Kind = Literal["language-model", "vectors", "layers", "fit", "linear"]
-RESULT = "result.json"
+RESULT, ANSWERS = "result.json", "answers.safetensors"
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One piece of work, in a folder of its own.
+
+    Attributes:
+        id: The name of its folder.
+        n_labels: Rows to learn from, for the learning curve; 0 for all.
+        draw: Which rows those are.
+        needs: Ids of the steps that come before.
+    """
+
+    id: str
+    kind: Literal["language-model", "vectors", "layers", "fit"]
+    method: str
+    seed: int = 0
+    n_labels: int = 0
+    draw: int = 0
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class MetricsRecord:
+    """How good a method is on one split.
+
+    Attributes:
+        main: Name of the figure that ranks methods.
+        values: All figures by name.
+        details: As ``Metrics.to_json`` gives them.
+        row_stats: As in ``Metrics``, (n, k).
+        row_scores: The share of each row in the main figure, (n,); its mean is that figure. For accuracy,
+            right (1) or wrong (0); otherwise jackknife pseudo-values.
+        predicted: Class numbers, (n,); None for tasks without classes.
+    """
+
+    main: str
+    values: Mapping[str, float]
+    details: Mapping[str, Any]
+    row_stats: Array
+    row_scores: Array
+    predicted: Array | None = None
+
+    @classmethod
+    def from_metrics(cls, metrics: Metrics) -> MetricsRecord:
+        """What a comparison keeps of some metrics."""
+        stats, sums = metrics.row_stats, metrics.row_stats.sum(axis=0)
+        n = len(stats)
+        scores = stats[:, 0]
+        if stats.shape[1] != 2 or not (stats[:, 1] == 1).all():  # more than a mean over the rows
+            without = np.array([metrics.score(sums - row) for row in stats])
+            scores = n * metrics.score(sums) - (n - 1) * without
+        predicted = getattr(metrics, "predicted", None)
+        if predicted is not None and predicted.ndim > 1:
+            predicted = None
+        return cls(metrics.main, dict(metrics.values), metrics.to_json(), stats, scores, predicted)
+
+    @property
+    def score(self) -> float:
+        """The main figure."""
+        return self.values[self.main]
+
+
+@dataclass(frozen=True, eq=False)
+class StepResult:
+    """What a finished step leaves behind: result.json and, for fits, answers.safetensors in its folder.
+
+    Attributes:
+        inputs: All that decides the result; a step whose inputs changed is another one.
+        seconds: Time of the work itself: pretraining, training vectors, computing layers or fitting.
+        encoding_seconds: Of ``seconds``, the encoder's pass over the rows; 0 if it was cached before.
+        peak_memory: Of the step's process, in bytes; None where the system does not tell.
+        n_bytes: Size of the model folder; 0 if there is none.
+        metrics: Of each split; for the learning curve, of the test split.
+        history: Figures of each evaluation during training.
+        mix: Weights of the layers (``tasks.model_report.mix_record``), for biLMs.
+        parameters: Of a language model.
+        words: In the vocabulary of a language model or of word vectors.
+    """
+
+    inputs: Mapping[str, Any]
+    seconds: float
+    encoding_seconds: float = 0.0
+    peak_memory: int | None = None
+    n_bytes: int = 0
+    metrics: Mapping[str, MetricsRecord] = field(default_factory=dict)
+    texts_per_second: float = 0.0
+    history: Sequence[Mapping[str, float]] = ()
+    mix: Mapping[str, Any] | None = None
+    notes: Sequence[str] = ()
+    parameters: int = 0
+    words: int = 0
+
+    def save(self, folder: Path) -> None:
+        """Write it; result.json comes last and says that the step is finished."""
+        arrays, record = {}, {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        record["metrics"] = {}
+        for split, metrics in self.metrics.items():
+            values = {entry.name: getattr(metrics, entry.name) for entry in dataclasses.fields(metrics)}
+            for name in ("row_stats", "row_scores", "predicted"):
+                array = values.pop(name)
+                if array is not None:
+                    arrays[f"{split}.{name}"] = torch.from_numpy(np.ascontiguousarray(array))
+            record["metrics"][split] = values
+        if arrays:
+            save_tensors(folder / ANSWERS, arrays, {})
+        write_text(folder / RESULT, json.dumps(record, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> StepResult | None:
+        """Read what ``save`` wrote; None if the step is not finished."""
+        try:
+            record = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        arrays: dict[str, dict[str, Any]] = {split: {} for split in record["metrics"]}
+        for name, tensor in load_tensors(folder / ANSWERS)[0].items() if arrays else ():
+            split, _, kind = name.partition(".")
+            arrays[split][kind] = tensor.numpy()
+        metrics = {
+            split: MetricsRecord(**values, **arrays[split]) for split, values in record["metrics"].items()
+        }
+        return cls(**{**record, "metrics": metrics})
 
 
 @dataclass(frozen=True)
