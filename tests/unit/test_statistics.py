@@ -19,10 +19,12 @@ from elmokit.comparison.statistics import (
     mean_sd,
     pool_variance,
     row_scores,
+    row_values,
     score_interval,
 )
 from elmokit.comparison.verdict import side_by_side
 from elmokit.core.errors import DataError
+from reports import make_metrics
 
 Bools = npt.NDArray[np.bool_]
 FAST = 1000
@@ -107,6 +109,26 @@ def test_the_interval_holds_the_true_accuracy_nineteen_times_in_twenty(seeds: fl
         low, high = score_interval(correct, n_resamples=FAST)
         held += low <= true <= high
     assert 0.92 <= held / 300 <= 0.995
+
+
+def test_rows_of_accuracy_are_right_or_wrong() -> None:
+    metrics = make_metrics(["a", "b", "c"], 500)
+    assert row_values(metrics).tolist() == metrics.row_stats[:, 0].tolist()
+    assert set(row_values(metrics)) == {0.0, 1.0}
+    assert row_values(make_metrics(["a", "b"], 1)).shape == (1,)
+
+
+def test_rows_of_any_other_score_give_its_bootstrap_interval() -> None:
+    metrics = make_metrics(["a", "b", "c"], 400, several=True)
+    values, score = row_values(metrics), metrics.values["micro_f1"]
+    assert values.mean() == pytest.approx(score, abs=1e-6)
+    rng = np.random.default_rng(0)
+    resampled = [metrics.score(metrics.row_stats[rng.integers(0, 400, 400)].sum(axis=0)) for _ in range(4000)]
+    low, high = score_interval(values)
+    assert (low, high) == pytest.approx(np.quantile(resampled, [0.025, 0.975]), abs=0.008)
+    worse = values.copy()
+    worse[:40] = 0.0
+    assert compare_pair(values, worse).p < 0.001
 
 
 # -- two methods ------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Confidence intervals and significance tests for methods measured on the same test rows.
 
 A method's results are a matrix (n_seeds, n_rows): what each test row adds to its score, which is their mean.
-For accuracy that is 1 or 0, right or wrong. There are two sources of chance: rows and seeds.
+For accuracy that is 1 or 0, right or wrong; ``row_values`` computes it for the main score of any task. There
+are two sources of chance: rows and seeds.
 
 **Rows** are resampled (bootstrap), the same rows for all seeds and both methods, since a row tends to be
 easy or hard for all of them. Rows of equal value are interchangeable, so this is one draw from a multinomial
@@ -25,13 +26,14 @@ varies far more than the others is judged by its own seeds alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special, stats
 
 from elmokit.core.errors import DataError
+from elmokit.tasks.task import Metrics
 
 N_RESAMPLES = 10_000
 _TAILS = (0.025, 0.975)
@@ -39,7 +41,7 @@ _MIN_METHODS = 3  # with several seeds each, to estimate a typical variance
 _MAX_DEGREES = 30.0  # that the typical variance can be worth
 _TYPICAL = 0.75  # quantile of the F distribution beyond which a method is judged by its own seeds alone
 _MIN_ROWS = 5  # rows, all for one side, that McNemar's test needs: 0.5 ** 5 < 0.05 < 0.5 ** 4
-_UNIT = 1000  # row scores other than right or wrong are rounded to this fraction
+_UNIT = 10_000  # row scores other than right or wrong are rounded to this fraction
 _MAX_LEVELS = 2000  # that a row can differ by when rows are resampled
 
 Floats = npt.NDArray[np.float64]
@@ -101,9 +103,23 @@ class Difference:
 
     def reversed(self) -> Difference:
         """The same difference, from the second method's side."""
-        return Difference(
-            difference=-self.difference, low=-self.high, high=-self.low, p=self.p, detectable=self.detectable
-        )
+        return replace(self, difference=-self.difference, low=-self.high, high=-self.low)
+
+
+def row_values(metrics: Metrics) -> Floats:
+    """What each row adds to the main score, (n,): its jackknife pseudo-values, whose mean is the score.
+
+    For accuracy they are exactly 1 or 0. For a ratio of sums, such as F1, they are its linear approximation,
+    so that intervals and tests need not know the score.
+    """
+    kinds, numbers = np.unique(metrics.row_stats, axis=0, return_inverse=True)
+    n, sums = metrics.n, metrics.row_stats.sum(axis=0)
+    score = metrics.score(sums)
+    if n == 1:
+        return np.array([score])
+    by_kind = np.array([n * score - (n - 1) * metrics.score(sums - kind) for kind in kinds])
+    values: Floats = by_kind[numbers.ravel()]
+    return np.round(values + (score - values.mean()), 6)
 
 
 def row_scores(values: npt.ArrayLike) -> RowScores:
@@ -148,7 +164,7 @@ def score_interval(
     by_row, scale = _coarse(rows.values.sum(axis=0), n_seeds * rows.unit)
     means = _resampled_means(np.append(by_row, [0, 0, scale, scale]), scale, n_resamples, rng)
     low, high = _interval(means + _seed_noise([rows], n_resamples, rng), rows.mean)
-    return max(0.0, low), min(1.0, high)
+    return (max(0.0, low), min(1.0, high)) if rows.unit == 1 else (low, high)
 
 
 def pool_variance(methods: Iterable[RowScores]) -> PooledVariance | None:
@@ -201,7 +217,7 @@ def compare_pair(
             remedy="Compare methods on the same test rows.",
         )
     difference = first.mean - second.mean
-    if difference < 0:  # so that both orders of the methods give the same result
+    if difference < 0:  # both orders of the methods give the same result
         return compare_pair(b, a, pooled=pooled, seed=seed, n_resamples=n_resamples).reversed()
     n_first, n_second = len(first.values) * first.unit, len(second.values) * second.unit
     lead, scale = _coarse(  # (n_rows,), times scale
