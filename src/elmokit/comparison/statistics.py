@@ -119,7 +119,8 @@ def row_values(metrics: Metrics) -> Floats:
         return np.array([score])
     by_kind = np.array([n * score - (n - 1) * metrics.score(sums - kind) for kind in kinds])
     values: Floats = by_kind[numbers.ravel()]
-    return np.round(values + (score - values.mean()), 6)
+    values = np.round(values + (score - values.mean()), 6)
+    return values
 
 
 def row_scores(values: npt.ArrayLike) -> RowScores:
