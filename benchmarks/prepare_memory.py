@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from elmokit import pretrain, resolve
+from elmokit import pretrain
+from elmokit.bilm.settings import resolve
 from measuring import data_file, finish, peak_memory
 
 

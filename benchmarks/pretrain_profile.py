@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
-from elmokit import resolve
+from elmokit.bilm.settings import resolve
 from elmokit.training.machine import tuned_process
 from measuring import data_file, finish, seconds
 from pretrain_speed import our_steps, prepared, textbook_steps

@@ -28,15 +28,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elmokit import ReadConfig, TextSource, resolve
+from elmokit import ReadConfig
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.perplexity import perplexity
 from elmokit.bilm.pretrain import LanguageModeling, target_counts
-from elmokit.bilm.settings import PretrainConfig
+from elmokit.bilm.settings import PretrainConfig, resolve
 from elmokit.bilm.softmax import sample_log_uniform
 from elmokit.core.console import Reporter
 from elmokit.text.corpus import Corpus, CorpusSettings, Documents, load_corpus, prepare_corpus
+from elmokit.text.rows import TextSource
 from elmokit.text.tokenizing import TextPipeline
 from elmokit.training.loop import train
 from elmokit.training.machine import tuned_process

@@ -15,7 +15,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-from elmokit import Elmo, PretrainConfig, embed, pretrain, resolve
+from elmokit import Elmo, PretrainConfig, embed, pretrain
+from elmokit.bilm.settings import resolve
 from elmokit.cli.main import main
 from odd_texts import TEXTS, make_model
 from program import COLOURS, Cli, Outcome, Start, environment

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from elmokit import save_bilm
+from elmokit.bilm.folder import save_bilm
 from elmokit.static.word_vectors import WordVectors
 from elmokit.tasks.model import Network, TaskModel
 from elmokit.tasks.settings import ClassifierConfig

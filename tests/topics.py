@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elmokit import BilmFolder, save_bilm
+from elmokit.bilm.folder import BilmFolder, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.tasks.task import Predictor

@@ -1,6 +1,7 @@
 """elmokit: contextual word vectors that anyone can train on their own text.
 
-Importing this package does no work: each public name is loaded when it is first used.
+Importing this package does no work: each name is loaded when it is first used. Settings are in
+``elmokit.settings``, the types of results in ``elmokit.results``.
 """
 
 from __future__ import annotations
@@ -8,176 +9,78 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
-    from elmokit.bilm.model import Bilm, BilmOutput
-    from elmokit.bilm.perplexity import Perplexity, perplexity, text_perplexity
-    from elmokit.bilm.pretrain import PretrainResult, pretrain
-    from elmokit.bilm.settings import BilmConfig, PretrainConfig, TrainingConfig, resolve
-    from elmokit.bilm.state import BilmState
-    from elmokit.comparison.compare import Comparison, compare_files
-    from elmokit.comparison.methods import Plan
+    from elmokit import results as results
+    from elmokit import settings as settings
+    from elmokit.bilm.pretrain import pretrain
+    from elmokit.bilm.settings import PretrainConfig
+    from elmokit.comparison.compare import compare_files
     from elmokit.comparison.recipes import make_plan
-    from elmokit.core.errors import (
-        ConfigError,
-        DataError,
-        ElmokitError,
-        MissingExtraError,
-        ModelError,
-        RunError,
-    )
-    from elmokit.published.convert import Conversion, convert
-    from elmokit.static.settings import SvdConfig, Word2VecConfig
-    from elmokit.static.train import baseline, train_vectors
+    from elmokit.core.console import Reporter
+    from elmokit.core.errors import ElmokitError
+    from elmokit.core.model_folder import load
+    from elmokit.published.convert import convert
+    from elmokit.static.train import baseline
     from elmokit.static.word_vectors import WordVectors
     from elmokit.tasks.estimator import TextClassifier
     from elmokit.tasks.fit import evaluate, fit, predict
-    from elmokit.tasks.model import TaskModel
     from elmokit.tasks.settings import ClassifierConfig
-    from elmokit.text.rows import RowSource, TextSource
-    from elmokit.text.settings import LabelConfig, ReadConfig, TextConfig, VocabularyConfig
-    from elmokit.text.tokenizing import TextPipeline
+    from elmokit.text.settings import ReadConfig
     from elmokit.vectors.elmo import Elmo
     from elmokit.vectors.embeddings import Embeddings
-    from elmokit.vectors.mix import PublishedMix
     from elmokit.vectors.neighbors import search, similar_words
-    from elmokit.vectors.settings import MixConfig, StoreConfig
+    from elmokit.vectors.settings import StoreConfig
     from elmokit.vectors.store import VectorStore
     from elmokit.vectors.store_writer import embed
-    from elmokit.vectors.verify import Verification, verify
-    from elmokit.vectors.word_cache import TokenCache, write_token_cache
+    from elmokit.vectors.verify import verify
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Bilm": "elmokit.bilm.model",
-    "BilmConfig": "elmokit.bilm.settings",
-    "BilmFolder": "elmokit.bilm.folder",
-    "BilmOutput": "elmokit.bilm.model",
-    "BilmState": "elmokit.bilm.state",
-    "ClassifierConfig": "elmokit.tasks.settings",
-    "Comparison": "elmokit.comparison.compare",
-    "ConfigError": "elmokit.core.errors",
-    "Conversion": "elmokit.published.convert",
-    "DataError": "elmokit.core.errors",
-    "Elmo": "elmokit.vectors.elmo",
-    "ElmokitError": "elmokit.core.errors",
-    "Embeddings": "elmokit.vectors.embeddings",
-    "LabelConfig": "elmokit.text.settings",
-    "MissingExtraError": "elmokit.core.errors",
-    "MixConfig": "elmokit.vectors.settings",
-    "ModelError": "elmokit.core.errors",
-    "Perplexity": "elmokit.bilm.perplexity",
-    "Plan": "elmokit.comparison.methods",
-    "PretrainConfig": "elmokit.bilm.settings",
-    "PretrainResult": "elmokit.bilm.pretrain",
-    "PublishedMix": "elmokit.vectors.mix",
-    "ReadConfig": "elmokit.text.settings",
-    "RowSource": "elmokit.text.rows",
-    "RunError": "elmokit.core.errors",
-    "StoreConfig": "elmokit.vectors.settings",
-    "SvdConfig": "elmokit.static.settings",
-    "TaskModel": "elmokit.tasks.model",
-    "TextClassifier": "elmokit.tasks.estimator",
-    "TextConfig": "elmokit.text.settings",
-    "TextPipeline": "elmokit.text.tokenizing",
-    "TextSource": "elmokit.text.rows",
-    "TokenCache": "elmokit.vectors.word_cache",
-    "TrainingConfig": "elmokit.bilm.settings",
-    "VectorStore": "elmokit.vectors.store",
-    "Verification": "elmokit.vectors.verify",
-    "VocabularyConfig": "elmokit.text.settings",
-    "Word2VecConfig": "elmokit.static.settings",
-    "WordVectors": "elmokit.static.word_vectors",
-    "baseline": "elmokit.static.train",
-    "compare_files": "elmokit.comparison.compare",
-    "convert": "elmokit.published.convert",
-    "embed": "elmokit.vectors.store_writer",
-    "evaluate": "elmokit.tasks.fit",
-    "fit": "elmokit.tasks.fit",
-    "load_bilm": "elmokit.bilm.folder",
-    "make_plan": "elmokit.comparison.recipes",
-    "perplexity": "elmokit.bilm.perplexity",
-    "predict": "elmokit.tasks.fit",
-    "pretrain": "elmokit.bilm.pretrain",
-    "resolve": "elmokit.bilm.settings",
-    "save_bilm": "elmokit.bilm.folder",
-    "search": "elmokit.vectors.neighbors",
-    "similar_words": "elmokit.vectors.neighbors",
-    "text_perplexity": "elmokit.bilm.perplexity",
-    "train_vectors": "elmokit.static.train",
-    "verify": "elmokit.vectors.verify",
-    "write_token_cache": "elmokit.vectors.word_cache",
+    "bilm.pretrain": "pretrain",
+    "bilm.settings": "PretrainConfig",
+    "comparison.compare": "compare_files",
+    "comparison.recipes": "make_plan",
+    "core.console": "Reporter",
+    "core.errors": "ElmokitError",
+    "core.model_folder": "load",
+    "published.convert": "convert",
+    "static.train": "baseline",
+    "static.word_vectors": "WordVectors",
+    "tasks.estimator": "TextClassifier",
+    "tasks.fit": "evaluate fit predict",
+    "tasks.settings": "ClassifierConfig",
+    "text.settings": "ReadConfig",
+    "vectors.elmo": "Elmo",
+    "vectors.embeddings": "Embeddings",
+    "vectors.neighbors": "search similar_words",
+    "vectors.settings": "StoreConfig",
+    "vectors.store": "VectorStore",
+    "vectors.store_writer": "embed",
+    "vectors.verify": "verify",
 }
+"""The module of each public name."""
 
-__all__ = [
-    "Bilm",
-    "BilmConfig",
-    "BilmFolder",
-    "BilmOutput",
-    "BilmState",
-    "ClassifierConfig",
-    "Comparison",
-    "ConfigError",
-    "Conversion",
-    "DataError",
-    "Elmo",
-    "ElmokitError",
-    "Embeddings",
-    "LabelConfig",
-    "MissingExtraError",
-    "MixConfig",
-    "ModelError",
-    "Perplexity",
-    "Plan",
-    "PretrainConfig",
-    "PretrainResult",
-    "PublishedMix",
-    "ReadConfig",
-    "RowSource",
-    "RunError",
-    "StoreConfig",
-    "SvdConfig",
-    "TaskModel",
-    "TextClassifier",
-    "TextConfig",
-    "TextPipeline",
-    "TextSource",
-    "TokenCache",
-    "TrainingConfig",
-    "VectorStore",
-    "Verification",
-    "VocabularyConfig",
-    "Word2VecConfig",
-    "WordVectors",
-    "baseline",
-    "compare_files",
-    "convert",
-    "embed",
-    "evaluate",
-    "fit",
-    "load_bilm",
-    "make_plan",
-    "perplexity",
-    "predict",
-    "pretrain",
-    "resolve",
-    "save_bilm",
-    "search",
-    "similar_words",
-    "text_perplexity",
-    "train_vectors",
-    "verify",
-    "write_token_cache",
+# fmt: off
+__all__ = [  # noqa: RUF022 (by what they are for)
+    "load", "Elmo", "Embeddings", "WordVectors", "VectorStore", "TextClassifier",
+    "pretrain", "baseline", "embed", "fit", "predict", "evaluate", "compare_files", "convert", "verify",
+    "search", "similar_words",
+    "PretrainConfig", "ClassifierConfig", "StoreConfig", "ReadConfig", "make_plan",
+    "Reporter", "ElmokitError",
 ]
+# fmt: on
 
 
 def __getattr__(name: str) -> Any:
-    import importlib
+    from importlib import import_module
 
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in ("results", "settings"):
+        return import_module(f"elmokit.{name}")
+    for module, names in _HOMES.items():
+        if name in names.split():
+            return getattr(import_module(f"elmokit.{module}"), name)
     raise AttributeError(f"module 'elmokit' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return [*__all__, "__version__"]

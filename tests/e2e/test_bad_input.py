@@ -20,8 +20,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from elmokit import ModelError, PretrainConfig, ReadConfig, RunError, load_bilm, pretrain
-from elmokit.core.errors import ElmokitError
+from elmokit import PretrainConfig, ReadConfig, pretrain
+from elmokit.bilm.folder import load_bilm
+from elmokit.core.errors import ElmokitError, ModelError, RunError
 from elmokit.text.rows import TextSource
 from program import Cli, in_its_own_process
 

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import published
-from elmokit import Elmo, VectorStore, load_bilm
+from elmokit import Elmo, VectorStore
+from elmokit.bilm.folder import load_bilm
 from elmokit.cli.main import main
 
 COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elmokit import load_bilm
+from elmokit.bilm.folder import load_bilm
 from program import Cli, small_disk
 
 _SHAPE = [

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from elmokit import load_bilm, save_bilm
+from elmokit.bilm.folder import load_bilm, save_bilm
 from elmokit.vectors import store_writer
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.store import VectorStore

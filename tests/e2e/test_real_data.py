@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from elmokit import ReadConfig, TextConfig, TextPipeline, TextSource
+from elmokit import ReadConfig
+from elmokit.text.rows import TextSource
+from elmokit.text.settings import TextConfig
+from elmokit.text.tokenizing import TextPipeline
 
 _ROOT = os.environ.get("ELMOKIT_DATA")
 

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from comparison_facts import comparison
-from elmokit import save_bilm
+from elmokit.bilm.folder import save_bilm
 from elmokit.comparison.report import write_comparison
 from elmokit.serve.app import make_app
 from elmokit.serve.registry import Shelf, open_shelf

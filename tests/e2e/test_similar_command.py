@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from elmokit import load_bilm, save_bilm
+from elmokit.bilm.folder import load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import TextPipeline

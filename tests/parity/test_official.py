@@ -15,8 +15,9 @@ import official_reference as reference
 import pytest
 
 import published
-from elmokit import Elmo, convert, load_bilm, verify
+from elmokit import Elmo, convert, verify
 from elmokit.bilm import packed_lstm
+from elmokit.bilm.folder import load_bilm
 from elmokit.published.official import save_official
 from elmokit.text.tokenizing import SPECIALS
 

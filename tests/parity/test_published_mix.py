@@ -11,8 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from elmokit import ConfigError, Elmo, MixConfig, ModelError, PublishedMix
-from elmokit.vectors.mix import make_mix
+from elmokit import Elmo
+from elmokit.core.errors import ConfigError, ModelError
+from elmokit.vectors.mix import PublishedMix, make_mix
+from elmokit.vectors.settings import MixConfig
 
 RNG = np.random.default_rng(0)
 LAYERS = RNG.standard_normal((3, 2, 5, 4)).astype(np.float32) * 3 + 1  # (layer, batch, time, dim)

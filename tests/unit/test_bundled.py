@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elmokit import Elmo, load_bilm
+from elmokit import Elmo
+from elmokit.bilm.folder import load_bilm
 from elmokit.core.names import bundled_names, resolve_name
 from elmokit.vectors.neighbors import unit_rows
 from program import Cli

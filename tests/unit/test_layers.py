@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,19 +15,8 @@ import elmokit
 
 ROOT = Path(elmokit.__file__).parent
 PACKAGES = [
-    *(
-        "core",
-        "report",
-        "corpora",
-        "text",
-        "training",
-        "bilm",
-        "published",
-        "vectors",
-        "static",
-        "translation",
-    ),
-    *("tasks", "comparison", "serve", "cli"),
+    *("core", "report", "corpora", "text", "training", "bilm", "published", "vectors", "static"),
+    *("translation", "tasks", "comparison", "serve", "cli"),
 ]
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -53,7 +44,7 @@ def _imported_packages(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_imports_only_from_packages_to_its_left(path: Path) -> None:
     package = _package(path)
-    if package in ("__init__", "__main__"):
+    if package in ("__init__", "__main__", "settings", "results"):
         return  # the public names, and the program
     assert _imported_packages(path) <= {*PACKAGES[: PACKAGES.index(package)], package}
 
@@ -62,12 +53,32 @@ def test_no_file_is_named_for_nothing() -> None:
     assert not [path for path in FILES if path.stem in ("utils", "helpers", "misc", "common")]
 
 
-def test_public_names_all_exist_and_are_listed_once() -> None:
-    assert list(elmokit.__all__) == sorted(elmokit._HOMES)
+def test_public_names_exist_and_have_docstrings() -> None:
+    assert sorted(elmokit.__all__) == sorted(" ".join(elmokit._HOMES.values()).split())
+    assert len(elmokit.__all__) == 24
+    assert set(elmokit.__all__) < set(dir(elmokit))
     for name in elmokit.__all__:
         assert getattr(elmokit, name).__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         getattr(elmokit, "nothing")  # noqa: B009
+
+
+def test_all_settings_are_in_one_place() -> None:
+    defined = {
+        node.name
+        for path in FILES
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Config")
+    }
+    assert defined - set(elmokit.settings.__all__) == {"VectorsConfig", "CountingConfig", "PredictingConfig"}
+
+
+def test_what_verbs_return_is_in_results_or_public() -> None:
+    public = {*elmokit.results.__all__, *elmokit.__all__, "Model", "Plan"}
+    for name in elmokit.__all__:
+        if inspect.isfunction(verb := getattr(elmokit, name)):
+            types = re.findall(r"\w+", str(inspect.signature(verb).return_annotation))
+            assert set(types) <= {*public, "list"}, name
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["pretrain", "--help"], ["--version"]])

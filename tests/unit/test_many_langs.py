@@ -16,7 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from elmokit import Elmo, ModelError, convert, load_bilm, verify
+from elmokit import Elmo, convert, verify
+from elmokit.bilm.folder import load_bilm
+from elmokit.core.errors import ModelError
 from elmokit.published.many_langs import read_state_dict
 from elmokit.text.tokenizing import SPECIALS
 

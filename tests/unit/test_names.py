@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 import torch
 
-from elmokit import Elmo, ModelError, load_bilm
+from elmokit import Elmo
+from elmokit.bilm.folder import load_bilm
 from elmokit.core import names
-from elmokit.core.errors import ConfigError
+from elmokit.core.errors import ConfigError, ModelError
 from elmokit.core.names import bundled_names, resolve_name
 from elmokit.published.convert import convert
 from elmokit.tasks.model import load_encoder

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import published
-from elmokit import DataError, Elmo, ModelError, Verification, verify
+from elmokit import Elmo, verify
+from elmokit.core.errors import DataError, ModelError
+from elmokit.vectors.verify import Verification
 
 SENTENCES = [["the", "old", "fox"], ["nobody"], ["a", "small", "dog", "ran"], ["the", "fox"]]
 

@@ -14,10 +14,12 @@ import pytest
 import torch
 
 import published
-from elmokit import Elmo, ModelError, RunError, TokenCache, load_bilm, write_token_cache
+from elmokit import Elmo
+from elmokit.bilm.folder import load_bilm
+from elmokit.core.errors import ModelError, RunError
 from elmokit.text.tokenizing import SPECIALS
 from elmokit.vectors import elmo as elmo_module
-from elmokit.vectors.word_cache import CACHE_FOLDER
+from elmokit.vectors.word_cache import CACHE_FOLDER, TokenCache, write_token_cache
 from odd_texts import make_model
 
 TEXTS = [["the", "old", "fox"], ["unseen", "words", "the", "<s>"], []]

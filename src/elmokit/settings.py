@@ -1,0 +1,32 @@
+"""Every kind of settings, in one place."""
+
+from __future__ import annotations
+
+from elmokit.bilm.settings import BilmConfig, PretrainConfig, TrainingConfig
+from elmokit.core.config import Config, DropoutConfig, RunConfig
+from elmokit.serve.settings import ServeConfig
+from elmokit.static.settings import SvdConfig, Word2VecConfig
+from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
+from elmokit.text.settings import LabelConfig, ReadConfig, TextConfig, VocabularyConfig
+from elmokit.vectors.settings import MixConfig, StoreConfig
+
+__all__ = [
+    "BilmConfig",
+    "ClassifierConfig",
+    "Config",
+    "DropoutConfig",
+    "FitConfig",
+    "HeadConfig",
+    "LabelConfig",
+    "MixConfig",
+    "PretrainConfig",
+    "ReadConfig",
+    "RunConfig",
+    "ServeConfig",
+    "StoreConfig",
+    "SvdConfig",
+    "TextConfig",
+    "TrainingConfig",
+    "VocabularyConfig",
+    "Word2VecConfig",
+]
