@@ -135,9 +135,9 @@ def test_what_ran_before_does_not_matter_however_many_words_are_kept(
         elmo.embed(some, state="stateful")
     plain = vectors(shape, texts)
     assert_same(elmo.embed(texts).layers, plain)
-    elmo.keep_words(WORDS[:3])
+    elmo.word_cache.keep(WORDS[:3])
     assert_same(elmo.embed(texts).layers, plain)
-    elmo.forget_words()
+    elmo.word_cache.forget()
     assert_same(elmo.embed(texts).layers, plain)
 
 

@@ -429,19 +429,20 @@ def test_the_callers_word_cache_is_a_plain_one_afterwards(
 ) -> None:
     mine = Elmo(make_model(), cached_words=cached_words)
     kept: list[int] = []
+    forget = mine.word_cache.forget
 
     def watched() -> None:
-        kept.append(mine._words._n_pinned)
-        mine._words.forget()
+        kept.append(mine.word_cache._n_pinned)
+        forget()
 
-    monkeypatch.setattr(mine, "forget_words", watched)
+    monkeypatch.setattr(mine.word_cache, "forget", watched)
     many = tmp_path / "many.txt"
     many.write_text(f"{KNOWN}\n" * 20, encoding="utf-8")
     embed(mine, many, tmp_path / "store")
     assert len(SPECIALS) < kept[0] <= cached_words + len(SPECIALS)
-    assert mine._words._n_pinned == len(mine._words._places) == len(SPECIALS)
+    assert mine.word_cache._n_pinned == len(mine.word_cache._places) == len(SPECIALS)
     stop_after(0, monkeypatch, mine, odd_corpus, tmp_path / "cut")
-    assert mine._words._n_pinned == len(SPECIALS)
+    assert mine.word_cache._n_pinned == len(SPECIALS)
 
 
 def test_a_folder_within_the_texts_does_not_read_itself(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> None:

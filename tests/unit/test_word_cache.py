@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from elmokit import Elmo
 from elmokit.bilm.folder import load_bilm
 from elmokit.core.errors import ModelError, RunError
 from elmokit.text.tokenizing import SPECIALS
+from elmokit.text.vocabulary import Rows
 from elmokit.vectors import elmo as elmo_module
 from elmokit.vectors.word_cache import CACHE_FOLDER, TokenCache, write_token_cache
 from odd_texts import make_model
@@ -38,13 +40,17 @@ def made(model: Path, words: list[str] = WORDS) -> Path:
 
 
 class Counted:
-    """An Elmo whose token encoder is watched: how many words it is given each time."""
+    """An Elmo that counts how many words are encoded each time."""
 
     def __init__(self, elmo: Elmo) -> None:
-        self.elmo, self.words = elmo, elmo._words
-        self.elmo.keep_words([])  # the special words are encoded before the count begins
+        self.elmo, self.words = elmo, elmo.word_cache
+        self.words.keep([])  # the special words are encoded before the count begins
         self.calls: list[int] = []
-        elmo.model.encoder.register_forward_hook(lambda module, args, result: self.calls.append(len(args[0])))
+        self._features, self.words._features = elmo.folder.features, self
+
+    def rows(self, words: Sequence[str]) -> Rows:
+        self.calls.append(len(words))
+        return self._features.rows(words)
 
     @classmethod
     def of(cls, cached_words: int, input: str = "char") -> Counted:
@@ -112,17 +118,28 @@ def test_the_cache_grows_to_its_limit_one_word_at_a_time_and_no_further() -> Non
 
 def test_kept_words_stay_up_to_the_limit_and_others_are_forgotten() -> None:
     counted = Counted.of(5)
-    counted.elmo.keep_words(["the", "cat", "the", "<s>"])
+    counted.elmo.word_cache.keep(["the", "cat", "the", "<s>"])
     assert counted.calls == [len(SPECIALS), 2]
     counted.elmo.embed(["the cat of dogs"])
-    counted.elmo.forget_words()
+    counted.elmo.word_cache.forget()
     counted.elmo.embed(["the cat", "dogs"])
     assert counted.calls[2:] == [2, 1]
-    counted.elmo.keep_words([])
+    counted.elmo.word_cache.keep([])
     counted.elmo.embed(["the"])
     assert counted.calls[4:] == [len(SPECIALS), 1]
-    counted.elmo.keep_words(f"w{number}" for number in range(9))
+    counted.elmo.word_cache.keep(f"w{number}" for number in range(9))
     assert counted.n_places == len(SPECIALS) + 5
+
+
+@pytest.mark.parametrize("cached_words", [2, 5, 10_000])
+def test_any_number_of_threads_get_what_one_gets(cached_words: int) -> None:
+    texts = [f"the cat{number % 7} of dogs{number % 11} and w{number}" for number in range(200)]
+    wanted = [Elmo(make_model(), cached_words=cached_words).embed([text]).flat for text in texts]
+    for _ in range(3):
+        elmo = Elmo(make_model(), cached_words=cached_words)
+        with ThreadPoolExecutor(8) as pool:
+            results = list(pool.map(lambda text, elmo=elmo: elmo.embed([text]).flat, texts))
+        assert all(map(np.array_equal, results, wanted))
 
 
 # -- on disk --------------------------------------------------------------------------------------

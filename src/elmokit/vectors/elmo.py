@@ -49,6 +49,11 @@ class Elmo:
         folder: The model with its vocabulary and tokenizer.
         cached_words: How many words' token-encoder vectors to keep from call to call.
         token_cache: Vectors of a vocabulary, from ``elmokit convert --token-cache``.
+
+    Attributes:
+        model: The network, in evaluation mode; ``module`` is the same, for fine-tuning.
+        n_layers: Number of layers, token encoder included.
+        dim: Width of a layer: both directions side by side.
     """
 
     kind = "bilm"
@@ -63,8 +68,9 @@ class Elmo:
         token_cache: TokenCache | None = None,
     ) -> None:
         self.folder = folder
-        self.model = folder.model.eval()
-        self._words = WordCache(folder, cached_words, token_cache)
+        self.model = self.module = folder.model.eval()
+        self.n_layers, self.dim = self.model.config.n_layers + 1, 2 * self.model.config.dim
+        self.word_cache = WordCache(folder, cached_words, token_cache)
         self._sif_weights = _sif_weights(len(folder.vocabulary))
 
     @classmethod
@@ -86,30 +92,26 @@ class Elmo:
         """
         home = resolve_name(folder)
         saved = load_bilm(home)
-        beside = (home if home.is_dir() else home.parent) / CACHE_FOLDER
-        if token_cache is None and (beside / "cache.json").exists():
-            token_cache = beside
-        stored = None if token_cache is None else TokenCache.open(token_cache, saved)
+        cache = Path(token_cache or (home if home.is_dir() else home.parent) / CACHE_FOLDER)
+        is_there = token_cache is not None or (cache / "cache.json").exists()
+        stored = TokenCache.open(cache, saved) if is_there else None
         return cls(saved, cached_words=cached_words, token_cache=stored)
 
     @cached_property
     def fingerprint(self) -> str:
         """Equal fingerprints, comparable vectors. Computed once: the weights do not change under an
         ``Elmo``."""
-        folder = self.folder
+        folder, start = self.folder, self.folder.start_state
         config = {"model": folder.model.config.to_dict(), "text": folder.text.to_dict()}
         strings = {
             "config": json.dumps(config, sort_keys=True),
             "vocabulary": "\n".join(folder.vocabulary.words),
             "tokenizer": folder.tokenizer.to_str(pretty=False),
         }
-        tensors = weights_of(folder.model)
-        if folder.start_state is not None:
-            tensors |= folder.start_state.tensors()
         parts: list[str | Tensor] = []
         for name, text in strings.items():
             parts += [f"{name}:{len(text.encode())}:", text]
-        for name, tensor in tensors.items():
+        for name, tensor in {**weights_of(folder.model), **(start.tensors() if start else {})}.items():
             parts += [f"{name}:{tuple(tensor.shape)}:", tensor]
         return fingerprint(*parts)
 
@@ -122,24 +124,9 @@ class Elmo:
         save_bilm(folder, self.folder)
 
     @property
-    def module(self) -> Bilm:
-        """What fine-tuning trains."""
-        return self.model
-
-    @property
     def training(self) -> dict[str, Any]:
         """Where the model came from: corpus, settings, perplexity."""
         return self.folder.training
-
-    @property
-    def n_layers(self) -> int:
-        """Number of layers, token encoder included."""
-        return self.model.config.n_layers + 1
-
-    @property
-    def dim(self) -> int:
-        """Width of a layer: both directions side by side."""
-        return 2 * self.model.config.dim
 
     @overload
     def embed(
@@ -244,7 +231,7 @@ class Elmo:
         model: Bilm = copy.deepcopy(self.model).requires_grad_(False)
         outdated = ("held_out", "history")
         training = {name: value for name, value in self.training.items() if name not in outdated}
-        training["fine_tuned"] = True
+        training |= {"fine_tuned": True}
         return Elmo(replace(self.folder, model=model, training=training, start_state=None))
 
     def encode(
@@ -256,7 +243,7 @@ class Elmo:
             state: Where the texts start, a row for each; zero by default.
             keep_state: Return the state after each text, too, which is slower.
         """
-        vectors, places = self._words.look_up(words)
+        vectors, places = self.word_cache.look_up(words)
         lengths = torch.tensor([len(row) + 2 for row in words])
         index = np.zeros((len(words), int(lengths.max())), dtype=np.int64)
         start = 0
@@ -304,20 +291,6 @@ class Elmo:
         if boundaries is not None:
             ids[boundaries[:-1]], ids[boundaries[1:] - 1] = BOS, EOS
         return self._sif_weights[ids]
-
-    def keep_words(self, words: Iterable[str]) -> None:
-        """Compute the token-encoder vectors of ``words`` now (of the first ``cached_words``), keep them,
-        and forget all others. Without words, the cache is a plain one again.
-
-        With the same words kept and others forgotten before each call, ``embed`` gives the same
-        bits, whatever was embedded earlier: the last bit of a word's vector can depend on the
-        words it was computed along with.
-        """
-        self._words.keep(words)
-
-    def forget_words(self) -> None:
-        """Forget the token-encoder vectors of all words but those of ``keep_words``."""
-        self._words.forget()
 
     def _embed(
         self,

@@ -110,48 +110,37 @@ class Layers:
         return Layers(values, mask)
 
 
-class SentenceEncoder(Protocol):
-    """One vector per text is all it has: a foreign model, or a file of vectors."""
+class Encoder(Protocol):
+    """Turns texts into layers of vectors."""
 
     @property
     def dim(self) -> int: ...
     @property
+    def n_layers(self) -> int: ...
+    @property
     def fingerprint(self) -> str:
         """Equal fingerprints, comparable vectors."""
-        ...
 
-    def sentences(self, texts: Sequence[Text]) -> FloatArray:
-        """One vector per text, (n_texts, dim)."""
-        ...
-
-
-class Encoder(SentenceEncoder, Protocol):
-    """Turns texts into layers of vectors."""
-
-    @property
-    def n_layers(self) -> int: ...
     @property
     def n_edge(self) -> int:
         """Rows of ``<s>`` and ``</s>`` at each end of a text: 0 or 1."""
-        ...
 
     @property
     def directional(self) -> bool:
         """True if ``dim`` is [forward; backward], so that "last" pooling reads both ends."""
-        ...
 
     @property
     def module(self) -> nn.Module:
         """What fine-tuning trains."""
-        ...
+
+    def sentences(self, texts: Sequence[Text]) -> FloatArray:
+        """One vector per text, (n_texts, dim)."""
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the encoder sees them."""
-        ...
 
     def to_ids(self, words: Iterable[Sequence[str]]) -> TokenIds:
         """Texts given as words, as ids."""
-        ...
 
     def layers(
         self,
@@ -162,23 +151,18 @@ class Encoder(SentenceEncoder, Protocol):
         rng: torch.Generator | None = None,
     ) -> Layers:
         """All layers of the texts ``rows`` as one batch. Without an ``rng`` there is no dropout."""
-        ...
 
     def precompute(self, ids: TokenIds) -> TokenIds:
         """The same texts with what ``layers`` can compute once for all batches, without gradients.
 
         Valid until the encoder's weights change.
         """
-        ...
 
     def batch(self, words: Sequence[Sequence[str]]) -> Layers:
         """All layers of one batch of texts given as words, without gradients; for prediction."""
-        ...
 
     def unfreezing_order(self) -> list[list[str]]:
         """Names of ``module``'s parameters, top layer first."""
-        ...
 
     def copy(self) -> Encoder:
         """A copy for fine-tuning, without what will no longer be true of it."""
-        ...

@@ -85,12 +85,8 @@ class StoreConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choices = {
-            "layer": self.layer is not None,
-            "mix_weights": self.weights is not None,
-            "all_layers": self.all_layers,
-        }
-        chosen = [name for name, is_chosen in choices.items() if is_chosen]
+        given = {"layer": self.layer is not None, "mix_weights": self.weights, "all_layers": self.all_layers}
+        chosen = [name for name, value in given.items() if value]
         if len(chosen) > 1:
             raise ConfigError(
                 f"{' and '.join(chosen)} exclude each other.",
@@ -123,23 +119,23 @@ class StoreConfig(Config):
 def layer_factors(
     n_layers: int, layer: int | None = None, weights: Sequence[float] | None = None
 ) -> tuple[float, ...]:
-    """The weight of each layer: one layer alone, weights as given, or equal ones."""
+    """The weight of each layer: of one layer alone, as given, or equal."""
     if layer is not None and weights is not None:
         raise ConfigError(
             "layer and weights exclude each other.", remedy="Choose one: a layer, or a mix of them."
         )
-    if layer is not None:
-        if not -n_layers <= layer < n_layers:
-            raise ConfigError(
-                f"There is no layer {layer}: this model has {n_layers}.",
-                remedy=f"Choose 0 (token encoder) to {n_layers - 1} (top), or -1 for the top.",
-            )
-        return tuple(float(depth == layer % n_layers) for depth in range(n_layers))
+    if layer is not None and not -n_layers <= layer < n_layers:
+        raise ConfigError(
+            f"There is no layer {layer}: this model has {n_layers}.",
+            remedy=f"Choose 0 (token encoder) to {n_layers - 1} (top), or -1 for the top.",
+        )
     if weights is not None and len(weights) != n_layers:
         raise ConfigError(
             f"{len(weights)} weights were given for {n_layers} layers.",
             remedy="Give one weight per layer, token encoder first.",
         )
+    if layer is not None:
+        return tuple(float(depth == layer % n_layers) for depth in range(n_layers))
     return (1.0 / n_layers,) * n_layers if weights is None else tuple(weights)
 
 

@@ -354,10 +354,10 @@ class _Writer:
         """The same words cached in every run, or the bits would differ; a plain word cache afterwards."""
         vocabulary = self.elmo.folder.vocabulary.words
         try:
-            self.elmo.keep_words(vocabulary[: min(_PINNED_WORDS, self.manifest.n_words // 10)])
+            self.elmo.word_cache.keep(vocabulary[: min(_PINNED_WORDS, self.manifest.n_words // 10)])
             yield
         finally:
-            self.elmo.keep_words(())
+            self.elmo.word_cache.keep(())
 
     def _chunks(self, lines: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
         """Some texts at a time. Where they are cut depends on the texts alone."""
@@ -379,7 +379,7 @@ class _Writer:
             yield chunk
 
     def _compute(self, chunk: list[dict[str, Any]], advance: Callable[[int], None]) -> Any:
-        self.elmo.forget_words()  # or the bits would depend on where the run began
+        self.elmo.word_cache.forget()  # or the bits would depend on where the run began
         texts = [record["text"] for record in chunk]
         embeddings = self.elmo.embed(texts, state=self.config.state, progress=advance)
         if [record["words"] for record in chunk] != embeddings.tokens:

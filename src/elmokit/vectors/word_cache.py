@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import cast
@@ -35,7 +36,9 @@ _REMAKE = "Make it again with elmokit convert --token-cache, or delete the folde
 
 
 class WordCache:
-    """Token-encoder vectors in memory, up to a number of words.
+    """Token-encoder vectors in memory, up to a number of words. Safe to use from several threads.
+
+    Rows of a table that ``look_up`` has returned to a thread are not overwritten by another one.
 
     Args:
         capacity: Words to keep, besides the special ones.
@@ -43,15 +46,15 @@ class WordCache:
     """
 
     def __init__(self, folder: BilmFolder, capacity: int, stored: TokenCache | None = None) -> None:
-        self._stored = stored
-        self._encoder = folder.model.encoder
-        self._features = folder.features
+        self._encoder, self._features = folder.model.encoder, folder.features
         self._capacity = max(1, capacity)
         self._is_table = folder.model.config.input == "word"  # the table itself is the cache
         self._id_of = folder.vocabulary.id_of
-        self._places: dict[str, int] = {}
         self._table = torch.empty(0, folder.model.config.dim)
-        self._n_pinned = self._n_letters = 0
+        self._stored = stored or TokenCache([], self._table.numpy())
+        self._places: dict[str, int] = {}
+        self._n_pinned = self._n_letters = self._n_written = 0
+        self._lock, self._readers = threading.RLock(), set[int]()
 
     def look_up(self, words: Sequence[Sequence[str]]) -> tuple[Tensor, list[int]]:
         """A table of vectors, and the row in it of each word of all texts, one after the other."""
@@ -59,63 +62,71 @@ class WordCache:
             ids = (self._id_of(word) for row in words for word in row)
             table = cast(WordEncoder, self._encoder).weight.detach()
             return table, [UNK if id < len(SPECIALS) else id for id in ids]
-        if not self._places:
-            self.keep(())
-        places = self._places
-        new = list(dict.fromkeys(word for row in words for word in row if word not in places))
-        is_full = len(places) + len(new) > self._capacity + len(SPECIALS)
-        if is_full or self._n_letters > _MEAN_LETTERS * self._capacity:
-            self.forget()
+        with self._lock:
+            self._readers.add(threading.get_ident())
+            if not self._places:
+                self.keep(())
+            places = self._places
             new = list(dict.fromkeys(word for row in words for word in row if word not in places))
-        if new:
-            self._add(new)
-        return self._table, [places[word] for row in words for word in row]
+            is_full = len(places) + len(new) > self._capacity + len(SPECIALS)
+            if is_full or self._n_letters > _MEAN_LETTERS * self._capacity:
+                self.forget()
+                new = list(dict.fromkeys(word for row in words for word in row if word not in places))
+            if new:
+                self._add(new)
+            return self._table, [places[word] for row in words for word in row]
 
     def keep(self, words: Iterable[str]) -> None:
-        """Empty the cache and pin these words (the first ones, up to the capacity) and the specials.
+        """Compute the vectors of ``words`` now (the first ones, up to the capacity), pin them, and forget
+        all others. Without words, the cache is a plain one again.
 
-        A special word inside a text counts as ``<unk>``.
+        With the same words pinned and others forgotten before each call, ``Elmo.embed`` gives the same bits,
+        whatever was embedded earlier: the last bit of a word's vector can depend on the words it was computed
+        along with. A special word inside a text counts as ``<unk>``.
         """
         if self._is_table:
             return
-        self._places.clear()
-        self._n_letters = 0
-        self._add(list(SPECIALS))
-        self._places.update(dict.fromkeys(SPECIALS, UNK))
-        new = [word for word in dict.fromkeys(words) if word not in self._places][: self._capacity]
-        for first in range(0, len(new), _BLOCK):
-            self._add(new[first : first + _BLOCK])
-        self._n_pinned = len(self._places)
+        with self._lock:
+            self._places.clear()
+            self._n_letters = 0
+            self._add(list(SPECIALS))
+            self._places.update(dict.fromkeys(SPECIALS, UNK))
+            new = [word for word in dict.fromkeys(words) if word not in self._places][: self._capacity]
+            for first in range(0, len(new), _BLOCK):
+                self._add(new[first : first + _BLOCK])
+            self._n_pinned = len(self._places)
 
     def forget(self) -> None:
-        """Drop all words but the pinned ones."""
-        while len(self._places) > self._n_pinned:
-            self._n_letters -= len(self._places.popitem()[0])
+        """Forget all words but the pinned ones."""
+        with self._lock:
+            while len(self._places) > self._n_pinned:
+                self._n_letters -= len(self._places.popitem()[0])
 
     @torch.inference_mode()
     def _add(self, words: list[str]) -> None:
         first = len(self._places)
         needed = first + len(words)
-        if needed > len(self._table):  # grow by half, so that growing stays cheap, but not past the limit
+        this = {threading.get_ident()}
+        is_in_use = first < self._n_written and not self._readers <= this
+        if needed > len(self._table) or is_in_use:  # grow by half: cheap, but never past the limit
             n_rows = min(3 * first // 2, self._capacity + len(SPECIALS))
             table = torch.empty(max(needed, n_rows), self._table.shape[1])
             table[:first] = self._table[:first]
-            self._table = table
+            self._table, self._readers = table, this
         self._table[first:needed] = self._vectors(words)
+        self._n_written = needed
         self._places.update(zip(words, range(first, needed), strict=True))
         self._n_letters += sum(map(len, words))
 
     def _vectors(self, words: list[str]) -> Tensor:
         """From disk where they are stored, else computed."""
-        stored = self._stored
-        known = [word for word in words if stored is not None and word in stored]
-        if stored is None or not known:
+        new = [word for word in words if word not in self._stored]
+        if len(new) == len(words):
             return _encode(self._encoder, self._features.rows(words))
         vectors = torch.empty(len(words), self._table.shape[1])
-        is_known = torch.tensor([word in stored for word in words])
-        vectors[is_known] = stored.rows(known)
-        if len(known) < len(words):
-            new = [word for word in words if word not in stored]
+        is_known = torch.tensor([word in self._stored for word in words])
+        vectors[is_known] = self._stored.rows([word for word in words if word in self._stored])
+        if new:
             vectors[~is_known] = _encode(self._encoder, self._features.rows(new))
         return vectors
 
@@ -145,12 +156,12 @@ class TokenCache:
             record = json.loads((folder / "cache.json").read_text(encoding="utf-8"))
             words = (folder / "words.txt").read_bytes().decode("utf-8").split("\n")[:-1]
             vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
-            version = isinstance(record, dict) and (record.get("format"), record.get("format_version"))
-        except (OSError, ValueError, EOFError) as error:
+            version, encoder = (record["format"], record["format_version"]), record["encoder"]
+        except (OSError, ValueError, EOFError, LookupError, TypeError) as error:
             raise ModelError(f"{folder} cannot be read as a token cache: {error}.", remedy=_REMAKE) from error
         if version != (_FORMAT, _VERSION):
             raise ModelError(f"{folder} is not a token cache that this elmokit reads.", remedy=_REMAKE)
-        if record.get("encoder") != _encoder_fingerprint(model):
+        if encoder != _encoder_fingerprint(model):
             raise ModelError(f"{folder} was made with the token encoder of another model.", remedy=_REMAKE)
         shape = (len(words), model.model.config.dim)
         if vectors.shape != shape or vectors.dtype != np.float32:
@@ -169,12 +180,9 @@ def write_token_cache(
     *,
     progress: Callable[[int], None] = lambda amount: None,
 ) -> int:
-    """Write the token-encoder vectors of ``words`` to ``folder``, whole or not at all.
+    """Write the token-encoder vectors of ``words`` to ``folder``; returns how many there are.
 
-    Special words are left out. An existing cache is replaced.
-
-    Returns:
-        The number of words stored.
+    Special words are left out. An existing cache is replaced, whole or not at all.
     """
     folder = Path(folder)
     if model.model.config.input == "word":
@@ -184,7 +192,7 @@ def write_token_cache(
         )
     open_out(folder, "token-cache", resume=True)
     kept = [word for word in dict.fromkeys(words) if word not in SPECIALS and "\n" not in word]
-    dim = model.model.config.dim
+    dim, n_bytes = model.model.config.dim, 4 * len(kept) * model.model.config.dim
     record = {
         "format": _FORMAT,
         "format_version": _VERSION,
@@ -193,18 +201,17 @@ def write_token_cache(
         "dim": dim,
     }
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if shutil.disk_usage(existing).free < 4 * len(kept) * dim:
+    if shutil.disk_usage(existing).free < n_bytes:
         raise RunError(
-            f"{folder} will take {format_size(4 * len(kept) * dim)}, and the disk has less.",
+            f"{folder} will take {format_size(n_bytes)}, and the disk has less.",
             remedy="Free some space, or choose another --out.",
         )
     with staging(folder, "cache.json") as staged, explain_os_errors(folder), torch.inference_mode():
         vectors = np.lib.format.open_memmap(staged / "vectors.npy", "w+", np.float32, (len(kept), dim))
         for first in range(0, len(kept), _BLOCK):
-            part = kept[first : first + _BLOCK]
-            rows = model.features.rows(part)
-            vectors[first : first + len(part)] = _encode(model.model.encoder, rows).numpy()
-            progress(len(part))
+            rows = model.features.rows(kept[first : first + _BLOCK])
+            vectors[first : first + len(rows)] = _encode(model.model.encoder, rows).numpy()
+            progress(len(rows))
         vectors.flush()
         del vectors
         sync(staged / "vectors.npy")
@@ -214,8 +221,10 @@ def write_token_cache(
 
 
 def _encode(token_encoder: nn.Module, features: Rows) -> Tensor:
-    vectors: Tensor = token_encoder(torch.from_numpy(features.astype(np.int64)))
-    return vectors
+    """Vectors of words. Rows are added to a multiple of 16: a product of fewer can differ in the last bit."""
+    rows = torch.from_numpy(features.astype(np.int64))
+    vectors: Tensor = token_encoder(torch.cat([rows, rows[-1:].expand(-len(rows) % 16, -1)]))
+    return vectors[: len(rows)]
 
 
 def _encoder_fingerprint(model: BilmFolder) -> str:
