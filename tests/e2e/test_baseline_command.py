@@ -76,7 +76,9 @@ def test_word2vec_learns_from_standard_input_and_with_its_own_settings(
 
 def test_a_foreign_table_becomes_a_folder(cli: Cli, vectors: Path, tmp_path: Path) -> None:
     table = WordVectors.load(vectors)
-    export_vectors(tmp_path / "glove.txt", table, header=False)
+    export_vectors(tmp_path / "glove.txt", table)
+    lines = (tmp_path / "glove.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "glove.txt").write_text("".join(lines[1:]), encoding="utf-8")  # GloVe has no header
     done = cli("convert", tmp_path / "glove.txt", tmp_path / "v")
     assert done.code == 0, done.err
     found = WordVectors.load(tmp_path / "v")

@@ -63,7 +63,7 @@ def test_rare_words_are_learnt_as_unknown_ones(method: Method) -> None:
     assert found.vectors[UNK].any()
     assert not np.allclose(found.vectors[UNK], found.vectors[len(SPECIALS) :].mean(axis=0), atol=1e-4)
     assert not found.vectors[[0, 2, 3]].any()
-    np.testing.assert_array_equal(found.vector("plugh"), found.vectors[UNK])
+    np.testing.assert_array_equal(found.look_up(["plugh"])[0], found.vectors[UNK])
 
 
 @EACH

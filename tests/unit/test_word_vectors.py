@@ -55,7 +55,7 @@ def test_special_words_come_first_and_the_rest_in_order(table: WordVectors) -> N
 
 def test_a_table_without_a_row_for_unknown_words_gets_the_mean(table: WordVectors) -> None:
     np.testing.assert_allclose(table.vectors[UNK], ROWS.mean(axis=0), atol=1e-6)
-    np.testing.assert_array_equal(table.vector("banana"), table.vectors[UNK])
+    np.testing.assert_array_equal(table.look_up(["banana"])[0], table.vectors[UNK])
     assert not table.vectors[[PAD, BOS, EOS]].any()
 
 
@@ -63,7 +63,7 @@ def test_a_table_without_a_row_for_unknown_words_gets_the_mean(table: WordVector
 def test_a_row_for_unknown_words_is_used_whatever_its_name(name: str) -> None:
     table = WordVectors.of(["a", name, "b"], [[1, 0], [5, 5], [0, 1]], TEXT)
     assert table.vocabulary.words == [*SPECIALS, "a", "b"]
-    assert table.vector("c").tolist() == table.vector(name).tolist() == [5, 5]
+    assert table.look_up(["c"])[0].tolist() == table.look_up([name])[0].tolist() == [5, 5]
 
 
 def test_of_several_such_rows_the_first_name_counts() -> None:
@@ -158,7 +158,7 @@ def test_words_and_rows_that_do_not_fit_are_refused(words: list[str], rows: Any)
     [
         (np.zeros((3, 2), dtype=np.float32), "does not fit"),
         (np.zeros((5, 0), dtype=np.float32), "does not fit"),
-        (np.zeros((5, 2)), "float32"),
+        (np.zeros((5, 2)), "float64 table"),
         (np.full((5, 2), np.inf, dtype=np.float32), "finite"),
     ],
 )

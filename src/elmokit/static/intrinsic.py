@@ -1,10 +1,10 @@
-"""How well word vectors agree with people: word similarity and analogy questions."""
+"""How well word vectors agree with human judgments: word similarity and analogy questions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -55,11 +55,9 @@ def evaluate_vectors(vectors: WordVectors, file: str | Path) -> IntrinsicResult:
 
 
 def read_pairs(file: str | Path) -> list[Pair]:
-    """Read lines of two words and a score.
+    """Read lines of two words and a score, separated by tabs, commas or spaces; also ``.gz``.
 
-    Args:
-        file: Separated by tabs, commas or spaces, also ``.gz``. Lines that begin with ``#`` are skipped, and
-            so is a first line that names the columns.
+    Lines that begin with ``#`` are skipped, and so is a first line that names the columns.
     """
     pairs: list[Pair] = []
     has_header = False
@@ -81,11 +79,9 @@ def read_pairs(file: str | Path) -> list[Pair]:
 
 
 def read_questions(file: str | Path) -> dict[str, list[Question]]:
-    """Read analogy questions, by section ("" before the first one).
+    """Read analogy questions by section ("" before the first one); also ``.gz``.
 
-    Args:
-        file: Lines of four words, ``a b c d``: a is to b as c is to d. A line ``: name`` begins a section.
-            Also ``.gz``.
+    Lines have four words, ``a b c d``: a is to b as c is to d. A line ``: name`` begins a section.
     """
     questions: dict[str, list[Question]] = {}
     section = ""
@@ -120,37 +116,32 @@ def similarity_correlation(vectors: WordVectors, pairs: Sequence[Pair]) -> Intri
 def analogy_accuracy(vectors: WordVectors, questions: Mapping[str, Sequence[Question]]) -> IntrinsicResult:
     """The share of analogy questions that ``WordVectors.analogy`` answers correctly."""
     units = unit_rows(vectors.vectors[len(SPECIALS) :]).astype(np.float32)  # (n_words, dim)
-    sections, n_right = {}, 0
-    for name, asked in questions.items():
-        right, covered = _count_right(vectors, units, asked)
-        n_right += right
-        sections[name] = IntrinsicResult(
-            "accuracy", right / covered if covered else None, covered, len(asked)
-        )
-    n_covered = sum(result.n_covered for result in sections.values())
-    return IntrinsicResult(
-        "accuracy",
-        n_right / n_covered if n_covered else None,
-        n_covered,
-        sum(result.n_total for result in sections.values()),
-        sections if list(sections) != [""] else {},
-    )
+    counts = {name: _count_right(vectors, units, section) for name, section in questions.items()}
+
+    def result(n_right: int, n_covered: int, n_total: int) -> IntrinsicResult:
+        return IntrinsicResult("accuracy", n_right / n_covered if n_covered else None, n_covered, n_total)
+
+    total = result(*(sum(column) for column in zip(*counts.values(), strict=True)))
+    sections = {name: result(*count) for name, count in counts.items()}
+    return replace(total, sections=sections if list(sections) != [""] else {})
 
 
-def _count_right(vectors: WordVectors, units: FloatArray, questions: Sequence[Question]) -> tuple[int, int]:
-    """Questions answered correctly, and those covered; ``units`` has a row of length 1 for each word."""
+def _count_right(
+    vectors: WordVectors, units: FloatArray, questions: Sequence[Question]
+) -> tuple[int, int, int]:
+    """Questions answered correctly, covered, and all; ``units`` has a row of length 1 for each word."""
     id_of = vectors.vocabulary.id_of
     spelled = [tuple(map(vectors.find, words)) for words in questions]
     rows = [[id_of(word) - len(SPECIALS) for word in words if word] for words in spelled if all(words)]
-    asked = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    covered = np.array(rows, dtype=np.int64).reshape(-1, 4)
     n_right = 0
-    for first in range(0, len(asked), _QUESTIONS_AT_ONCE):
-        a, b, c, d = asked[first : first + _QUESTIONS_AT_ONCE].T
+    for first in range(0, len(covered), _QUESTIONS_AT_ONCE):
+        a, b, c, d = covered[first : first + _QUESTIONS_AT_ONCE].T
         scores = (units[b] - units[a] + units[c]) @ units.T  # (n_questions, n_words)
         for given in (a, b, c):
             scores[np.arange(len(d)), given] = -np.inf
         n_right += int((scores.argmax(axis=1) == d).sum())
-    return n_right, len(asked)
+    return n_right, len(covered), len(questions)
 
 
 def _number(text: str) -> float | None:

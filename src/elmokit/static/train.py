@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, nearest
 from elmokit.core.run_folder import open_out
-from elmokit.static.settings import METHODS, STATIC_TEXT, Method, SvdConfig, VectorsConfig, Word2VecConfig
+from elmokit.static.settings import METHODS, STATIC_TEXT, Method, SvdConfig, Word2VecConfig
 from elmokit.static.svd import count_pairs, factorize, weight_counts
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
@@ -33,6 +33,7 @@ from elmokit.vectors.encoder import FloatArray
 
 _MAX_SENTENCE = 10_000  # gensim reads no more words of a sentence
 _ENOUGH_WORDS = 40_000_000
+Configuration = SvdConfig | Word2VecConfig
 
 
 def baseline(
@@ -40,7 +41,7 @@ def baseline(
     texts: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
-    config: SvdConfig | Word2VecConfig | None = None,
+    config: Configuration | None = None,
     text: TextConfig = STATIC_TEXT,
     read: ReadConfig | None = None,
     reporter: Reporter | None = None,
@@ -60,7 +61,7 @@ def baseline(
         command: The command line, for the card.
         settings: Single settings of ``config``, ``text`` and ``read`` by name, such as ``dim=50``.
     """
-    config = config or _config_class(method)()
+    config = _check_config(method, config)
     configs: Any = merge_settings(settings, vectors=config, text=text, read=read or ReadConfig())
     source = TextSource(texts, configs["read"], exclude=Path(out))
     open_out(Path(out), "word-vectors", resume=True)
@@ -74,7 +75,7 @@ def baseline(
 def train_vectors(
     method: Method,
     texts: TextSource | Sequence[str],
-    config: SvdConfig | Word2VecConfig | None = None,
+    config: Configuration | None = None,
     *,
     text: TextConfig = STATIC_TEXT,
     reporter: Reporter | None = None,
@@ -86,20 +87,28 @@ def train_vectors(
     >>> train_vectors("svd", texts, SvdConfig(dim=2, min_count=1)).dim
     2
     """
-    config_class = _config_class(method)
-    config = config_class() if config is None else config
-    if not isinstance(config, config_class):
-        raise ConfigError(
-            f"{method} takes a {config_class.__name__}, not a {type(config).__name__}.",
-            remedy=f"Give config={config_class.__name__}(...).",
-        )
+    config = _check_config(method, config)
     reporter = reporter or Reporter("silent")
     source = texts if isinstance(texts, TextSource) else _ListSource(texts)
     start = time.perf_counter()
-    with _prepare(source, text, config, reporter) as corpus:
+    vocabulary = VocabularyConfig(max_words=config.max_words, min_count=config.min_count)
+    prepared = CorpusSettings(text, vocabulary, open_words=False, held_out=0.0)
+    with tempfile.TemporaryDirectory(prefix="elmokit-", ignore_cleanup_errors=True) as folder:
+        with reporter.counting("Preparing the text", unit="characters") as advance:
+            corpus = prepare_corpus(
+                Path(folder) / "corpus", prepared, source, progress=lambda phase, amount: advance(amount)
+            )
+        reporter.say(
+            f"Text: {corpus.n_words:,} words in {len(corpus.train):,} texts; "
+            f"{corpus.n_vocabulary - len(SPECIALS):,} words get a vector, "
+            f"{corpus.unknown_share:.1%} of the text is <unk>."
+        )
         if isinstance(config, Word2VecConfig):
-            config = replace(config, epochs=n_epochs(config, corpus.n_words))
-        rows = _train(method, corpus, config, reporter)
+            n_epochs = config.epochs or min(50, max(5, -(-_ENOUGH_WORDS // corpus.n_words)))
+            config = replace(config, epochs=n_epochs)
+            rows = _train_word2vec(corpus, method, config, reporter)
+        else:
+            rows = _train_svd(corpus, config, reporter)
         places = [UNK] if corpus.counts[UNK] else []  # without unknown words, nothing was learned for <unk>
         places += range(len(SPECIALS), corpus.n_vocabulary)
         library = "scipy" if method == "svd" else "gensim"
@@ -119,10 +128,17 @@ def train_vectors(
         return WordVectors.of([corpus.words[place] for place in places], rows[places], text, training)
 
 
-def _config_class(method: str) -> type[SvdConfig] | type[Word2VecConfig]:
+def _check_config(method: str, config: Configuration | None) -> Configuration:
+    """The settings of a method: the default ones, or those given if they are of its class."""
     if method not in METHODS:
         raise ConfigError(f"There is no method {method!r}.", remedy=nearest(method, METHODS))
-    return SvdConfig if method == "svd" else Word2VecConfig
+    expected = SvdConfig if method == "svd" else Word2VecConfig
+    if config is not None and not isinstance(config, expected):
+        raise ConfigError(
+            f"{method} takes a {expected.__name__}, not a {type(config).__name__}.",
+            remedy=f"Give config={expected.__name__}(...).",
+        )
+    return config or expected()
 
 
 class _ListSource(TextSource):
@@ -135,10 +151,7 @@ class _ListSource(TextSource):
                 remedy="Put it in a list: [text]; for a file, give TextSource(file).",
             )
         reject_table(texts)
-        self.config = ReadConfig()
-        self.files = []
-        self._stdin = None
-        self._list = texts
+        self.config, self.files, self._stdin, self._list = ReadConfig(), [], None, texts
 
     def __iter__(self) -> Iterator[str]:
         for index, text in enumerate(self._list):
@@ -155,38 +168,7 @@ class _ListSource(TextSource):
         return f"a list of {len(self._list):,}"
 
 
-@contextlib.contextmanager
-def _prepare(
-    source: TextSource, text: TextConfig, config: VectorsConfig, reporter: Reporter
-) -> Iterator[Corpus]:
-    """The text as word ids in a temporary folder; rare words are ``<unk>``."""
-    settings = CorpusSettings(
-        text=text,
-        vocabulary=VocabularyConfig(max_words=config.max_words, min_count=config.min_count),
-        open_words=False,
-        held_out=0.0,
-    )
-    with tempfile.TemporaryDirectory(prefix="elmokit-", ignore_cleanup_errors=True) as folder:
-        with reporter.counting("Preparing the text", unit="characters") as advance:
-            corpus = prepare_corpus(
-                Path(folder) / "corpus", settings, source, progress=lambda phase, amount: advance(amount)
-            )
-        reporter.say(
-            f"Text: {corpus.n_words:,} words in {len(corpus.train):,} texts; "
-            f"{corpus.n_vocabulary - len(SPECIALS):,} words get a vector, "
-            f"{corpus.unknown_share:.1%} of the text is <unk>."
-        )
-        yield corpus
-
-
-def _train(
-    method: Method, corpus: Corpus, config: SvdConfig | Word2VecConfig, reporter: Reporter
-) -> FloatArray:
-    """A row for each word of the vocabulary."""
-    if isinstance(config, Word2VecConfig):
-        total = corpus.n_words * config.epochs
-        with reporter.counting("Training", total=total, unit="words") as advance:
-            return train_word2vec(corpus, "sgns" if method == "sgns" else "cbow", config, progress=advance)
+def _train_svd(corpus: Corpus, config: SvdConfig, reporter: Reporter) -> FloatArray:
     with reporter.counting("Counting pairs", total=corpus.train.n_tokens, unit="words") as advance:
         counts = count_pairs(
             corpus.train, corpus.n_vocabulary, config.window, config.distance, progress=advance
@@ -200,71 +182,27 @@ def _train(
     return rows
 
 
-# -- skip-gram and CBOW ---------------------------------------------------------------------------
-
-
-class Sentences:
-    """The documents of a corpus as lists of words, for any number of passes.
-
-    gensim drops what follows the 10,000th word of a sentence, so longer documents come in parts.
-    """
-
-    def __init__(self, corpus: Corpus, progress: Callable[[int], None] = lambda amount: None) -> None:
-        self._corpus = corpus
-        self._progress = progress
-
-    def __len__(self) -> int:
-        n_words = self._corpus.train.lengths - 2
-        return int((-(-n_words // _MAX_SENTENCE)).sum())
-
-    def __iter__(self) -> Iterator[list[str]]:
-        words, ids, offsets = self._corpus.words, self._corpus.train.values, self._corpus.train.offsets
-        for begin, end in zip((offsets[:-1] + 1).tolist(), (offsets[1:] - 1).tolist(), strict=True):
-            for first in range(begin, end, _MAX_SENTENCE):
-                part = ids[first : min(end, first + _MAX_SENTENCE)].tolist()
-                yield [words[place] for place in part]
-                self._progress(len(part))
-
-
-def n_epochs(config: Word2VecConfig, n_words: int) -> int:
-    """Passes over a text of ``n_words``: the setting or, by default, more for a short text.
-
-    >>> [n_epochs(Word2VecConfig(), n_words) for n_words in (10_000, 4_000_000, 10**9)]
-    [50, 10, 5]
-    """
-    return config.epochs or min(50, max(5, -(-_ENOUGH_WORDS // max(1, n_words))))
-
-
-def train_word2vec(
-    corpus: Corpus,
-    kind: Literal["sgns", "cbow"],
-    config: Word2VecConfig,
-    *,
-    progress: Callable[[int], None] = lambda amount: None,
-) -> FloatArray:
+def _train_word2vec(corpus: Corpus, method: Method, config: Word2VecConfig, reporter: Reporter) -> FloatArray:
     """Vectors that predict nearby words ("sgns"), or a word from the mean of nearby ones ("cbow").
 
     With one worker, the same text, settings and seed give the same vectors. More workers change the same
     table at the same time, in an order that differs from run to run.
-
-    Returns:
-        (n_vocabulary, dim); rows of words that do not occur are zero.
     """
     from gensim.models import Word2Vec
 
-    sentences = Sentences(corpus, progress)
     counts = corpus.counts[: corpus.n_vocabulary]
-    epochs = n_epochs(config, int(counts.sum()))
-    places = np.flatnonzero(counts)
-    with _quiet():
+    places, n_words = np.flatnonzero(counts), int(counts.sum())
+    total = n_words * config.epochs
+    with _quiet_gensim(), reporter.counting("Training", total=total, unit="words") as advance:
+        sentences = Sentences(corpus, advance)
         model = Word2Vec(
-            sg=int(kind == "sgns"),
+            sg=int(method == "sgns"),
             vector_size=config.dim,
             window=config.window,
             negative=config.negatives,
             sample=config.subsample,
             alpha=config.lr,
-            epochs=epochs,
+            epochs=config.epochs,
             workers=config.workers,
             seed=config.seed,
             min_count=1,
@@ -274,15 +212,36 @@ def train_word2vec(
         model.build_vocab_from_freq(
             {corpus.words[place]: int(counts[place]) for place in places}, corpus_count=len(sentences)
         )
-        model.train(sentences, total_examples=len(sentences), total_words=int(counts.sum()), epochs=epochs)
-    table = np.zeros((len(counts), config.dim), dtype=np.float32)
+        model.train(sentences, total_examples=len(sentences), total_words=n_words, epochs=config.epochs)
+    table = np.zeros((len(counts), config.dim), dtype=np.float32)  # words that do not occur stay zero
     table[places] = model.wv.vectors
     return table
 
 
+class Sentences:
+    """The documents of a corpus as lists of words, for any number of passes.
+
+    gensim drops what follows the 10,000th word of a sentence, so longer documents come in parts.
+    """
+
+    def __init__(self, corpus: Corpus, progress: Callable[[int], None] = lambda amount: None) -> None:
+        self._corpus, self._progress = corpus, progress
+
+    def __len__(self) -> int:
+        n_words = self._corpus.train.lengths - 2
+        return int((-(-n_words // _MAX_SENTENCE)).sum())
+
+    def __iter__(self) -> Iterator[list[str]]:
+        words = self._corpus.words
+        for document in self._corpus.train:
+            for first in range(1, len(document) - 1, _MAX_SENTENCE):
+                part = document[first : min(len(document) - 1, first + _MAX_SENTENCE)].tolist()
+                yield [words[place] for place in part]
+                self._progress(len(part))
+
+
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence gensim's log messages."""
+def _quiet_gensim() -> Iterator[None]:
     logger = logging.getLogger("gensim")
     level = logger.level
     logger.setLevel(logging.ERROR)

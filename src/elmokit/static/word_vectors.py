@@ -1,4 +1,4 @@
-"""``WordVectors``: a table with one vector per word, the same in every context; its folder; as an Encoder."""
+"""``WordVectors``: a table with one vector per word, the same in every context."""
 
 from __future__ import annotations
 
@@ -34,21 +34,19 @@ from elmokit.vectors.neighbors import nearest_rows, unit_rows
 
 UNKNOWN_WORDS = (SPECIALS[UNK], "<UNK>", "unk", "UNK")
 """What tables call the row for words that they do not know; the first one present is used."""
-_N_SAMPLES = 3
 Neighbors = list[tuple[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """A vector for each word of a vocabulary, and all it takes to find the words of a text.
+    """A vector for each word of a vocabulary, and the pipeline that finds the words of a text.
 
-    Words without a vector get that of ``<unk>``. In tables made here that is a vector like any other: rare
-    words were replaced by ``<unk>`` before training. A table from elsewhere without such a row gets the mean
-    of all its vectors there. ``<pad>``, ``<s>`` and ``</s>`` are zero unless the table has them; inside a
-    text they are unknown words.
+    Words without a vector get that of ``<unk>``. Tables made here learn it: rare words are replaced by
+    ``<unk>`` before training. In a table from elsewhere without such a row it is the mean of all vectors.
+    ``<pad>``, ``<s>`` and ``</s>`` are zero unless the table has them; inside a text they are unknown words.
 
-    As an ``Encoder`` it has one layer, and the table is standardized first: what skip-gram and CBOW learn
-    from a small text points nearly one way, and a head would see little else.
+    As an ``Encoder`` it has one layer, and the table is standardized first: after training on a small text
+    all vectors of skip-gram and CBOW point nearly the same way, and a head would see little else.
 
     >>> table = WordVectors.of(["cat", "dog", "tax"], [[1, 0], [0.8, 0.6], [0, 1]], TextConfig())
     >>> table.neighbors("cat", k=1)
@@ -74,14 +72,12 @@ class WordVectors:
     n_edge = 0
 
     def __post_init__(self) -> None:
-        shape = self.vectors.shape
-        if len(shape) != 2 or shape[0] != len(self.vocabulary) or shape[1] < 1:
+        shape, dtype = self.vectors.shape, self.vectors.dtype
+        if len(shape) != 2 or shape[0] != len(self.vocabulary) or shape[1] < 1 or dtype != np.float32:
             raise ModelError(
-                f"A table of shape {shape} does not fit a vocabulary of {len(self.vocabulary)} words.",
-                remedy="There must be one row for each word.",
+                f"A {dtype} table of shape {shape} does not fit a vocabulary of {len(self)} words.",
+                remedy="There must be one float32 row for each word.",
             )
-        if self.vectors.dtype != np.float32:
-            raise ModelError(f"Word vectors must be float32, not {self.vectors.dtype}.")
         if not np.isfinite(self.vectors).all():
             raise ModelError("A table of word vectors has a value that is not a finite number.")
 
@@ -93,12 +89,10 @@ class WordVectors:
         text: TextConfig,
         training: dict[str, Any] | None = None,
     ) -> WordVectors:
-        """A table from distinct words and their rows; the special words are put in front.
+        """A table from distinct words, preferably most frequent first, and their rows, (n_words, dim).
 
-        Args:
-            words: Most frequent first, if that is known. A row for unknown words may be called
-                ``<unk>``, ``<UNK>``, ``unk`` or ``UNK``.
-            rows: (n_words, dim).
+        The special words are put in front. A row for unknown words may be called ``<unk>``, ``<UNK>``,
+        ``unk`` or ``UNK``.
         """
         table = np.asarray(rows, dtype=np.float32)
         places = {word: place for place, word in enumerate(words)}
@@ -114,9 +108,8 @@ class WordVectors:
             names = UNKNOWN_WORDS if row == UNK else (name,)
             if present := [name for name in names if name in places]:
                 special[row] = table[places.pop(present[0])]
-        others = np.fromiter(places.values(), dtype=np.int64, count=len(places))
-        vocabulary = Vocabulary([*SPECIALS, *places])
-        return cls(vocabulary, np.concatenate([special, table[others]]), text, training or {})
+        others = table[np.array(list(places.values()), dtype=np.int64)]
+        return cls(Vocabulary([*SPECIALS, *places]), np.concatenate([special, others]), text, training or {})
 
     # -- the table --------------------------------------------------------------------------------
 
@@ -153,34 +146,26 @@ class WordVectors:
         ids[ids < len(SPECIALS)] = UNK
         return self.vectors[ids]
 
-    def vector(self, word: str) -> FloatArray:
-        """The vector of one word, (dim,); that of ``<unk>`` if it has none."""
-        return np.asarray(self.look_up([word])[0])
-
     def find(self, word: str) -> str | None:
         """A word as the table spells it; None if the table has no vector for it."""
-        if word in self:
-            return word
-        cleaned = self.pipeline.word(word)
-        return cleaned if cleaned in self else None
+        return next((one for one in (word, self.pipeline.word(word)) if one in self), None)
 
     def neighbors(self, word: str, k: int = 10) -> Neighbors:
         """The ``k`` words with the highest cosine to ``word``, best first."""
         word = self._require(word)
-        return self._nearest(self.vector(word), [word], k)
+        return self._nearest(self.look_up([word])[0], [word], k)
 
     def sample_neighbors(self, k: int = 5) -> dict[str, Neighbors]:
         """The neighbors of a few words that are neither very frequent nor rare, for a first impression."""
-        words = [word for word in self.vocabulary.words[len(SPECIALS) :][:1000] if len(word) > 3]
-        words = [word for word in words if word.isalpha()]
-        samples = words[len(words) // 4 :: max(1, len(words) // 4)][:_N_SAMPLES]
+        frequent = self.vocabulary.words[len(SPECIALS) :][:1000]
+        words = [word for word in frequent if len(word) > 3 and word.isalpha()]
+        samples = words[len(words) // 4 :: max(1, len(words) // 4)][:3]
         return {word: self.neighbors(word, k) for word in samples}
 
     def analogy(self, a: str, b: str, c: str, k: int = 10) -> Neighbors:
-        """The ``k`` words that are to ``c`` as ``b`` is to ``a`` (3CosAdd), without these three.
+        """The ``k`` words that are to ``c`` as ``b`` is to ``a``, without these three.
 
-        ``analogy("man", "king", "woman")`` gives the words nearest to king - man + woman, each scaled to
-        length 1 first.
+        By 3CosAdd: the words nearest to b - a + c, each scaled to length 1 first.
         """
         words = [self._require(word) for word in (a, b, c)]
         units = unit_rows(self.look_up(words))
@@ -199,9 +184,8 @@ class WordVectors:
         raise DataError(f"There is no vector for {word!r}.", remedy=remedy)
 
     def _nearest(self, query: npt.NDArray[Any], without: Sequence[str], k: int) -> Neighbors:
-        rows, scores = nearest_rows(
-            self.vectors[len(SPECIALS) :], query[None], k + len(without) if k > 0 else k
-        )
+        own = self.vectors[len(SPECIALS) :]
+        rows, scores = nearest_rows(own, query[None], k + len(without) if k > 0 else k)
         words = [self.vocabulary.words[row + len(SPECIALS)] for row in rows[0]]
         return [pair for pair in zip(words, scores[0].tolist(), strict=True) if pair[0] not in without][:k]
 
@@ -279,9 +263,8 @@ class WordVectors:
 
     def facts(self) -> Facts:
         """What the table is, for its card and ``elmokit inspect``."""
-        training = self.training
+        training, neighbors = self.training, self.sample_neighbors()
         first_words = self.vocabulary.words[len(SPECIALS) :][:12]
-        neighbors = self.sample_neighbors()
         method = training.get("method", "unknown")
         rows = [
             ("method", {**METHODS, "import": "imported"}.get(method, method)),
@@ -312,12 +295,8 @@ class WordVectors:
 
     def save(self, folder: str | Path) -> None:
         """Write the table to a model folder, whole or not at all."""
-        record = {
-            "n_words": len(self),
-            "dim": self.dim,
-            "text": self.text.to_dict(),
-            "training": self.training,
-        }
+        text = self.text.to_dict()
+        record = {"n_words": len(self), "dim": self.dim, "text": text, "training": self.training}
         tokenizer = self.pipeline.word_tokenizer(self.vocabulary.words)
         with write_model(Path(folder), self.kind, record, card=self.facts()) as staged:
             save_tensors(staged / "model.safetensors", {"vectors": torch.from_numpy(self.vectors)}, {})
@@ -326,7 +305,7 @@ class WordVectors:
 
     @classmethod
     def load(cls, name: str | Path) -> WordVectors:
-        """Read a folder of word vectors; an error names the file that is missing, damaged or foreign."""
+        """Read a folder of word vectors."""
         folder = resolve_name(name)
         record = read_record(folder, cls.kind)
         try:

@@ -127,7 +127,8 @@ def open_bytes(path: Path) -> IO[bytes]:
         raise DataError(f"Cannot open {path}: {error.strerror or error}.") from error
 
 
-def _chunks(stream: IO[bytes], name: str) -> Iterator[bytes]:
+def read_chunks(stream: IO[bytes], name: str) -> Iterator[bytes]:
+    """The bytes of a stream, a megabyte at a time."""
     while True:
         try:
             chunk = stream.read(_CHUNK)
@@ -157,7 +158,7 @@ def decode_lines(
             f"There is no encoding {encoding!r}.", remedy="Common ones: utf-8, latin-1, cp1252, utf-16."
         ) from error
     line, n_bytes, pending, first = 1, 0, "", True
-    for chunk in _chunks(stream, name):
+    for chunk in read_chunks(stream, name):
         try:
             text = decoder.decode(chunk)
         except UnicodeDecodeError as error:
