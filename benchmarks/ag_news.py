@@ -27,7 +27,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from elmokit.core.config import read_toml
 from elmokit.core.console import Reporter
 from elmokit.core.run_folder import RunFolder
 from elmokit.core.tensors import fingerprint
-from elmokit.tasks.model import FitRecord, TaskModel
+from elmokit.tasks.model import TaskModel
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import Examples, Labels, get_task
 from elmokit.tasks.trainer import fit_task
@@ -187,19 +187,18 @@ def fit(work: Path, unit: Unit) -> None:
     )
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
-    best = max(result.history, key=lambda entry: entry["accuracy"])
+    best = max(result.model.record.history, key=lambda entry: entry["accuracy"])
     record = {
         "settings": unit.settings,
         "valid": best["accuracy"],
-        "history": result.history,
-        "seconds": result.seconds,
+        "history": result.model.record.history,
+        "seconds": result.model.record.timings,
         "pretraining": elmo.folder.training.get("seconds"),
-        "wall": round(sum(result.seconds.values()), 1),
+        "wall": round(sum(result.model.record.timings.values()), 1),
     }
-    fitted = FitRecord(history=result.history, timings=result.seconds, mix_start=result.mix_start)
-    replace(result.model, record=fitted).save(work / "models" / unit.full_name)
+    result.model.save(work / "models" / unit.full_name)
     note(work, unit.full_name, record)
-    print(f"{unit.full_name}: validation {best['accuracy']:.4f}, {result.seconds}")
+    print(f"{unit.full_name}: validation {best['accuracy']:.4f}, {result.model.record.timings}")
 
 
 def test(work: Path, name: str) -> None:

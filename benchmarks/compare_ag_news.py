@@ -144,7 +144,7 @@ def adopt_fit(work: Path, folder: Path, unit: Unit, made: dict[str, Any]) -> Non
     result = {
         "fit_seconds": record["seconds"]["training"],
         "history": record["history"],
-        "mix": mix_record(classifier),
+        "mix": dataclasses.asdict(mix_record(classifier)),
         "bytes": sum(file.stat().st_size for file in model.rglob("*") if file.is_file()),
         **measured(folder, unit, load_rows(folder.parents[1] / "rows"), classifier),
     }

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from elmokit.core.errors import DataError
 from elmokit.report.document import Section, make_table
 from elmokit.tasks.heads import Head, mean_over_words
-from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, Prediction, read_texts
+from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, Prediction, Task
 from elmokit.text.rows import Row
 
 Array = npt.NDArray[Any]
@@ -64,7 +64,7 @@ class ToyMetrics:
         return {"n": self.n, **self.values}
 
 
-class Tagging:
+class Tagging(Task[Tags, ToyMetrics]):
     """One tag for each word; text and tags of a row are separated by spaces."""
 
     name, fields, heads = "tag", ("text",), {"crf": CrfHead}
@@ -142,13 +142,10 @@ class Value(Prediction):
     value: float
 
 
-class Similarity:
+class Similarity(Task[Value, ToyMetrics]):
     """A number for two texts: several fields, real targets, no labels."""
 
     name, fields, heads = "similar", ("first", "second"), {"dot": DotHead}
-
-    def inputs(self, row: Row) -> Inputs:
-        return read_texts(row, self.fields)
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         found = [(self.inputs(row), float(row.label or "nan")) for row in rows]

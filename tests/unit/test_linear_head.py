@@ -89,7 +89,7 @@ def test_numbered_texts_give_what_a_batch_of_words_gives(static: WordVectors) ->
 def test_word_vectors_feed_the_same_heads(static: WordVectors, head: str, tmp_path: Path) -> None:
     before = static.vectors.copy()
     result = fit(static, head=head, mix="frozen", n=90, epochs=10)
-    assert max(entry["accuracy"] for entry in result.history) >= 0.95
+    assert max(entry["accuracy"] for entry in result.model.record.history) >= 0.95
     np.testing.assert_array_equal(static.vectors, before)
     result.model.save(tmp_path / "model")
     texts = [text for text, _ in rows(20, 3)] + ["", "xyzzy"]
@@ -119,7 +119,7 @@ def test_layers_of_word_vectors_are_kept_only_when_asked_for(static: WordVectors
 
 def test_the_same_seed_gives_the_same_bits(static: WordVectors) -> None:
     first, second = (fit(static, mix="frozen", dropout_head=0.2, epochs=2) for _ in range(2))
-    assert first.history == second.history
+    assert first.model.record.history == second.model.record.history
 
 
 def test_a_table_that_points_one_way_is_standardized_once(tmp_path: Path) -> None:
@@ -130,7 +130,10 @@ def test_a_table_that_points_one_way_is_standardized_once(tmp_path: Path) -> Non
     assert own.std() == pytest.approx(1, rel=1e-3)
     assert not encoder.vectors[0].any()
     assert encoder.standardize() is encoder
-    assert max(entry["accuracy"] for entry in fit(encoder, mix="frozen", n=90, epochs=10).history) >= 0.9
+    assert (
+        max(entry["accuracy"] for entry in fit(encoder, mix="frozen", n=90, epochs=10).model.record.history)
+        >= 0.9
+    )
     encoder.save(tmp_path / "saved")
     again = load_encoder(tmp_path / "saved")
     assert isinstance(again, WordVectors)
@@ -143,7 +146,7 @@ def test_a_table_that_points_one_way_is_standardized_once(tmp_path: Path) -> Non
 @pytest.mark.parametrize("cache", ["auto", "no"])
 def test_without_validation_rows_the_last_weights_count(elmo: Elmo, cache: str) -> None:
     result = fit(elmo, valid=False, cache=cache, n=90)
-    assert result.history == []
+    assert result.model.record.history == []
     assert accuracy(result.model, examples(30, 1)) >= 0.95
 
 
@@ -190,20 +193,20 @@ def test_a_class_without_rows_is_never_predicted() -> None:
 
 def test_a_solver_that_does_not_converge_says_so(elmo: Elmo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("elmokit.tasks.heads._STEPS", 1)
-    assert "before it had converged" in fit(elmo, head="linear").notes[-1]
+    assert "before it had converged" in fit(elmo, head="linear").model.record.notes[-1]
 
 
 def test_without_validation_rows_the_linear_head_takes_the_top_layer(elmo: Elmo) -> None:
     result = fit(elmo, head="linear", valid=False)
     assert result.model.network.mix.values() == {"mix_0": 0.0, "mix_1": 0.0, "mix_2": 1.0}
-    assert [entry["l2"] for entry in result.history] == [2.0]
+    assert [entry["l2"] for entry in result.model.record.history] == [2.0]
 
 
 def test_with_validation_rows_it_tries_layers_and_penalties(elmo: Elmo) -> None:
     result = fit(elmo, head="linear", l2=1.0)
-    assert len(result.history) == 4 * 4
-    assert {entry["l2"] for entry in result.history} == {1.0, 0.1, 0.01, 0.001}
-    best = max(entry["accuracy"] for entry in result.history)
+    assert len(result.model.record.history) == 4 * 4
+    assert {entry["l2"] for entry in result.model.record.history} == {1.0, 0.1, 0.01, 0.001}
+    best = max(entry["accuracy"] for entry in result.model.record.history)
     assert accuracy(result.model, examples(30, 1)) == pytest.approx(best)
 
 

@@ -127,8 +127,11 @@ def test_a_frozen_encoder_keeps_its_bits_while_mix_and_head_learn(more: dict[str
     before = copies(elmo)
     result = fit(elmo, settings(**more, cache=cache), n=90)
     assert moved(before, elmo) == set()
-    assert result.history[-1]["accuracy"] >= 0.95
-    assert any(result.mix_start[name] != result.history[-1][name] for name in result.mix_start)
+    assert result.model.record.history[-1]["accuracy"] >= 0.95
+    assert any(
+        result.model.record.mix_start[name] != result.model.record.history[-1][name]
+        for name in result.model.record.mix_start
+    )
     assert all(p.requires_grad for p in elmo.model.parameters())
 
 
@@ -144,8 +147,8 @@ def test_every_weight_of_mix_and_head_learns() -> None:
 @pytest.mark.parametrize("weights", ["", "0.5,0.2,0.3"])
 def test_frozen_mix_weights_never_move(weights: str, cache: str) -> None:
     result = fit(make_elmo(), settings(mix="frozen", mix_weights=weights, cache=cache, epochs=2))
-    start = result.mix_start
-    assert all(entry[name] == start[name] for entry in result.history for name in start)
+    start = result.model.record.mix_start
+    assert all(entry[name] == start[name] for entry in result.model.record.history for name in start)
     assert result.model.network.mix.values() == start
     if weights:
         assert list(start.values()) == pytest.approx([0.5, 0.2, 0.3])
@@ -154,8 +157,8 @@ def test_frozen_mix_weights_never_move(weights: str, cache: str) -> None:
 
 def test_trainable_mix_weights_start_where_they_are_told_to() -> None:
     result = fit(make_elmo(), settings(mix_weights="0.7,0.2,0.1", epochs=1))
-    assert list(result.mix_start.values()) == pytest.approx([0.7, 0.2, 0.1])
-    assert result.history[-1]["mix_0"] != result.mix_start["mix_0"]
+    assert list(result.model.record.mix_start.values()) == pytest.approx([0.7, 0.2, 0.1])
+    assert result.model.record.history[-1]["mix_0"] != result.model.record.mix_start["mix_0"]
 
 
 def test_mix_weights_of_the_wrong_number_are_refused() -> None:
@@ -269,8 +272,10 @@ def test_a_frozen_encoder_has_no_dropout_and_a_fine_tuned_one_has() -> None:
 def test_kept_layers_give_what_layers_computed_anew_do(more: dict[str, Any]) -> None:
     with_dropout = {"dropout_head": 0.2, "dropout_word": 0.1, **more}
     kept, anew = (fit(make_elmo(), settings(**with_dropout, cache=cache)) for cache in ("yes", "no"))
-    assert [entry["accuracy"] for entry in kept.history] == [entry["accuracy"] for entry in anew.history]
-    losses = [[entry["valid_loss"] for entry in result.history] for result in (kept, anew)]
+    assert [entry["accuracy"] for entry in kept.model.record.history] == [
+        entry["accuracy"] for entry in anew.model.record.history
+    ]
+    losses = [[entry["valid_loss"] for entry in result.model.record.history] for result in (kept, anew)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)  # kept in half precision
     both = [probabilities(result.model, texts(20, 7)) for result in (kept, anew)]
     np.testing.assert_allclose(both[0], both[1], atol=2e-2)
@@ -301,7 +306,7 @@ def test_layers_in_a_folder_serve_the_next_fit_which_computes_nothing(
     fit(make_elmo(), settings(mix="frozen", head="bilstm", head_dim=4, epochs=2), layers_folder=shared)
     assert passes == [60, 30]
     assert {file: file.stat().st_mtime_ns for file in shared.iterdir()} == files
-    assert again.history == first.history
+    assert again.model.record.history == first.model.record.history
     # Other texts or another encoder are other layers.
     fit(make_elmo(), settings(epochs=2), n=45, layers_folder=shared)
     assert passes == [60, 30, 45]
@@ -311,11 +316,11 @@ def test_layers_in_a_folder_serve_the_next_fit_which_computes_nothing(
 
 def test_a_damaged_layer_file_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = counted(monkeypatch)
-    wanted = fit(make_elmo(), settings(), layers_folder=tmp_path).history
+    wanted = fit(make_elmo(), settings(), layers_folder=tmp_path).model.record.history
     files = sorted(tmp_path.iterdir(), key=lambda file: file.stat().st_size)
     files[0].write_bytes(b"")
     files[1].write_bytes(files[1].read_bytes()[:-100])
-    assert fit(make_elmo(), settings(), layers_folder=tmp_path).history == wanted
+    assert fit(make_elmo(), settings(), layers_folder=tmp_path).model.record.history == wanted
     assert passes == [60, 30, 60, 30]
 
 
@@ -352,13 +357,13 @@ def test_auto_keeps_layers_only_if_they_are_used_again(monkeypatch: pytest.Monke
 def test_layers_that_do_not_fit_on_the_disk_are_computed_anew_or_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wanted = fit(make_elmo(), settings(cache="no")).history
+    wanted = fit(make_elmo(), settings(cache="no")).model.record.history
 
     class Usage:
         free = 1000
 
     monkeypatch.setattr("shutil.disk_usage", lambda path: Usage)
-    assert fit(make_elmo(), settings(cache="auto")).history == wanted
+    assert fit(make_elmo(), settings(cache="auto")).model.record.history == wanted
     with pytest.raises(RunError, match="free") as caught:
         fit(make_elmo(), settings(cache="yes"))
     assert "--cache no" in caught.value.remedy
@@ -429,7 +434,9 @@ def test_what_rows_of_weight_zero_are_called_changes_nothing() -> None:
     for shift in (1, 2):
         values = np.where(weights > 0, plain.targets, (plain.targets + shift) % 3)
         train = replace(plain, targets=values, weights=weights)
-        histories.append(fit_task(TASK, make_elmo(), train, rows(30, 1), settings(epochs=2)).history)
+        histories.append(
+            fit_task(TASK, make_elmo(), train, rows(30, 1), settings(epochs=2)).model.record.history
+        )
     assert histories[0] == histories[1]
 
 
@@ -451,7 +458,7 @@ def test_several_labels_per_text_are_learnt() -> None:
     config, examples = settings(epochs=7, mix="function", batch_words=64), make_examples(found, values)
     train, valid = examples.select(np.arange(120)), examples.select(np.arange(120, 150))
     result = fit_task(TASK, make_elmo(), train, valid, config)
-    assert result.history[-1]["micro_f1"] >= 0.95
+    assert result.model.record.history[-1]["micro_f1"] >= 0.95
     inputs = [(text,) for text in ("bank we rain", "we saw a", "bank goal storm")]
     predictions = list(result.model.predict(inputs))
     assert [p.label for p in predictions] == ["money|weather", "", "money|sport|weather"]
@@ -471,7 +478,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_other_ones(more: dict[str
     torch.manual_seed(5)  # what the generator of all has drawn before does not count
     again = fit(make_elmo(), settings(**config))
     other = fit(make_elmo(), settings(**config, seed=1))
-    assert first.history == again.history
+    assert first.model.record.history == again.model.record.history
     wanted, same, others = (probabilities(result.model, texts(20, 3)) for result in (first, again, other))
     assert np.array_equal(same, wanted)
     assert not np.array_equal(others, wanted)
@@ -506,7 +513,7 @@ def test_order_and_company_of_texts_do_not_count(monkeypatch: pytest.MonkeyPatch
 def test_prediction_gives_what_validation_saw() -> None:
     result, valid = fit(make_elmo(), settings()), rows(30, 1)
     metrics = TASK.measure(valid, list(result.model.predict(valid.inputs)))
-    assert metrics.accuracy == pytest.approx(max(entry["accuracy"] for entry in result.history))
+    assert metrics.accuracy == pytest.approx(max(entry["accuracy"] for entry in result.model.record.history))
 
 
 # -- texts of every kind ----------------------------------------------------------------------
@@ -515,10 +522,10 @@ def test_prediction_gives_what_validation_saw() -> None:
 def test_long_texts_are_cut_and_empty_ones_kept_and_both_are_told() -> None:
     train = make_examples(["rain " * 5_000, "", *texts(30, 0)[2:]], rows(30).targets)
     result = fit_task(TASK, make_elmo(), train, rows(9, 1), settings(epochs=1, max_words=20))
-    assert result.notes == [
+    assert result.model.record.notes == (
         "1 text is longer than 20 words; only the start was read (max_words).",
         "1 text has no word: kept, but all alike to the model.",
-    ]
+    )
     long, cut = "bank goal " * 10 + "rain storm " * 5_000, "bank goal " * 10
     both = list(result.model.predict([(long,), (cut,)]))
     np.testing.assert_allclose(both[0].probabilities, both[1].probabilities, atol=1e-6)

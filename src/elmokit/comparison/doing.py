@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,7 @@ from elmokit.core.tensors import save_tensors
 from elmokit.static.settings import SvdConfig, Word2VecConfig
 from elmokit.static.train import train_vectors
 from elmokit.static.word_vectors import WordVectors
-from elmokit.tasks.fit import with_train_loss
 from elmokit.tasks.layer_cache import cached_sources, number_texts
-from elmokit.tasks.model import FitRecord
 from elmokit.tasks.model_report import mix_record
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import Predictor, get_task
@@ -207,19 +205,16 @@ def _fit(
         reporter=FileReporter(folder / "progress.json"),
     )
     _stop_if(result.stopped)
-    record = FitRecord(history=with_train_loss(run, result.history), mix_start=result.mix_start)
-    classifier = replace(result.model, record=record)
+    classifier, record = result.model, result.model.record
     solved = config.head.head == "linear"  # its history is what was tried, not a course of training
-    mix = mix_record(classifier) if method.family == "elmo" else None
-    if mix is not None and solved:
-        mix |= {"history": [], "epochs": []}
+    mix = asdict(mix_record(classifier)) if method.family == "elmo" else None
     found: dict[str, Any] = {
-        "fit_seconds": round(sum(result.seconds.values()), 2),
-        "encoding_seconds": result.seconds.get("encoding", 0.0),
+        "fit_seconds": round(sum(record.timings.values()), 2),
+        "encoding_seconds": record.timings.get("encoding", 0.0),
         "history": [] if solved else list(record.history),
         "mix": mix,
         "settings": classifier.config.to_dict(),
-        "notes": result.notes,
+        "notes": list(record.notes),
     }
     found |= measured(folder, unit, rows, classifier)
     if unit.n_labels == 0 and unit.seed == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.tasks.fit import validation_split
-from elmokit.tasks.model import FitRecord, TaskModel, load_encoder
+from elmokit.tasks.model import TaskModel, load_encoder
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import Examples, Labels, get_task
 from elmokit.tasks.trainer import fit_task
@@ -24,6 +24,7 @@ from elmokit.text.tokenizing import reject_table
 Texts = Sequence[Any] | npt.NDArray[Any]
 
 
+@dataclass(eq=False, repr=False)
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A text classifier on top of an encoder: strings in, labels of any type out.
 
@@ -40,50 +41,29 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         classes_: The labels, sorted.
-        history_: Figures of each epoch.
+        history_: Scores of each epoch.
         model_: The fitted ``TaskModel``.
     """
 
-    def __init__(
-        self,
-        encoder: str | Path = "",
-        *,
-        mix: str = "trainable",
-        mix_form: str = "raw",
-        mix_weights: str = "",
-        head: str = "pool",
-        head_dim: int = 128,
-        finetune: bool = False,
-        epochs: int = 0,
-        lr: float = 2e-3,
-        encoder_lr: float = 1e-3,
-        dropout_head: float = 0.2,
-        dropout_word: float = 0.05,
-        label_smoothing: float = 0.0,
-        class_weight: str | None = None,
-        valid_share: float = 0.1,
-        seed: int = 0,
-        options: dict[str, Any] | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.encoder = encoder
-        self.mix = mix
-        self.mix_form = mix_form
-        self.mix_weights = mix_weights
-        self.head = head
-        self.head_dim = head_dim
-        self.finetune = finetune
-        self.epochs = epochs
-        self.lr = lr
-        self.encoder_lr = encoder_lr
-        self.dropout_head = dropout_head
-        self.dropout_word = dropout_word
-        self.label_smoothing = label_smoothing
-        self.class_weight = class_weight
-        self.valid_share = valid_share
-        self.seed = seed
-        self.options = options
-        self.verbose = verbose
+    encoder: str | Path = ""
+    _: KW_ONLY
+    mix: str = "trainable"
+    mix_form: str = "raw"
+    mix_weights: str = ""
+    head: str = "pool"
+    head_dim: int = 128
+    finetune: bool = False
+    epochs: int = 0
+    lr: float = 2e-3
+    encoder_lr: float = 1e-3
+    dropout_head: float = 0.2
+    dropout_word: float = 0.05
+    label_smoothing: float = 0.0
+    class_weight: str | None = None
+    valid_share: float = 0.1
+    seed: int = 0
+    options: dict[str, Any] | None = None
+    verbose: bool = False
 
     def config(self) -> ClassifierConfig:
         """All settings, checked."""
@@ -118,29 +98,26 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(texts) != len(labels):
             raise DataError(f"There are {len(texts)} texts, but {len(labels)} labels.")
         weights = None if sample_weight is None else _check_weights(sample_weight, len(texts))
-        self.classes_, targets = _number_labels(labels)
-        names = Labels(tuple(map(str, self.classes_.tolist())), "|" if targets.ndim == 2 else "")
+        classes, targets = _number_labels(labels)
+        self.classes_ = classes
+        names = Labels(tuple(map(str, classes.tolist())), "|" if targets.ndim == 2 else "")
         examples = Examples([(text,) for text in texts], targets, names, weights=weights)
         if valid is None:
             held = validation_split(targets, config.fit.valid_share, config.fit.seed)
             train, other = (examples.select(np.flatnonzero(rows)) for rows in (~held, held))
         else:
             valid_texts, valid_labels = _check_texts(valid[0]), _check_labels(valid[1])
-            valid_targets = _number_labels(valid_labels, self.classes_)[1]
+            valid_targets = _number_labels(valid_labels, classes)[1]
             train, other = examples, Examples([(text,) for text in valid_texts], valid_targets, names)
         reporter = Reporter("auto" if self.verbose else "silent")
         task, encoder = get_task("classify"), load_encoder(self.encoder)
         result = fit_task(task, encoder, train, replace(other, weights=None), config, reporter=reporter)
         if result.stopped == "interrupted":
             raise KeyboardInterrupt
-        plain = all(isinstance(label, str | int | float) for label in self.classes_.tolist())
-        record = FitRecord(
-            history=result.history,
-            mix_start=result.mix_start,
-            labels=self.classes_.tolist() if plain else (),  # as JSON has them
-        )
+        plain = all(isinstance(label, str | int | float) for label in classes.tolist())  # as JSON has them
+        record = replace(result.model.record, labels=classes.tolist() if plain else ())
+        self.history_ = record.history
         self.model_ = replace(result.model, record=record)
-        self.history_ = result.history
         return self
 
     def predict_proba(self, X: Texts) -> npt.NDArray[np.float32]:  # noqa: N803
@@ -190,10 +167,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _parameters(config: ClassifierConfig) -> dict[str, Any]:
     """The estimator's parameters that give these settings."""
-    flat, usual = (
-        {**part.mix.to_dict(), **part.head.to_dict(), **part.fit.to_dict()}
-        for part in (config, ClassifierConfig())
-    )
+    flat, usual = config.to_flat(), ClassifierConfig().to_flat()
     balanced = flat.pop("class_weights") == "balanced"
     known = {name: flat[name] for name in TextClassifier().get_params(deep=False) if name in flat}
     others = {name: value for name, value in flat.items() if name not in known and value != usual[name]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import platform
 import time
 from collections import deque
@@ -29,9 +28,9 @@ from elmokit.report.render import write_report
 from elmokit.tasks.classification import shorten
 from elmokit.tasks.model import FitRecord, TaskModel, encoder_facts, head_name, load_encoder
 from elmokit.tasks.model_report import model_document, report_record
-from elmokit.tasks.settings import ClassifierConfig
+from elmokit.tasks.settings import ClassifierConfig, FitConfig
 from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, Metrics, Predictor, get_task
-from elmokit.tasks.tfidf import METHODS, fit_tfidf
+from elmokit.tasks.tfidf import METHODS, TfidfModel, fit_tfidf
 from elmokit.tasks.trainer import fit_task, is_single_label
 from elmokit.text.predictions import PredictionWriter
 from elmokit.text.rows import Row, RowSource
@@ -41,6 +40,7 @@ from elmokit.vectors.encoder import Encoder
 from elmokit.vectors.mix import make_mix
 
 Files = str | Path | Sequence[str | Path]
+State = Literal["carried", "zero"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,25 +95,37 @@ def fit(
     """
     reporter, out, problem = reporter or Reporter("silent"), Path(out), get_task(task)
     config, read, label_config = _configs(settings)
-    read, command = _name_fields(problem, read), replace_surrogates(command)
+    read = _name_fields(problem, read)
+    made = FitRecord(
+        date=datetime.date.today().isoformat(),
+        command=replace_surrogates(command),
+        columns=Columns(read.text_columns, label_config.label_column),
+        versions=versions(),
+    )
     if encoder in METHODS:
-        sources = {"train": train, "valid": valid, "test": test}
-        return _fit_tfidf(str(encoder), sources, out, config.fit.seed, read, label_config, reporter, command)
+        open_out(out, "linear", resume=False)
+        parts = _read_parts(problem, (train, valid, test), read, label_config, reporter)
+        made = replace(made, notes=parts["train"].notes)
+        return _finish(
+            out, fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed), parts, made, reporter
+        )
     config = replace(config, head=replace(config.head, head=head_name(problem, config.head)))
     loaded = load_encoder(encoder)
-    parts, notes = _read_parts(problem, train, valid, config, read, label_config, reporter)
-    tested = None
-    if test:
-        labels = parts["train"].labels
-        tested = read_examples(problem, test, read, label_config, labels, reporter)
+    parts = _read_parts(problem, (train, valid, test), read, label_config, reporter)
+    notes = parts["train"].notes
+    if valid:
+        refuse_unknown(parts["valid"], "validation")
+    else:
+        parts, note = _hold_out(parts, config.fit, str(_files(train)[0]))
+        notes = (*notes, note)
+    made = replace(made, notes=notes, encoder=encoder_facts(loaded, Path(encoder).resolve().name))
     make_mix(config.mix, loaded.n_layers, loaded.dim)  # refuses wrong weights before a run is started
     folder = open_out(out, "classifier", resume=True)
     with folder.lock():
         lasting = config.to_dict()
         del lasting["fit"]["cache"]  # where layers are cached makes no difference
-        inputs = {f"text.{name}_rows": content_hash(part) for name, part in parts.items()}
-        inputs["encoder.weights"] = fingerprint(*loaded.module.parameters())
-        folder.require_same(lasting, inputs)
+        inputs = {f"text.{name}_rows": content_hash(parts[name]) for name in ("train", "valid")}
+        folder.require_same(lasting, inputs | {"encoder.weights": fingerprint(*loaded.module.parameters())})
         reporter.say(_summary(parts, loaded, config))
         for note in notes:
             reporter.say(f"[dim]{escape(note)}[/]")
@@ -134,67 +146,37 @@ def fit(
                 reporter.say("[yellow]It was fitted before; measure it with elmokit evaluate.[/]")
             model = TaskModel.load(out)
             return FittedModel(out, model, model.record.splits, stopped=result.stopped, was_done=True)
-        for note in result.notes:
+        for note in result.model.record.notes:
             reporter.say(f"[yellow]{note}[/]")
-        if tested is not None:
-            parts["test"] = tested
-        measured = measure(result.model, parts, reporter)
-        record = FitRecord(
-            date=datetime.date.today().isoformat(),
-            command=command,
-            stopped=result.stopped,
-            columns=Columns(read.text_columns, label_config.label_column),
-            history=with_train_loss(folder.run, result.history),
-            mix_start=result.mix_start,
-            timings={**result.seconds, "documents_per_second": measured.speed},
-            notes=[*notes, *result.notes, *(measured.notes if tested is not None else ())],
-            encoder=encoder_facts(loaded, Path(encoder).resolve().name),
-            versions=versions(),
-            splits=measured.scores(),
-        )
-        model = replace(result.model, record=record)
-        _write_report(out, model, measured.metrics, record, out.resolve().name)
-        model.save(out)  # last: it says that all is done
-        return FittedModel(out, model, record.splits, measured.metrics, result.stopped)
+        return _finish(out, result.model, parts, made, reporter)
 
 
-def _fit_tfidf(
-    method: str,
-    sources: Mapping[str, Files],
+def _finish(
     out: Path,
-    seed: int,
-    read: ReadConfig,
-    label_config: LabelConfig,
+    model: TaskModel | TfidfModel,
+    parts: Mapping[str, Examples],
+    made: FitRecord,
     reporter: Reporter,
-    command: str,
 ) -> FittedModel:
-    """Fit a linear model over counts of words; nothing needs to be held out for it."""
-    task = get_task("classify")
-    open_out(out, "linear", resume=False)
-    parts: dict[str, Examples] = {}
-    labels = Labels(separator=label_config.label_separator)
-    for name, files in sources.items():
-        if files:
-            parts[name] = read_examples(task, files, read, label_config, labels, reporter)
-            labels = parts["train"].labels
-    start = time.monotonic()
-    model = fit_tfidf(method, parts["train"], seed=seed)
-    seconds = round(time.monotonic() - start, 2)
-    measured = measure(model, parts, reporter)
-    record = FitRecord(
-        date=datetime.date.today().isoformat(),
-        command=command,
-        stopped="done",
-        columns=Columns(read.text_columns, label_config.label_column),
-        timings={"training": seconds, "documents_per_second": measured.speed},
-        notes=[*parts["train"].notes, *model.record.notes],
-        versions=versions(),
-        splits=measured.scores(),
+    """Measure a fitted model and write it with its report.
+
+    Args:
+        made: What the record of the model lacks: how it was made.
+    """
+    measured, fitted = measure(model, parts, reporter), model.record
+    record = replace(
+        made,
+        stopped=fitted.stopped,
+        history=fitted.history,
+        mix_start=fitted.mix_start,
+        timings={**fitted.timings, "documents_per_second": measured.speed},
+        notes=[*made.notes, *fitted.notes, *(measured.notes if "test" in parts else ())],
+        splits={split: {"n": metrics.n, **metrics.values} for split, metrics in measured.metrics.items()},
     )
     model = replace(model, record=record)
     _write_report(out, model, measured.metrics, record, out.resolve().name)
-    model.save(out)
-    return FittedModel(out, model, record.splits, measured.metrics)
+    model.save(out)  # last: it says that all is done
+    return FittedModel(out, model, record.splits, measured.metrics, record.stopped)
 
 
 def _configs(settings: dict[str, Any]) -> tuple[ClassifierConfig, ReadConfig, LabelConfig]:
@@ -251,30 +233,32 @@ def read_examples(
 
 def _read_parts(
     task: AnyTask,
-    train: Files,
-    valid: Files,
-    config: ClassifierConfig,
+    sources: tuple[Files, Files, Files],
     read: ReadConfig,
-    label_config: LabelConfig,
+    config: LabelConfig,
     reporter: Reporter,
-) -> tuple[dict[str, Examples], list[str]]:
-    """Training and validation rows, and notes on them."""
-    learned = Labels(separator=label_config.label_separator)
-    rows = read_examples(task, train, read, label_config, learned, reporter)
-    notes = list(rows.notes)
-    if valid:
-        other = read_examples(task, valid, read, label_config, rows.labels, reporter)
-        refuse_unknown(other, "validation")
-        return {"train": rows, "valid": other}, notes
-    held = validation_split(rows.targets, config.fit.valid_share, config.fit.seed)
+) -> dict[str, Examples]:
+    """The rows of train, valid and test, as far as files are given; labels are learned from the first."""
+    labels, parts = Labels(separator=config.label_separator), dict[str, Examples]()
+    for name, files in zip(("train", "valid", "test"), sources, strict=True):
+        if files:
+            parts[name] = read_examples(task, files, read, config, labels, reporter)
+            labels = parts["train"].labels
+    return parts
+
+
+def _hold_out(parts: dict[str, Examples], fit: FitConfig, file: str) -> tuple[dict[str, Examples], str]:
+    """Move a share of the training rows to a validation split; also a note on it."""
+    rows = parts.pop("train")
+    held = validation_split(rows.targets, fit.valid_share, fit.seed)
     if not held.any():
         raise DataError(
-            f"{_files(train)[0]} has one row of each class: none can be held out for validation.",
+            f"{file} has one row of each class: none can be held out for validation.",
             remedy="Give more rows, or rows for validation with --valid.",
         )
-    notes.append(f"{int(held.sum()):,} of {len(held):,} rows were held out for validation.")
-    parts = {"train": rows.select(np.flatnonzero(~held)), "valid": rows.select(np.flatnonzero(held))}
-    return parts, notes
+    split = {"train": rows.select(np.flatnonzero(~held)), "valid": rows.select(np.flatnonzero(held))}
+    note = f"{int(held.sum()):,} of {len(held):,} rows were held out for validation."
+    return split | parts, note
 
 
 def refuse_unknown(examples: Examples, name: str) -> None:
@@ -338,10 +322,6 @@ class Measured:
     speed: float
     notes: tuple[str, ...]
 
-    def scores(self) -> dict[str, dict[str, float]]:
-        """Rows and scores of each split."""
-        return {split: {"n": found.n, **found.values} for split, found in self.metrics.items()}
-
 
 def measure(model: Predictor, parts: Mapping[str, Examples], reporter: Reporter) -> Measured:
     """Predict and measure some splits."""
@@ -351,10 +331,10 @@ def measure(model: Predictor, parts: Mapping[str, Examples], reporter: Reporter)
     speed = round(n_rows / max(1e-9, time.monotonic() - start), 1)
     metrics = {name: model.task.measure(part, found[name]) for name, part in parts.items()}
     n_cut = sum(prediction.n_cut > 0 for predictions in found.values() for prediction in predictions)
-    return Measured(metrics, speed, cut_notes(model, n_cut))
+    return Measured(metrics, speed, _cut_notes(model, n_cut))
 
 
-def cut_notes(model: Predictor, n_cut: int) -> tuple[str, ...]:
+def _cut_notes(model: Predictor, n_cut: int) -> tuple[str, ...]:
     """A sentence on the rows that were too long, if there were any."""
     if not n_cut or not isinstance(model, TaskModel):
         return ()
@@ -367,23 +347,6 @@ def _write_report(
 ) -> None:
     document = model_document(model, metrics, record, title)
     write_report(folder, document, report_record(model, metrics, record, title))
-
-
-def with_train_loss(run: Path, history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """The history with each epoch's mean training loss, from the run's metrics."""
-    losses: dict[int, list[float]] = {}
-    if not (run / "metrics.jsonl").exists():  # the linear head is not trained in steps
-        return [dict(entry) for entry in history]
-    bounds = [int(entry["step"]) for entry in history]
-    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line)
-        if entry.get("event") == "train":
-            place = next((place for place, last in enumerate(bounds) if entry["step"] <= last), len(bounds))
-            losses.setdefault(place, []).append(entry["loss"])
-    return [
-        {**entry, "train_loss": float(np.mean(losses[place]))} if place in losses else dict(entry)
-        for place, entry in enumerate(history)
-    ]
 
 
 def versions() -> dict[str, str]:
@@ -457,7 +420,7 @@ def predict(
         if not n_rows:
             (blank,) = predictor.predict([("",) * len(predictor.task.fields)])
             writer.write_header(predictor.task.columns(blank))
-    return PredictionSummary(n_rows, cut_notes(predictor, n_cut))
+    return PredictionSummary(n_rows, _cut_notes(predictor, n_cut))
 
 
 def _format(out: Path | None, given: str, files: Sequence[str | Path]) -> Literal["csv", "jsonl"]:
@@ -505,7 +468,7 @@ def evaluate(
     files: Files,
     *,
     out: str | Path | None = None,
-    state: Literal["carried", "zero"] = "carried",
+    state: State = "carried",
     reporter: Reporter | None = None,
     command: str = "",
     **settings: Any,
@@ -527,11 +490,9 @@ def evaluate(
     if kind in ("bilm", "word-vectors"):
         if out is not None:
             raise ConfigError("--out is for reports on fitted models.", remedy="Leave it out.")
-        return (
-            _evaluate_vectors(model, _files(files))
-            if kind == "word-vectors"
-            else _evaluate_bilm(model, _files(files), read, state, reporter)
-        )
+        if kind == "word-vectors":
+            return _evaluate_vectors(model, _files(files))
+        return _evaluate_bilm(model, _files(files), read, state, reporter)
     if out is not None:
         open_out(Path(out), "report", resume=True)
     predictor = open_predictor(model)
@@ -539,7 +500,7 @@ def evaluate(
     label_config = predictor.columns.labeling(label_config, predictor.labels)
     rows = read_examples(predictor.task, files, read, label_config, predictor.labels, reporter)
     measured = measure(predictor, {"test": rows}, reporter)
-    notes = (*rows.notes, *measured.notes)
+    metrics, notes = measured.metrics["test"], (*rows.notes, *measured.notes)
     if out is not None:
         title = Path(model).resolve().name if isinstance(model, str | Path) else "Model"
         record = FitRecord(
@@ -549,15 +510,11 @@ def evaluate(
             timings={"documents_per_second": measured.speed},
         )
         _write_report(Path(out), predictor, measured.metrics, record, title)
-    return Evaluation(measured.metrics["test"].values, measured.metrics["test"], measured.speed, notes)
+    return Evaluation(metrics.values, metrics, measured.speed, notes)
 
 
 def _evaluate_bilm(
-    model: Any,
-    files: list[str | Path],
-    read: ReadConfig,
-    state: Literal["carried", "zero"],
-    reporter: Reporter,
+    model: Any, files: list[str | Path], read: ReadConfig, state: State, reporter: Reporter
 ) -> Evaluation:
     from elmokit.bilm.perplexity import text_perplexity
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.bilm.lstm import shared_dropout
-from elmokit.tasks.settings import HeadConfig
-from elmokit.tasks.task import Labels, Output
+from elmokit.core.console import Advance, Reporter
+from elmokit.core.errors import ConfigError
+from elmokit.tasks.layer_cache import LayerSource
+from elmokit.tasks.model import Network
+from elmokit.tasks.settings import ClassifierConfig, HeadConfig
+from elmokit.tasks.task import AnyTask, Examples, Labels, Output
 
 _STEPS = 1000
 _RARE = -14.0  # score of a class without rows: a probability of about one in a million
 _TINY = 1e-6
+_L2_FACTORS = (1.0, 0.1, 0.01, 0.001)  # times the penalty given, where there are rows to choose by
 
 
 class Head(nn.Module):
@@ -28,6 +36,7 @@ class Head(nn.Module):
 
     def __init__(self, config: HeadConfig, dim: int, labels: Labels) -> None:
         super().__init__()
+        self.dropout = config.dropout_head
 
     def forward(
         self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: torch.Generator | None = None
@@ -40,20 +49,21 @@ class Head(nn.Module):
         raise NotImplementedError
 
 
+def mean_over_words(x: Tensor, mask: Tensor) -> Tensor:
+    """(batch, time, dim), (batch, time) -> (batch, dim)"""
+    return (x * mask.unsqueeze(2)).sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+
 def read_out(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Maximum, mean and last of (batch, time, 2 * dim) over each text's words, each (batch, 2 * dim).
 
     "Last" is where each direction has read everything: the forward half of the last word, the backward
     half of the first.
     """
-    lengths = mask.sum(dim=1)
-    inside = mask.unsqueeze(2)
-    highest = x.masked_fill(~inside, torch.finfo(x.dtype).min).amax(dim=1)
-    mean = (x * inside).sum(dim=1) / lengths.unsqueeze(1)
-    half = x.shape[2] // 2
-    rows = torch.arange(len(x))
-    last = torch.cat([x[rows, lengths - 1, :half], x[:, 0, half:]], dim=1)
-    return highest, mean, last
+    highest = x.masked_fill(~mask.unsqueeze(2), torch.finfo(x.dtype).min).amax(dim=1)
+    half, rows = x.shape[2] // 2, torch.arange(len(x))
+    last = torch.cat([x[rows, mask.sum(dim=1) - 1, :half], x[:, 0, half:]], dim=1)
+    return highest, mean_over_words(x, mask), last
 
 
 class PoolHead(Head):
@@ -61,19 +71,16 @@ class PoolHead(Head):
 
     def __init__(self, config: HeadConfig, dim: int, labels: Labels) -> None:
         super().__init__(config, dim, labels)
-        self.dropout = config.dropout_head
         self.hidden = nn.Linear(3 * dim, config.head_dim)
         self.output = nn.Linear(config.head_dim, len(labels))
 
     def forward(
         self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: torch.Generator | None = None
-    ) -> Tensor:
+    ) -> Output:
         """Class scores, (batch, n_classes)."""
         pooled = torch.cat(read_out(mixed[0], masks[0]), dim=1)
         pooled = shared_dropout(pooled, self.dropout, rng, over=None)
-        hidden = shared_dropout(torch.relu(self.hidden(pooled)), self.dropout, rng, over=None)
-        scores: Tensor = self.output(hidden)
-        return scores
+        return self.output(shared_dropout(torch.relu(self.hidden(pooled)), self.dropout, rng, over=None))
 
 
 class BilstmHead(Head):
@@ -81,16 +88,15 @@ class BilstmHead(Head):
 
     def __init__(self, config: HeadConfig, dim: int, labels: Labels) -> None:
         super().__init__(config, dim, labels)
-        self.dropout, width = config.dropout_head, config.head_dim
-        widths = [dim] + [2 * width] * (config.head_layers - 1)
+        widths = [dim] + [2 * config.head_dim] * (config.head_layers - 1)
         # Model files have these two names; ``forward`` is taken.
-        self.ahead = nn.ModuleList(nn.LSTM(size, width) for size in widths)
-        self.behind = nn.ModuleList(nn.LSTM(size, width) for size in widths)
-        self.output = nn.Linear(4 * width, len(labels))
+        self.ahead = nn.ModuleList(nn.LSTM(width, config.head_dim) for width in widths)
+        self.behind = nn.ModuleList(nn.LSTM(width, config.head_dim) for width in widths)
+        self.output = nn.Linear(4 * config.head_dim, len(labels))
 
     def forward(
         self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: torch.Generator | None = None
-    ) -> Tensor:
+    ) -> Output:
         """Class scores, (batch, n_classes)."""
         x, mask = mixed[0], masks[0]
         n_rows, n_time = mask.shape
@@ -108,9 +114,7 @@ class BilstmHead(Head):
             backward, _ = behind(reverse(steps_first))
             x = torch.cat([forward, reverse(backward)], dim=2).transpose(0, 1)  # (batch, time, 2 * width)
         highest, _, last = read_out(x, mask)
-        pooled = shared_dropout(torch.cat([highest, last], dim=1), self.dropout, rng, over=None)
-        scores: Tensor = self.output(pooled)
-        return scores
+        return self.output(shared_dropout(torch.cat([highest, last], dim=1), self.dropout, rng, over=None))
 
 
 class LinearHead(Head):
@@ -128,7 +132,7 @@ class LinearHead(Head):
 
     def forward(
         self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: torch.Generator | None = None
-    ) -> Tensor:
+    ) -> Output:
         """Class scores, (batch, n_classes)."""
         return self.scores(mean_over_words(mixed[0], masks[0]))
 
@@ -152,21 +156,12 @@ class LinearHead(Head):
         self.centre.copy_(features.mean(dim=0))
         self.spread.copy_(features.var(dim=0, correction=0).mean().sqrt().clamp(min=_TINY))
         x = ((features - self.centre) / self.spread).double().numpy()
-        n_classes = len(self.output.weight)
-        if targets.ndim == 1:
-            weight, bias, converged = fit_logistic(x, targets, n_classes, l2=l2, weights=weights)
-        else:
-            solved = [fit_logistic(x, column, 1, l2=l2, weights=weights) for column in targets.T.astype(int)]
-            weight, bias = (np.concatenate([part[place] for part in solved]) for place in (0, 1))
-            converged = all(part[2] for part in solved)
-        self.output.weight.copy_(torch.from_numpy(weight))
-        self.output.bias.copy_(torch.from_numpy(bias))
-        return converged
-
-
-def mean_over_words(x: Tensor, mask: Tensor) -> Tensor:
-    """(batch, time, dim), (batch, time) -> (batch, dim)"""
-    return (x * mask.unsqueeze(2)).sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+        columns = [targets] if targets.ndim == 1 else targets.T.astype(int)
+        n_classes = len(self.output.weight) if targets.ndim == 1 else 1
+        solved = [fit_logistic(x, column, n_classes, l2=l2, weights=weights) for column in columns]
+        for parameter, place in ((self.output.weight, 0), (self.output.bias, 1)):
+            parameter.copy_(torch.from_numpy(np.concatenate([part[place] for part in solved])))
+        return all(converged for _, _, converged in solved)
 
 
 def fit_logistic(
@@ -188,10 +183,10 @@ def fit_logistic(
     weight, bias = np.zeros((n_classes, x.shape[1])), np.full(n_classes, _RARE)
     present = np.unique(y[weights > 0])
     if len(present) == 1:
-        if n_classes == 1:
-            bias[:] = _RARE if present[0] == 0 else -_RARE
-        else:
+        if n_classes > 1:
             bias[present] = 0.0
+        elif present[0]:
+            bias *= -1
         return weight, bias, True
     # Two classes share one row of weights w in scikit-learn. As rows -w/2 and w/2 they cost half as much.
     share = 2.0 if len(present) == 2 and n_classes > 1 else 1.0
@@ -201,12 +196,82 @@ def fit_logistic(
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(x, y, sample_weight=weights)
     converged = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-    if n_classes == 1:
-        return model.coef_, model.intercept_, converged
     rows, offsets = model.coef_, model.intercept_
+    if n_classes == 1:
+        return rows, offsets, converged
     if len(present) == 2:
         rows, offsets = np.concatenate([-rows, rows]) / 2, np.concatenate([-offsets, offsets]) / 2
     weight[present] = rows
     bias += offsets.min()
     bias[present] = offsets
     return weight, bias, converged
+
+
+def fit_linear(
+    task: AnyTask,
+    parts: Sequence[Examples],
+    sources: Sequence[LayerSource],
+    config: ClassifierConfig,
+    weights: Tensor,
+    reporter: Reporter,
+) -> tuple[Network, list[dict[str, float]], bool]:
+    """A network with a linear head, the scores of all that was tried, and whether every solution converged.
+
+    With validation rows (a second part), mix and penalty are chosen by them: each layer alone, all layers
+    equally, and penalties down to a thousandth. Without them the top layer and the given penalty are used.
+    Given or frozen weights of a mix stay as they are.
+    """
+    unsupported = {"--finetune": config.fit.finetune, "--mix function": config.mix.mix == "function"}
+    if flags := [flag for flag, given in unsupported.items() if given]:
+        raise ConfigError(
+            f"The linear head does not support {flags[0]}.", remedy="Use --head pool or --head bilstm."
+        )
+    train, encoder, chooses = parts[0], sources[0].encoder, len(parts) > 1
+    with reporter.counting("Computing layers", total=sum(map(len, parts)), unit="texts") as advance:
+        pooled = [_pool(source, config, advance) for source in sources]
+    history: list[dict[str, float]] = []
+    tried: list[tuple[float, float, Network]] = []
+    converged = True
+    mixes = _candidate_mixes(encoder.n_layers, config, choose=chooses)
+    for candidate, factor in itertools.product(mixes, _L2_FACTORS if chooses else _L2_FACTORS[:1]):
+        network = Network(task, candidate, encoder.n_layers, encoder.dim, train.labels)
+        head, l2 = network.head, factor * config.fit.l2
+        assert isinstance(head, LinearHead)
+        # The mean of a mix is the mix of the means.
+        features = [network.mix.mixed(list(part)).detach() for part in pooled]
+        converged &= head.solve(features[0], train.targets, l2=l2, weights=weights.numpy())
+        step = len(history) + 1
+        history.append({"step": step, "epoch": step, "l2": l2, **network.mix.values()})
+        main = loss = 0.0
+        if chooses:
+            with torch.no_grad():
+                output = head.scores(features[1])
+                loss = float(task.loss(output, parts[1].targets).mean())
+            metrics = task.measure(parts[1], task.decode(output, [], train.labels))
+            main = metrics.score(metrics.row_stats.sum(axis=0))
+            history[-1] |= {metrics.main: main, "valid_loss": loss}
+        tried.append((main, -loss, network))
+    *_, best = max(tried, key=lambda entry: entry[:2])
+    return best, history, converged
+
+
+def _candidate_mixes(n_layers: int, config: ClassifierConfig, *, choose: bool) -> list[ClassifierConfig]:
+    """The settings with each mix to try."""
+    if config.mix.mix == "frozen" or config.mix.mix_weights or n_layers == 1:
+        return [config]
+    rows = [*np.eye(n_layers)[::-1].tolist(), [1 / n_layers] * n_layers]  # the top layer first
+    texts = [",".join(f"{weight:.6g}" for weight in row) for row in (rows if choose else rows[:1])]
+    mixes = [replace(config.mix, mix="frozen", mix_form="raw", mix_weights=text) for text in texts]
+    return [replace(config, mix=mix) for mix in mixes]
+
+
+def _pool(source: LayerSource, config: ClassifierConfig, advance: Advance) -> Tensor:
+    """The mean over the words of each layer of each text, (layer, n_texts, dim)."""
+    pooled = torch.zeros(source.encoder.n_layers, len(source.texts), source.encoder.dim)
+    for rows, (layers,) in source.all():
+        for depth, layer in enumerate(layers.values):
+            if config.mix.mix_norm:
+                layer = F.layer_norm(layer, layer.shape[-1:])
+            pooled[depth, torch.from_numpy(rows)] = mean_over_words(layer, layers.mask)
+        advance(len(rows))
+    return pooled

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from elmokit.core.errors import DataError
 from elmokit.report.figures import Bin
 
-N_BINS = 10
-MAX_CHARACTERS = 400  # of a mistake's text
+_N_BINS = 10
+_MAX_CHARACTERS = 400  # of a mistake's text
 _SCORES = ("precision", "recall", "f1")
 
 
@@ -72,12 +72,24 @@ class ClassMetrics:
         return len(self.probabilities)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All labels: the classes, then the unknown ones."""
+        return (*self.classes, *self.unknown)
+
+    @cached_property
+    def _scores_by_label(self) -> tuple[ClassScore, ...]:
+        columns = self._scores(labels=range(len(self.names)))
+        return tuple(ClassScore(*row) for row in zip(self.names, *(c.tolist() for c in columns), strict=True))
+
+    @property
     def per_class(self) -> tuple[ClassScore, ...]:
         """The scores of each class."""
-        names = (*self.classes, *self.unknown)
-        scores = self._scores(labels=range(len(names)))
-        rows = zip(names, *(column.tolist() for column in scores), strict=True)
-        return tuple(ClassScore(*row) for row in rows if row[0] in self.classes)
+        return self._scores_by_label[: len(self.classes)]
+
+    @property
+    def unseen(self) -> dict[str, int]:
+        """Rows with each label that training never saw."""
+        return {entry.name: entry.support for entry in self._scores_by_label[len(self.classes) :]}
 
     def average(self, kind: str) -> dict[str, float]:
         """Precision, recall and F1 over all classes: "macro" counts them alike, "weighted" by their rows."""
@@ -86,18 +98,15 @@ class ClassMetrics:
     def _scores(self, **options: Any) -> Any:
         raise NotImplementedError
 
-    def _all_averages(self) -> dict[str, float]:
-        found = {kind: self.average(kind) for kind in self.averages}
-        return {f"{kind}_{name}": found[kind][name] for kind in self.averages for name in _SCORES}
+    def _averages(self) -> dict[str, float]:
+        return {
+            f"{kind}_{name}": value for kind in self.averages for name, value in self.average(kind).items()
+        }
 
 
 @dataclass(frozen=True, eq=False)
 class ClassificationMetrics(ClassMetrics):
-    """Metrics for one label a row.
-
-    Attributes:
-        texts: Of each row, for the list of mistakes.
-    """
+    """Metrics for one label a row; ``texts`` are for the list of mistakes."""
 
     texts: Sequence[str] = ()
     main = "accuracy"
@@ -131,14 +140,9 @@ class ClassificationMetrics(ClassMetrics):
     @property
     def confusion(self) -> npt.NDArray[np.int64]:
         """Rows by true and predicted label, (n_classes + n_unknown, n_classes)."""
-        table = np.zeros((len(self.classes) + len(self.unknown), len(self.classes)), dtype=np.int64)
+        table = np.zeros((len(self.names), len(self.classes)), dtype=np.int64)
         np.add.at(table, (self.true, self.predicted), 1)
         return table
-
-    @property
-    def unseen(self) -> dict[str, int]:
-        """Rows with each label that training never saw."""
-        return dict(zip(self.unknown, self.confusion.sum(axis=1).tolist()[len(self.classes) :], strict=True))
 
     @property
     def log_loss(self) -> float | None:
@@ -152,16 +156,18 @@ class ClassificationMetrics(ClassMetrics):
     @cached_property
     def bins(self) -> tuple[Bin, ...]:
         """How often predictions of each probability are right; empty without calibrated probabilities."""
+        if not self.calibrated:
+            return ()
         sure, right = self.probabilities.max(axis=1), self.predicted == self.true
-        places = np.minimum((sure * N_BINS).astype(int), N_BINS - 1)
-        bins = []
-        for place in range(N_BINS) if self.calibrated else ():
-            inside = places == place
-            n = int(inside.sum())
-            confidence = float(sure[inside].mean(dtype=np.float64)) if n else 0.0
-            accuracy = float(right[inside].mean()) if n else 0.0
-            bins.append(Bin(place / N_BINS, (place + 1) / N_BINS, n, confidence, accuracy))
-        return tuple(bins)
+        places = np.minimum((sure * _N_BINS).astype(int), _N_BINS - 1)
+        counts = np.bincount(places, minlength=_N_BINS)
+        means = (
+            np.bincount(places, weights=values, minlength=_N_BINS) / np.maximum(counts, 1)
+            for values in (sure, right)
+        )
+        edges = [place / _N_BINS for place in range(_N_BINS + 1)]
+        columns = (counts, *means)
+        return tuple(map(Bin, edges[:-1], edges[1:], *(column.tolist() for column in columns)))
 
     @property
     def ece(self) -> float | None:
@@ -171,46 +177,43 @@ class ClassificationMetrics(ClassMetrics):
 
     def mistakes(self, n: int = 20) -> list[Mistake]:
         """The wrong predictions with the highest probability, highest first."""
-        wrong = np.flatnonzero(self.predicted != self.true)
-        sure, names = self.probabilities.max(axis=1), (*self.classes, *self.unknown)
+        wrong, sure = np.flatnonzero(self.predicted != self.true), self.probabilities.max(axis=1)
         mistakes = []
         for row in wrong[np.argsort(-sure[wrong], kind="stable")][:n].tolist():
-            true = int(self.true[row])
+            true, predicted = int(self.true[row]), int(self.predicted[row])
             chance = float(self.probabilities[row, true]) if true < len(self.classes) else None
-            predicted = names[self.predicted[row]]
-            mistakes.append(Mistake(_cut(self.texts[row]), names[true], predicted, float(sure[row]), chance))
+            names = self.names[true], self.names[predicted]
+            mistakes.append(Mistake(_cut(self.texts[row]), *names, float(sure[row]), chance))
         return mistakes
 
     @cached_property
     def values(self) -> Mapping[str, float]:
         """All scores by name."""
-        averages = self._all_averages()
-        main = {"accuracy": self.accuracy, "macro_f1": averages["macro_f1"]}
-        calibration = {"ece": self.ece, "log_loss": self.log_loss}
-        return main | {name: value for name, value in calibration.items() if value is not None} | averages
+        averages = self._averages()
+        first = {"accuracy": self.accuracy, "macro_f1": averages["macro_f1"]}
+        scores: dict[str, float | None] = {**first, "ece": self.ece, "log_loss": self.log_loss, **averages}
+        return {name: value for name, value in scores.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
         """With the keys of 0.1."""
         empty = {"confidence": None, "accuracy": None}
+        bins = [asdict(entry) | ({} if entry.n else empty) for entry in self.bins]
         return {
             "n": self.n,
             "accuracy": self.accuracy,
             **{kind: self.average(kind) for kind in self.averages},
             "per_class": [asdict(entry) for entry in self.per_class],
             "confusion": self.confusion.tolist(),
-            "confusion_rows": [*self.classes, *self.unknown],
+            "confusion_rows": list(self.names),
             "log_loss": self.log_loss,
-            "calibration": {
-                "bins": [asdict(entry) | ({} if entry.n else empty) for entry in self.bins],
-                "ece": self.ece,
-            },
+            "calibration": {"bins": bins, "ece": self.ece},
             "unseen": self.unseen,
         }
 
 
 def _cut(text: str) -> str:
     """The text; of a long one the start, up to the end of a word."""
-    start = text[:MAX_CHARACTERS]
+    start = text[:_MAX_CHARACTERS]
     head, _, tail = start.rpartition(" ")
     return text if start == text else (head if len(tail) < 40 else start).rstrip() + " …"
 
@@ -253,19 +256,13 @@ class MultilabelMetrics(ClassMetrics):
 
         # As integers, and never a single column: scikit-learn would take that for one label a row.
         tables = [np.pad(table, ((0, 0), (0, 1))).astype(int) for table in (self.true, self.predicted)]
-        options = {"labels": range(len(self.classes) + len(self.unknown)), **options}
+        options = {"labels": range(len(self.names)), **options}
         return precision_recall_fscore_support(*tables, zero_division=0, **options)
-
-    @property
-    def unseen(self) -> dict[str, int]:
-        """Rows with each label that training never saw."""
-        counts = (self.true > 0.5).sum(axis=0).tolist()
-        return dict(zip(self.unknown, counts[len(self.classes) :], strict=True))
 
     @cached_property
     def values(self) -> Mapping[str, float]:
         """All scores by name."""
-        averages = self._all_averages()
+        averages = self._averages()
         main = {name: averages[name] for name in ("micro_f1", "macro_f1")}
         return {**main, "accuracy": self.accuracy, "hamming_loss": self.hamming_loss, **averages}
 

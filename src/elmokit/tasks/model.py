@@ -89,8 +89,8 @@ def load_encoder(name: str | Path) -> Encoder:
     return cast(Encoder, loaded)
 
 
-def encoder_facts(encoder: Encoder, name: str) -> dict[str, Any]:
-    """An encoder in a few plain facts, for reports."""
+def encoder_facts(encoder: Encoder, name: str) -> dict[str, str | float | None]:
+    """An encoder in a few facts, for reports."""
     training: dict[str, Any] = getattr(encoder, "training", {})
     held_out = training.get("held_out") or {}
     return {
@@ -125,7 +125,7 @@ class FitRecord:
     mix_start: Mapping[str, float] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    encoder: Mapping[str, Any] = field(default_factory=dict)
+    encoder: Mapping[str, str | float | None] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     splits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     labels: Sequence[Any] = ()
@@ -136,9 +136,7 @@ class FitRecord:
             (split, f"{format_scores(scores)} ({scores['n']:,} rows)")
             for split, scores in self.splits.items()
         ]
-        return rows + [
-            (name, value) for name, value in (("date", self.date), ("made by", self.command)) if value
-        ]
+        return rows + [row for row in (("date", self.date), ("made by", self.command)) if row[1]]
 
     def to_json(self) -> dict[str, Any]:
         """Without what is empty."""
@@ -163,6 +161,20 @@ def _flat(scores: Mapping[str, Any]) -> dict[str, float]:
     return flat
 
 
+def chunks(rows: Iterable[Inputs]) -> Iterator[list[Inputs]]:
+    """Rows to be answered together: so many that work is efficient, so few that memory stays flat."""
+    chunk: list[Inputs] = []
+    n_read = 0
+    for row in rows:
+        chunk.append(row)
+        n_read += sum(map(n_characters, row))
+        if len(chunk) == _CHUNK_ROWS or n_read > _CHUNK_CHARACTERS:
+            yield chunk
+            chunk, n_read = [], 0
+    if chunk:
+        yield chunk
+
+
 @dataclass(frozen=True, eq=False)
 class TaskModel:
     """A fitted model: texts in, predictions out.
@@ -177,7 +189,6 @@ class TaskModel:
     labels: Labels
     record: FitRecord = FitRecord()
     kind = "classifier"
-    calibrated = True
 
     @property
     def columns(self) -> Columns:
@@ -191,48 +202,37 @@ class TaskModel:
 
     def predict(self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None) -> Iterator[Any]:
         """A prediction for each row, in order. Rows are read some at a time, so memory stays flat."""
-        chunk: list[Inputs] = []
-        n_read = 0
-        for row in inputs:
-            chunk.append(row)
-            n_read += sum(map(n_characters, row))
-            if len(chunk) == _CHUNK_ROWS or n_read > _CHUNK_CHARACTERS:
-                yield from self._predict_some(chunk)
-                progress(len(chunk))
-                chunk, n_read = [], 0
-        if chunk:
+        for chunk in chunks(inputs):
             yield from self._predict_some(chunk)
             progress(len(chunk))
 
     @torch.no_grad()
     def _predict_some(self, rows: Sequence[Inputs]) -> list[Any]:
         limit = self.config.fit.max_words
-        n_fields = len(self.task.fields)
-        whole = [self.encoder.words([row[place] for row in rows]) for place in range(n_fields)]
-        words = [[row[:limit] for row in field] for field in whole]
-        lengths = [sum(len(field[row]) + 2 for field in words) for row in range(len(rows))]
+        whole = [self.encoder.words(texts) for texts in zip(*rows, strict=True)]  # by field
+        words = [[text[:limit] for text in texts] for texts in whole]
+        lengths = [sum(len(text) + 2 for text in row) for row in zip(*words, strict=True)]
         predictions: list[Any] = [None] * len(rows)
         with tuned_process():
             for batch in bucket_batches(lengths, BATCH_WORDS):
-                output, masks = self.network(
-                    [self.encoder.batch([field[row] for row in batch]) for field in words]
-                )
-                read = [[field[row] for field in words] for row in batch]
-                for row, prediction in zip(
-                    batch, self.task.decode(output, masks, self.labels, read), strict=True
-                ):
-                    n_cut = sum(max(0, len(field[row]) - limit) for field in whole)
+                some = [[texts[row] for row in batch] for texts in words]
+                output, masks = self.network([self.encoder.batch(texts) for texts in some])
+                decoded = self.task.decode(output, masks, self.labels, list(zip(*some, strict=True)))
+                for row, prediction in zip(batch, decoded, strict=True):
+                    n_cut = sum(max(0, len(texts[row]) - limit) for texts in whole)
                     predictions[row] = replace(prediction, n_cut=n_cut) if n_cut else prediction
         return predictions
 
     def facts(self) -> Facts:
         """For the card, ``elmokit inspect`` and the service."""
         record, config, mix = self.record, self.config, self.network.mix.values()
-        encoder = f"{'fine-tuned' if config.fit.finetune else 'frozen'}, {self.encoder.n_layers} layers, "
+        encoder = f"{'fine-tuned' if config.fit.finetune else 'frozen'}, {self.encoder.n_layers} layers"
+        modules = {"mix and head": self.network, "encoder": self.encoder.module}
+        sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()}
         rows = [
             ("task", self.task.name),
             ("classes", f"{len(self.labels)}: {join_names(self.labels.names, at_most=20)}"),
-            ("encoder", f"{record.encoder.get('name', '')} ({encoder}{self.encoder.dim} wide)".strip()),
+            ("encoder", f"{record.encoder.get('name', '')} ({encoder}, {self.encoder.dim} wide)".strip()),
             ("head", f"{config.head.head}, {config.head.head_dim} wide"),
             ("mix", config.mix.mix + (f", {config.mix.mix_form}" if config.mix.mix != "function" else "")),
         ]
@@ -240,44 +240,30 @@ class TaskModel:
             label = "gamma" if name == "mix_gamma" else f"layer {name.removeprefix('mix_')}"
             start = f" ({record.mix_start[name]:.3f} before training)" if name in record.mix_start else ""
             rows.append(("", f"{label}: {value:.3f}{start}"))
-        sizes = {
-            "mix and head": sum(p.numel() for p in self.network.parameters()),
-            "encoder": sum(p.numel() for p in self.encoder.module.parameters()),
-        }
         rows.append(("parameters", ", ".join(f"{name} {size:,}" for name, size in sizes.items())))
-        rows += record.rows()
-        values = {
-            "kind": self.kind,
-            "task": self.task.name,
-            "classes": list(self.labels.names),
-            "multilabel": bool(self.labels.separator),
-            "settings": config.to_dict(),
-            "mix": mix,
-            "n_parameters": sizes,
-            **record.to_json(),
-        }
+        values = {"kind": self.kind, **self._header(), "mix": mix, "n_parameters": sizes, **record.to_json()}
+        other = f"A model for the task {self.task.name!r}"
+        summary = "A text classifier" if self.task.name == "classify" else other
         usage = (
             "Use it with `elmokit predict` or, in Python, `elmokit.load`. `report.html`, where there is one, "
             "shows how good it is."
         )
-        summary = (
-            "A text classifier"
-            if self.task.name == "classify"
-            else f"A model for the task {self.task.name!r}"
-        )
-        return Facts(f"{summary}.", tuple(rows), values, usage)
+        return Facts(f"{summary}.", (*rows, *record.rows()), values, usage)
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "task": self.task.name,
+            "classes": list(self.labels.names),
+            "multilabel": bool(self.labels.separator),
+            "settings": self.config.to_dict(),
+        }
 
     def save(self, folder: str | Path) -> None:
         """Write it to a folder, with its encoder."""
-        labels = self.labels
-        record = {
-            "task": self.task.name,
-            "classes": list(labels.names),
-            "multilabel": bool(labels.separator),
-            "settings": self.config.to_dict(),
-            "record": {**self.record.to_json(), "label_separator": labels.separator},
-        }
-        with write_model(Path(folder), self.kind, record, card=self.facts()) as staged:
+        record = {**self.record.to_json(), "label_separator": self.labels.separator}
+        with write_model(
+            Path(folder), self.kind, {**self._header(), "record": record}, card=self.facts()
+        ) as staged:
             cast(Model, self.encoder).save(staged / "encoder")
             save_tensors(staged / "model.safetensors", dict(self.network.named_parameters()), {})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from elmokit.core.formatting import format_duration, format_value, plural
@@ -40,8 +40,9 @@ def model_document(
         facts.append(Fact("Speed", f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}", "rows per second"))
     sections = model.task.sections(metrics)
     if isinstance(model, TaskModel):
-        sections += _training_sections(model.record)
-        sections.append(_mix_section(model))
+        if _is_trained(model.record):
+            sections.append(_training_section(model.record.history))
+        sections.append(_mix_section(mix_record(model)))
     sections.append(_details_section(model, record))
     return Document(title, "", tuple(sections), tuple(facts), tuple(record.notes), f"{context}.")
 
@@ -58,10 +59,11 @@ def report_record(
         "splits": {split: found.to_json() for split, found in metrics.items()},
     }
     if isinstance(model, TaskModel):
-        kept = [
-            {k: v for k, v in entry.items() if not k.startswith("mix_")} for entry in model.record.history
+        history = [
+            {name: value for name, value in entry.items() if not name.startswith("mix_")}
+            for entry in model.record.history
         ]
-        facts |= {"history": kept, "mix": mix_record(model), "settings": _settings(model)}
+        facts |= {"history": history, "mix": asdict(mix_record(model)), "settings": model.config.to_flat()}
     mistakes = {
         split: [asdict(mistake) for mistake in found.mistakes()]
         for split, found in metrics.items()
@@ -71,24 +73,49 @@ def report_record(
     return facts | {"mistakes": mistakes} | {name: getattr(record, name) for name in names}
 
 
-def mix_record(model: TaskModel) -> dict[str, Any]:
+@dataclass(frozen=True)
+class MixRecord:
+    """The weights of the layers.
+
+    Attributes:
+        names: Of the layers.
+        values: Their weights.
+        gamma: For a softmax mix.
+        history: The weights at each of ``epochs``, before training first; empty for a linear head.
+    """
+
+    kind: str
+    form: str
+    names: list[str]
+    values: list[float]
+    gamma: float | None
+    history: list[list[float]]
+    epochs: list[float]
+
+
+def mix_record(model: TaskModel) -> MixRecord:
     """The weights of the layers and their course over the epochs."""
     record, values = model.record, model.network.mix.values()
-    keys = [key for key in values if key != "mix_gamma"]
+    gamma = values.pop("mix_gamma", None)
     per_epoch = len([entry for entry in record.history if entry["epoch"] == 1]) or 1
     measured = [{**entry, "epoch": (place + 1) / per_epoch} for place, entry in enumerate(record.history)]
-    start = {"epoch": 0.0, **record.mix_start}
-    course = [entry for entry in [start, *measured] if all(key in entry for key in keys)]
+    course = [{"epoch": 0.0, **record.mix_start}, *measured] if _is_trained(record) else []
+    course = [entry for entry in course if values.keys() <= entry.keys()]
     lower, *upper = (f"layer {depth}" for depth in range(model.encoder.n_layers))
-    return {
-        "kind": model.config.mix.mix,
-        "form": model.config.mix.mix_form,
-        "names": [f"{lower} (token encoder)", *upper],
-        "values": [values[key] for key in keys],
-        "gamma": values.get("mix_gamma"),
-        "history": [[entry[key] for key in keys] for entry in course],
-        "epochs": [round(entry["epoch"], 2) for entry in course],
-    }
+    return MixRecord(
+        model.config.mix.mix,
+        model.config.mix.mix_form,
+        [f"{lower} (token encoder)", *upper],
+        list(values.values()),
+        gamma,
+        [[entry[key] for key in values] for entry in course],
+        [round(entry["epoch"], 2) for entry in course],
+    )
+
+
+def _is_trained(record: FitRecord) -> bool:
+    """False for a linear head, whose history is what was tried, not a course of training."""
+    return bool(record.history) and "l2" not in record.history[0]
 
 
 def _fact(name: str, value: float, split: str) -> Fact:
@@ -97,71 +124,51 @@ def _fact(name: str, value: float, split: str) -> Fact:
     return Fact(label[0].upper() + label[1:], shown, f"on {split}")
 
 
-def _training_sections(record: FitRecord) -> list[Section]:
-    history = record.history
-    if not history or "l2" in history[0]:  # a linear head is not trained in steps
-        return []
-    figures: list[Figure | Table] = []
+def _training_section(history: Sequence[Mapping[str, float]]) -> Section:
     epochs = [float(entry["epoch"]) for entry in history]
-    if len(set(epochs)) < len(epochs):
-        epochs = [float(entry["step"]) for entry in history]
-    x_label = "epoch" if epochs[0] == history[0]["epoch"] else "step"
-    skipped = ("step", "epoch", "train_loss", "valid_loss")
-    scores = [key for key in history[0] if key not in skipped and not key.startswith("mix_")]
+    x_label = "epoch" if len(set(epochs)) == len(epochs) else "step"
+    x = [float(entry[x_label]) for entry in history]
+    columns = [key for key in history[-1] if not key.startswith("mix_")]
+    scores = [key for key in columns if key not in ("step", "epoch", "train_loss", "valid_loss")]
+    items: list[Figure | Table] = []
     for caption, keys in (("Loss", ["train_loss", "valid_loss"]), ("Score on validation rows", scores)):
         lines = [
-            Line(format_score_name(key), epochs, [entry[key] for entry in history])
+            Line(format_score_name(key), x, [entry[key] for entry in history])
             for key in keys
             if all(key in entry for entry in history)
         ]
         if lines:
-            figures.append(draw_lines(lines, x_label=x_label, caption=caption, in_percent=caption != "Loss"))
-    columns = [key for key in history[-1] if not key.startswith("mix_")]
+            items.append(draw_lines(lines, x_label=x_label, caption=caption, in_percent=caption != "Loss"))
     rows = [[format_value(entry.get(key)) for key in columns] for entry in history]
     heads = [format_score_name(key) for key in columns]
-    figures.append(make_table(heads, rows, caption="Every evaluation", folded=True))
-    return [Section("training", "Training", "", tuple(figures))]
+    items.append(make_table(heads, rows, caption="Every evaluation", folded=True))
+    return Section("training", "Training", "", tuple(items))
 
 
-def _mix_section(model: TaskModel) -> Section:
-    record = mix_record(model)
-    kind = record["kind"]
-    text = _MIX_KINDS[kind] + (_MIX_FORMS[record["form"]] if kind != "function" else ".")
-    history: Sequence[Sequence[float]] = record["history"]
+def _mix_section(mix: MixRecord) -> Section:
+    text = _MIX_KINDS[mix.kind] + (_MIX_FORMS[mix.form] if mix.kind != "function" else ".")
     items: list[Figure | Table] = []
-    if len(history) > 1 and "l2" not in model.record.history[0]:
-        lines = [
-            Line(name, record["epochs"], [row[column] for row in history])
-            for column, name in enumerate(record["names"])
-        ]
+    if len(mix.history) > 1:
+        columns = zip(mix.names, zip(*mix.history, strict=True), strict=True)
+        lines = [Line(name, mix.epochs, list(column)) for name, column in columns]
         items.append(draw_lines(lines, x_label="epoch", caption="Weight of each layer"))
-    rows = [
-        [name, f"{history[0][column]:.4f}" if history else "–", f"{value:.4f}"]
-        for column, (name, value) in enumerate(zip(record["names"], record["values"], strict=True))
-    ]
+    starts = [f"{value:.4f}" for value in mix.history[0]] if mix.history else ["–"] * len(mix.names)
+    rows = zip(mix.names, starts, (f"{value:.4f}" for value in mix.values), strict=True)
     items.append(make_table(["Layer", "Start", "Final"], rows))
     return Section("mix", "Mix of the layers", text, tuple(items))
 
 
 def _details_section(model: Predictor, record: FitRecord) -> Section:
-    timings = [
-        ("rows per second", format_value(value))
-        if name == "documents_per_second"
-        else (name, format_duration(value))
-        for name, value in record.timings.items()
-    ]
-    settings = _settings(model) if isinstance(model, TaskModel) else model.facts().values["settings"]
-    lists: dict[str, list[tuple[str, str]]] = {
+    timings = dict(record.timings)
+    speed = timings.pop("documents_per_second", None)
+    settings = model.config.to_flat() if isinstance(model, TaskModel) else model.facts().values["settings"]
+    lists = {
         "Encoder": [(name, format_value(value)) for name, value in record.encoder.items()],
         "Settings": [(name, format_value(value)) for name, value in settings.items()],
-        "Timings": timings,
+        "Timings": [(name, format_duration(value)) for name, value in timings.items()]
+        + ([("rows per second", format_value(speed))] if speed else []),
         "Versions": list(record.versions.items()),
     }
     items: list[Code | Table] = [Code(record.command, "Command")] if record.command else []
     items += [make_list(rows, caption) for caption, rows in lists.items() if rows]
     return Section("details", "How it was made", "", tuple(items), folded=True)
-
-
-def _settings(model: TaskModel) -> dict[str, Any]:
-    config = model.config
-    return {**config.mix.to_dict(), **config.head.to_dict(), **config.fit.to_dict()}

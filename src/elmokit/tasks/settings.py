@@ -1,15 +1,12 @@
-"""How a classifier is fitted, as settings (apart from the networks, so that help needs no library)."""
+"""Settings of a fit, apart from the networks so that help imports no library."""
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from elmokit.core.config import Config, DropoutConfig, RunConfig, option
+from elmokit.core.config import Config, DropoutConfig, RunConfig, merge_settings, option
 from elmokit.vectors.settings import MixConfig
-
-__all__ = ["ClassifierConfig", "FitConfig", "HeadConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +70,7 @@ class FitConfig(DropoutConfig, RunConfig):
         0.0, "Fine-tuning: dropout on recurrent weights.", at_least=0, at_most=0.95
     )
     valid_share: float = option(
-        0.1, "Share of rows set aside for validation when no --valid is given.", at_least=0.001, at_most=0.5
+        0.1, "Share of rows held out for validation when no --valid is given.", at_least=0.001, at_most=0.5
     )
     cache: Literal["auto", "yes", "no"] = option(
         "auto", "Keep a frozen encoder's layers on disk between epochs (auto: if it saves time and fits)."
@@ -91,13 +88,9 @@ class ClassifierConfig(Config):
     @classmethod
     def from_flat(cls, **values: Any) -> ClassifierConfig:
         """From settings by name, whichever section they belong to."""
-        sections: dict[str, type[Config]] = {"mix": MixConfig, "head": HeadConfig, "fit": FitConfig}
-        parts: dict[str, dict[str, Any]] = {name: {} for name in sections}
-        for key, value in values.items():
-            homes = [
-                name
-                for name, class_ in sections.items()
-                if key in {field.name for field in dataclasses.fields(class_)}  # type: ignore[arg-type]
-            ]
-            parts[homes[0] if homes else "fit"][key] = value
-        return cls.from_dict(parts)
+        (config,) = merge_settings(values, config=cls()).values()
+        return cast(ClassifierConfig, config)
+
+    def to_flat(self) -> dict[str, Any]:
+        """All settings by name."""
+        return {**self.mix.to_dict(), **self.head.to_dict(), **self.fit.to_dict()}

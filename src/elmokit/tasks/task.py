@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from elmokit.core.errors import ConfigError, DataError, nearest
 from elmokit.core.model_folder import Model
@@ -82,45 +82,35 @@ class Examples:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prediction:
-    """The answer for one row; tasks add fields.
-
-    Attributes:
-        n_cut: Words of the row beyond ``max_words``, which were not read.
-    """
+    """The answer for one row; tasks add fields. ``n_cut`` words beyond ``max_words`` were not read."""
 
     n_cut: int = 0
 
 
 class Metrics(Protocol):
-    """How good predictions are. Higher is better for the figure called ``main``."""
+    """How good predictions are."""
 
     @property
     def n(self) -> int:
         """Rows measured."""
-        ...
 
     @property
     def main(self) -> str:
-        """Name of the figure that ranks methods and picks the best weights: "accuracy", "span_f1"."""
-        ...
+        """The score that ranks methods and picks the best weights, such as "accuracy"; higher is better."""
 
     @property
     def values(self) -> Mapping[str, float]:
-        """All figures by name, the most informative first."""
-        ...
+        """All scores by name, the most informative first."""
 
     @property
     def row_stats(self) -> npt.NDArray[np.float64]:
         """Additive counts of each row, (n, k): right or wrong; or true positives, false ones, misses."""
-        ...
 
     def score(self, sums: npt.NDArray[np.float64]) -> float:
-        """The main figure from summed ``row_stats``, so that bootstrap and paired tests fit every task."""
-        ...
+        """The main score from summed ``row_stats``, so that bootstrap and paired tests fit every task."""
 
     def to_json(self) -> dict[str, Any]:
         """For report.json and ``--json``."""
-        ...
 
 
 P = TypeVar("P", bound=Prediction)
@@ -128,30 +118,32 @@ M = TypeVar("M", bound=Metrics)
 
 
 class Task(Protocol[P, M]):
-    """One kind of supervised problem. ``Task[Any, Any]`` is any of them."""
+    """One kind of supervised problem, to be inherited from. ``Task[Any, Any]`` is any of them.
 
-    @property
-    def name(self) -> str:
-        """Its key in ``TASKS``, in config.json and for ``--task``."""
-        ...
+    Attributes:
+        name: Its key in ``TASKS``, in config.json and for ``--task``.
+        fields: The texts of a row: ("text",), or ("question", "passage").
+        heads: By name, the default first.
+    """
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The texts of a row: ("text",), or ("question", "passage")."""
-        ...
-
-    @property
-    def heads(self) -> Mapping[str, type[Head]]:
-        """By name, the default first."""
-        ...
+    name: ClassVar[str]
+    fields: ClassVar[tuple[str, ...]] = ("text",)
+    heads: ClassVar[Mapping[str, type[Head]]]
 
     def inputs(self, row: Row) -> Inputs:
-        """The texts of a row: ``read_texts(row, self.fields)``, or words where a row has one target each."""
-        ...
+        """One text for each field; for a single field all text columns, joined."""
+        if len(self.fields) == 1:
+            return (row.text,)
+        if len(row.texts) != len(self.fields):
+            raise DataError(
+                f"{row.place}: {len(row.texts)} text columns are read, but the task needs "
+                f"{len(self.fields)}.",
+                remedy=f"Name them with --text-columns, in the order {', '.join(self.fields)}.",
+            )
+        return row.texts
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Check rows; learn the labels if ``labels`` has no names. Errors name the row."""
-        ...
 
     def loss(self, output: Output, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
         """The loss of each row, (batch,); the trainer weighs and averages.
@@ -159,7 +151,6 @@ class Task(Protocol[P, M]):
         Args:
             smoothing: Share of the target that goes to all classes, for tasks with classes.
         """
-        ...
 
     def decode(
         self,
@@ -175,17 +166,15 @@ class Task(Protocol[P, M]):
             words: Of each row, the words of each field as the encoder read them; None during training,
                 where predictions are only measured.
         """
-        ...
 
-    def measure(self, examples: Examples, predictions: Sequence[P]) -> M: ...
+    def measure(self, examples: Examples, predictions: Sequence[P]) -> M:
+        """How good the predictions are."""
 
     def columns(self, prediction: P) -> dict[str, Any]:
         """What predict writes and the service answers. A mapping inside becomes one CSV column per key."""
-        ...
 
     def sections(self, metrics: Mapping[str, M]) -> list[Section]:
         """This task's part of a report, from the metrics of each split."""
-        ...
 
 
 def format_scores(scores: Mapping[str, float], at_most: int = 2) -> str:
@@ -197,18 +186,6 @@ def format_scores(scores: Mapping[str, float], at_most: int = 2) -> str:
 def format_score_name(name: str) -> str:
     """As in "macro F1" for "macro_f1"."""
     return name.replace("_", " ").replace("f1", "F1").replace("ece", "ECE")
-
-
-def read_texts(row: Row, fields: Sequence[str]) -> Inputs:
-    """One text for each field; for a single field all text columns, joined."""
-    if len(fields) == 1:
-        return (row.text,)
-    if len(row.texts) != len(fields):
-        raise DataError(
-            f"{row.place}: {len(row.texts)} text columns are read, but the task needs {len(fields)}.",
-            remedy=f"Name them with --text-columns, in the order {', '.join(fields)}.",
-        )
-    return row.texts
 
 
 AnyTask = Task[Any, Any]
@@ -229,44 +206,38 @@ def get_task(name: str) -> AnyTask:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that a model was fitted on, to be read again unless others are asked for."""
+    """The columns that a model was fitted on, to be read again unless others are given."""
 
     text: str = ""
     label: str = ""
 
-    def reading(self, asked: ReadConfig) -> ReadConfig:
+    def reading(self, given: ReadConfig) -> ReadConfig:
         """Where the texts are. Numbers count for the fitted file only: others may lack the label column."""
         fitted = ReadConfig(text_columns=self.text)
-        if asked.columns or asked.header == "no" or any(map(str.isdecimal, fitted.columns)):
-            return asked
-        return replace(asked, text_columns=self.text)
+        if given.columns or given.header == "no" or any(map(str.isdecimal, fitted.columns)):
+            return given
+        return replace(given, text_columns=self.text)
 
-    def labeling(self, asked: LabelConfig, labels: Labels) -> LabelConfig:
+    def labeling(self, given: LabelConfig, labels: Labels) -> LabelConfig:
         """Where the labels are, and what separates them."""
-        column = asked.label_column or ("" if self.label.isdecimal() else self.label)
-        return replace(asked, label_column=column, label_separator=asked.label_separator or labels.separator)
+        column = given.label_column or ("" if self.label.isdecimal() else self.label)
+        return replace(given, label_column=column, label_separator=given.label_separator or labels.separator)
 
 
 class Predictor(Model, Protocol):
-    """A fitted model that predicts: a ``TaskModel`` or a ``TfidfModel``.
-
-    Attributes:
-        calibrated: False if its probabilities only order the classes, as an SVM's do.
-        columns: Where its rows have their texts and labels.
-    """
+    """A fitted model that predicts: a ``TaskModel`` or a ``TfidfModel``."""
 
     @property
-    def task(self) -> AnyTask: ...
+    def task(self) -> AnyTask:
+        """What it was fitted for."""
 
     @property
-    def labels(self) -> Labels: ...
+    def labels(self) -> Labels:
+        """What it can answer."""
 
     @property
-    def calibrated(self) -> bool: ...
-
-    @property
-    def columns(self) -> Columns: ...
+    def columns(self) -> Columns:
+        """Where its rows have their texts and labels."""
 
     def predict(self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None) -> Iterator[Any]:
         """A prediction for each row, in order; reads and answers some rows at a time."""
-        ...

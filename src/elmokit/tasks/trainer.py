@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import json
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +20,9 @@ from torch import Tensor, nn
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.tensors import load_tensors
-from elmokit.tasks.heads import LinearHead
+from elmokit.tasks.heads import LinearHead, fit_linear
 from elmokit.tasks.layer_cache import LayerSource, NumberedTexts, cached_sources, number_texts
-from elmokit.tasks.linear_fit import fit_linear
-from elmokit.tasks.model import Network, TaskModel, head_name
+from elmokit.tasks.model import FitRecord, Network, TaskModel, head_name
 from elmokit.tasks.settings import ClassifierConfig, FitConfig
 from elmokit.tasks.task import AnyTask, Examples
 from elmokit.training.loop import Carry, StepResult, Stopped, train
@@ -153,21 +154,14 @@ class FitResult:
     """How fitting went.
 
     Attributes:
-        model: With the weights that were best on the validation rows.
+        model: With the weights that were best on the validation rows; history, timings and notes are in its
+            record.
         stopped: "done", "early", "time" or "interrupted".
-        history: Figures of each evaluation.
-        seconds: ``numbering``, ``encoding`` and ``training``.
-        notes: What a person should know, such as texts that were cut.
-        mix_start: The weight of each layer before training.
         was_done: The run had ended before; nothing was done now.
     """
 
     model: TaskModel
-    stopped: Stopped
-    history: list[dict[str, float]]
-    seconds: dict[str, float]
-    notes: list[str]
-    mix_start: dict[str, float]
+    stopped: Stopped = "done"
     was_done: bool = False
 
 
@@ -193,7 +187,7 @@ def fit_task(
         layers_folder: Where a frozen encoder's layers stay for further fits with the same encoder and
             texts; otherwise they are deleted at the end.
     """
-    reporter, seconds, notes = reporter or Reporter("silent"), dict[str, float](), list[str]()
+    reporter, seconds = reporter or Reporter("silent"), dict[str, float]()
     config = replace(config, head=replace(config.head, head=head_name(task, config.head)))
     parts = [train_examples] if valid_examples is None else [train_examples, valid_examples]
     total = sum(map(len, parts))
@@ -202,21 +196,23 @@ def fit_task(
         reporter.counting("Reading words", total=total, unit="texts") as advance,
     ):
         texts = [number_texts(encoder, part.inputs, config.fit.max_words, advance) for part in parts]
-    _check_texts(texts, config.fit, notes)
+    record = FitRecord(notes=_check_texts(texts, config.fit), timings=seconds)
+    sources = [LayerSource(encoder, part) for part in texts]
     if issubclass(task.heads[config.head.head], LinearHead):
         with timed(seconds, "training"), tuned_process():
-            sources = [LayerSource(encoder, part) for part in texts]
             if layers_folder is not None and worth_caching(encoder, config.fit):
                 sources = cached_sources(encoder, texts, layers_folder, reporter, compute=False)
             weights = row_weights(train_examples, config.fit.class_weights)
             network, history, converged = fit_linear(task, parts, sources, config, weights, reporter)
-        if not converged:
-            notes.append("The solver of the linear head stopped before it had converged.")
-        model = TaskModel(task, encoder, network.eval(), train_examples.labels)
-        return FitResult(model, "done", history, seconds, notes, network.mix.values())
+        slow = () if converged else ("The solver of the linear head stopped before it had converged.",)
+        record = replace(
+            record, history=history, mix_start=network.mix.values(), notes=(*record.notes, *slow)
+        )
+        return FitResult(TaskModel(task, encoder, network.eval(), train_examples.labels, record))
     config = _with_epochs(config, texts[0])
     if config.fit.finetune:
         encoder = encoder.copy()
+        sources = [LayerSource(encoder, part) for part in texts]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.fit.seed)
         network = Network(task, config, encoder.n_layers, encoder.dim, train_examples.labels)
@@ -225,16 +221,14 @@ def fit_task(
         if run is None:
             run = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-")))
             checkpoint_every = 1e9
-        with timed(seconds, "encoding"), tuned_process():
-            sources = [LayerSource(encoder, part) for part in texts]
-            if not config.fit.finetune and worth_caching(encoder, config.fit) and not _is_done(run):
-                fixed = network.mix if config.mix.mix == "frozen" and layers_folder is None else None
-                must_fit = config.fit.cache == "yes"
-                sources = cached_sources(
-                    encoder, texts, layers_folder or run, reporter, mix=fixed, must_fit=must_fit
-                )
+        if not config.fit.finetune and worth_caching(encoder, config.fit) and not _is_done(run):
+            fixed = network.mix if config.mix.mix == "frozen" and layers_folder is None else None
+            folder, must_fit = layers_folder or run, config.fit.cache == "yes"
+            with timed(seconds, "encoding"), tuned_process():
+                sources = cached_sources(encoder, texts, folder, reporter, mix=fixed, must_fit=must_fit)
         training = TaskTraining(task, network, list(zip(parts, sources, strict=True)))
         result = train(training, config.fit, run, reporter=reporter, checkpoint_every=checkpoint_every)
+        history = _with_train_loss(run / "metrics.jsonl", result.position.history)
         if layers_folder is None and result.stopped != "interrupted":
             for file in run.glob("*layers-*.npy*"):  # those of a run that was killed, too
                 file.unlink(missing_ok=True)
@@ -244,13 +238,27 @@ def fit_task(
             parameter.copy_(result.weights[name])
     if config.fit.finetune:
         encoder = encoder.copy()  # without word vectors of earlier weights
-    model = TaskModel(task, encoder, network.eval(), train_examples.labels)
-    history = result.position.history
-    return FitResult(model, result.stopped, history, seconds, notes, mix_start, result.was_done)
+    record = replace(record, stopped=result.stopped, history=history, mix_start=mix_start)
+    model = TaskModel(task, encoder, network.eval(), train_examples.labels, record)
+    return FitResult(model, result.stopped, result.was_done)
 
 
-def _check_texts(texts: Sequence[NumberedTexts], fit: FitConfig, notes: list[str]) -> None:
-    """Refuse texts that nothing can be learned from; add notes on cut and empty ones."""
+def _with_train_loss(metrics: Path, history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """The history with each evaluation's mean training loss since the one before."""
+    steps = [entry["step"] for entry in history]
+    lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
+    losses: list[list[float]] = [[] for _ in range(len(steps) + 1)]
+    for entry in map(json.loads, lines):
+        if entry["event"] == "train":
+            losses[bisect.bisect_left(steps, entry["step"])].append(entry["loss"])
+    return [
+        {**entry, "train_loss": float(np.mean(own))} if own else dict(entry)
+        for entry, own in zip(history, losses)  # noqa: B905 (the last steps may have no evaluation)
+    ]
+
+
+def _check_texts(texts: Sequence[NumberedTexts], fit: FitConfig) -> tuple[str, ...]:
+    """Refuse texts that nothing can be learned from; notes on cut and empty ones."""
     if not len(texts[0]):
         raise DataError("There are no rows to train on.", remedy="Give a file with labeled texts.")
     if not len(texts[-1]):
@@ -260,12 +268,14 @@ def _check_texts(texts: Sequence[NumberedTexts], fit: FitConfig, notes: list[str
         )
     if texts[0].n_empty == len(texts[0]):
         raise DataError("None of the training texts has a word.", remedy="Check the texts first.")
-    if n_cut := sum(part.n_cut for part in texts):
-        some = "1 text is" if n_cut == 1 else f"{n_cut:,} texts are"
-        notes.append(f"{some} longer than {fit.max_words} words; only the start was read (max_words).")
-    if n_empty := sum(part.n_empty for part in texts):
-        some = "1 text has" if n_empty == 1 else f"{n_empty:,} texts have"
-        notes.append(f"{some} no word: kept, but all alike to the model.")
+    n_cut, n_empty = sum(part.n_cut for part in texts), sum(part.n_empty for part in texts)
+    cut = "1 text is" if n_cut == 1 else f"{n_cut:,} texts are"
+    empty = "1 text has" if n_empty == 1 else f"{n_empty:,} texts have"
+    notes = {
+        f"{cut} longer than {fit.max_words} words; only the start was read (max_words).": n_cut,
+        f"{empty} no word: kept, but all alike to the model.": n_empty,
+    }
+    return tuple(note for note, count in notes.items() if count)
 
 
 def _with_epochs(config: ClassifierConfig, texts: NumberedTexts) -> ClassifierConfig:
