@@ -312,6 +312,16 @@ def test_an_interrupted_fit_is_not_taken_for_a_finished_one(
     assert not hasattr(made, "model_")
 
 
+def test_a_failed_refit_leaves_the_old_model_whole(encoder: Path) -> None:
+    made = TextClassifier(encoder, **{**EASY, "epochs": 1}).fit(*rows(["a", "b"], 20))
+    before, classes, history = made.predict_proba(NEW), made.classes_, made.history_
+    with pytest.raises(DataError, match="no rows for validation"):
+        made.fit(*rows(["x", "y", "z"], 9), valid=([], []))
+    assert np.array_equal(made.predict_proba(NEW), before)
+    assert made.classes_ is classes
+    assert made.history_ is history
+
+
 def test_a_table_is_refused_instead_of_its_column_names(encoder: Path) -> None:
     with pytest.raises(DataError, match="not a table"):
         TextClassifier(encoder, **EASY).fit(np.array([["a", "b"], ["c", "d"]]), ["x", "y"])

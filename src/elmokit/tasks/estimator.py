@@ -99,7 +99,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError(f"There are {len(texts)} texts, but {len(labels)} labels.")
         weights = None if sample_weight is None else _check_weights(sample_weight, len(texts))
         classes, targets = _number_labels(labels)
-        self.classes_ = classes
         names = Labels(tuple(map(str, classes.tolist())), "|" if targets.ndim == 2 else "")
         examples = Examples([(text,) for text in texts], targets, names, weights=weights)
         if valid is None:
@@ -116,7 +115,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise KeyboardInterrupt
         plain = all(isinstance(label, str | int | float) for label in classes.tolist())  # as JSON has them
         record = replace(result.model.record, labels=classes.tolist() if plain else ())
-        self.history_ = record.history
+        self.classes_, self.history_ = classes, record.history
         self.model_ = replace(result.model, record=record)
         return self
 
