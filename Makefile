@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # first. Files asked for by name need no workers.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint types tests format clean
+.PHONY: demo test lint types tests docs format clean
 
 demo: $(VENV)/.installed
 	@echo "==> elmokit demo"
@@ -27,15 +27,23 @@ tests: $(VENV)/.installed
 	@echo "==> pytest: unit, property, parity and end-to-end tests, the import layers, the docs' snippets"
 	@OMP_NUM_THREADS=1 $(BIN)/pytest $(if $(findstring .py,$(TESTS)),,$(WORKERS)) $(TESTS)
 
+docs: $(VENV)/.docs
+	@echo "==> mkdocs: the pages and the API reference, in site/"
+	@$(BIN)/mkdocs build --strict --quiet
+
 format: $(VENV)/.installed
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) elmokit-demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site elmokit-demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "==> Making the environment $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		-c constraints.txt -e '.[dev,hub,morpheme,official,serve,tensorboard]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
