@@ -29,7 +29,7 @@ tests: $(VENV)/.installed
 
 docs: $(VENV)/.docs
 	@echo "==> mkdocs: the pages and the API reference, in site/"
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(VENV)/.installed
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
