@@ -52,7 +52,7 @@ def untrained(encoder: Encoder, *, multilabel: bool = False, **settings: Any) ->
 
 def save_models(folder: Path) -> dict[str, Path]:
     """An encoder (``small``) and four classifiers: over it (``topics``), with several labels (``tags``),
-    by a learnt function (``learnt``), and over static word vectors (``table``)."""
+    by a learned function (``learned``), and over static word vectors (``table``)."""
     save_bilm(folder / "small", make_model())
     elmo = Elmo.load(folder / "small")
     words = ["the", "bank", "raised", "rates", "river"]
@@ -60,9 +60,9 @@ def save_models(folder: Path) -> dict[str, Path]:
     static = WordVectors.of(words, table, TextConfig(), {"method": "svd"})
     untrained(elmo, mix_weights="0.5,0.2,0.3").save(folder / "topics")
     untrained(elmo, multilabel=True, mix="frozen").save(folder / "tags")
-    untrained(elmo, mix="function", max_words=6).save(folder / "learnt")
+    untrained(elmo, mix="function", max_words=6).save(folder / "learned")
     untrained(static).save(folder / "table")
-    return {name: folder / name for name in ("small", "topics", "tags", "learnt", "table")}
+    return {name: folder / name for name in ("small", "topics", "tags", "learned", "table")}
 
 
 def save_report(folder: Path, title: str, body: str) -> Path:

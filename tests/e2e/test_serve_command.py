@@ -67,7 +67,7 @@ def test_it_says_where_it_is_and_answers(server: Server, folders: dict[str, Path
     code, found = ask(server, "/v1/embed", {"texts": CORPUS, "vectors": "mean"})
     wanted = Elmo.load(folders["small"]).embed(CORPUS).sentence("mean")
     np.testing.assert_allclose(found["vectors"], wanted, atol=1e-5)
-    code, found = ask(server, "/v1/classify", {"texts": ["the bank"], "influence": True})
+    code, found = ask(server, "/v1/predict", {"texts": ["the bank"], "influence": True})
     assert (code, found["model"]) == (200, "topics")
 
 

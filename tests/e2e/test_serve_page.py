@@ -19,7 +19,7 @@ from comparison_facts import comparison
 from elmokit.bilm.folder import save_bilm
 from elmokit.comparison.report import write_comparison
 from elmokit.serve.app import make_app
-from elmokit.serve.registry import Shelf, open_shelf
+from elmokit.serve.registry import Registry, open_registry
 from elmokit.serve.settings import ServeConfig
 from elmokit.tasks.task import Labels
 from elmokit.text.settings import PIPELINES
@@ -57,12 +57,12 @@ CONTRAST = """selector => {
 
 
 @contextlib.contextmanager
-def serving(shelf: Shelf, **settings: Any) -> Iterator[str]:
+def serving(registry: Registry, **settings: Any) -> Iterator[str]:
     """A server in a thread of its own, and its address."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        config = uvicorn.Config(make_app(shelf, ServeConfig(**settings)), log_level="error")
+        config = uvicorn.Config(make_app(registry, ServeConfig(**settings)), log_level="error")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
@@ -77,7 +77,7 @@ def serving(shelf: Shelf, **settings: Any) -> Iterator[str]:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     home = tmp_path_factory.mktemp("served")
     found = save_models(home)
-    encoder = open_shelf([found["small"]], []).models["small"].elmo
+    encoder = open_registry([found["small"]], []).models["small"].elmo
     assert encoder is not None
     hostile = untrained(encoder)
     hostile = replace(hostile, labels=Labels(tuple(CLASSES)))
@@ -93,16 +93,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def full(folders: dict[str, Path]) -> Iterator[str]:
     """A server with everything."""
-    names = ("small", "topics", "tags", "learnt", "table", "hostile", "lower", "report", "other")
+    names = ("small", "topics", "tags", "learned", "table", "hostile", "lower", "report", "other")
     corpus = [*CORPUS, f"the bank {HOSTILE}", "bank <b>bold</b>"]
-    with serving(open_shelf([folders[name] for name in names], corpus, corpus_name="texts")) as address:
+    with serving(open_registry([folders[name] for name in names], corpus, corpus_name="texts")) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
-def bare(folders: dict[str, Path]) -> Shelf:
-    """A shelf with a language model alone."""
-    return open_shelf([folders["small"]], CORPUS, corpus_name="texts")
+def bare(folders: dict[str, Path]) -> Registry:
+    """A registry with a language model alone."""
+    return open_registry([folders["small"]], CORPUS, corpus_name="texts")
 
 
 class Visit:
@@ -180,13 +180,13 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g)[0] < 100")
     assert dark == (scheme == "dark")
     assert page.locator("#chosen").inner_text() == "bank", "the word that stands in most sentences"
-    assert page.locator("#neighbours li").count() == 10
+    assert page.locator("#neighbors li").count() == 10
     assert page.locator("#tokens [aria-pressed=true]").inner_text() == "bank"
     assert page.locator("#map circle.yours").count() == 4
     assert page.locator("#map circle.corpus").count() > 5
     assert page.locator("#siblings tbody tr").count() == 3
     check_fits(
-        "h1", "#facts", "#tokens [aria-pressed=true]", "#neighbours mark", "#map-caption", "#siblings th"
+        "h1", "#facts", "#tokens [aria-pressed=true]", "#neighbors mark", "#map-caption", "#siblings th"
     )
     page.get_by_role("button", name="strike").click()
     settled(page)
@@ -194,7 +194,7 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
     page.locator("#tokens button", has_text="goal").click()
     settled(page)
     assert page.locator("#chosen").inner_text() == "goal"
-    assert "three times" in page.locator("#map-caption").inner_text()
+    assert "three occurrences" in page.locator("#map-caption").inner_text()
     assert not page.locator("#siblings-block").is_visible()
     page.get_by_label("other words only").check()
     settled(page)
@@ -202,7 +202,7 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
     page.get_by_role("button", name="Read").click()
     settled(page)
     assert page.locator("#tokens li").count() == 3
-    words = page.locator("#neighbours mark").all_inner_texts()
+    words = page.locator("#neighbors mark").all_inner_texts()
     assert "bank" not in {word.lower() for word in words}
     page.locator("#map circle.corpus").first.hover(force=True)
     assert page.locator("#point mark").inner_text().lower() == "bank"
@@ -217,13 +217,13 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
     check_fits("#layer-table th", "#layer-legend", "#word-shares li")
     page.select_option("#model", "topics")
     settled(page)
-    assert "learnt" in page.locator("#mix-kind").inner_text()
+    assert "learned" in page.locator("#mix-kind").inner_text()
     assert "without it" in page.locator("#layer-table thead").inner_text()
     check_fits()
 
     turn_to(page, "Classify")
     assert page.locator("#label").inner_text() in ("money", "sport", "weather")
-    assert page.locator("#by").inner_text() == "says topics"
+    assert page.locator("#by").inner_text() == "according to topics"
     assert page.locator("#bars .figure").count() == 3
     assert page.locator("#influence span").count() == 14
     assert page.locator("#movers li").count() == 5
@@ -231,7 +231,7 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
     page.fill("#classify-text", "the bank " * 120)
     page.get_by_role("button", name="Classify").click()
     settled(page)
-    assert "200 words at most; this one has 240" in page.locator("#influence").inner_text()
+    assert "up to 200 words; this one has 240" in page.locator("#influence").inner_text()
     assert not page.locator("#influence-legend").is_visible()
     check_fits()
 
@@ -280,7 +280,7 @@ def test_words_that_matter_most_can_be_read(browser: Browser, full: str, scheme:
         found["results"][0]["influence"]["values"] = [0.5, -0.5, 0.25, 0.0]
         route.fulfill(response=answer, json=found)
 
-    visit.page.route("**/v1/classify", decide)
+    visit.page.route("**/v1/predict", decide)
     page = opened(visit.page, full, "#classify?text=the+bank+of+stone")
     papers = page.locator("#influence span").evaluate_all(
         "parts => parts.map(part => getComputedStyle(part).backgroundColor)"
@@ -291,11 +291,15 @@ def test_words_that_matter_most_can_be_read(browser: Browser, full: str, scheme:
 
 
 def test_what_a_classifier_says_besides(visit: Visit, full: str) -> None:
-    page = opened(visit.page, full, "#classify?model=learnt&text=" + "the+bank+" * 5)
-    assert "first 6 words" in page.locator("#classify-notes").inner_text()
+    page = opened(visit.page, full, "#classify?model=learned&text=" + "the+bank+" * 5)
+    assert "4 words over the limit" in page.locator("#classify-notes").inner_text()
     label = page.locator("#label").inner_text()
     assert page.locator("#likeliest").inner_text() == label
-    assert page.locator("#classify-status").inner_text().startswith(f"It is {label}, says learnt.")
+    assert (
+        page.locator("#classify-status")
+        .inner_text()
+        .startswith(f"Prediction: {label}, according to learned.")
+    )
     page.select_option("#model", "tags")  # of several labels, or none: it says what the words speak for
     settled(page)
     assert page.locator("#classify-notes").inner_text() == ""
@@ -316,7 +320,7 @@ def test_a_word_far_into_a_long_sentence(visit: Visit, full: str) -> None:
     assert said.startswith("Your sentence 1: … a river")
     assert said.endswith("of stone …")
     assert dot.get_attribute("aria-label") == said
-    for mark in page.locator("#neighbours mark").all_inner_texts():
+    for mark in page.locator("#neighbors mark").all_inner_texts():
         assert mark in " ".join([*CORPUS, HOSTILE])
     visit.check_quiet(full)
 
@@ -446,7 +450,7 @@ def test_one_line_is_said_of_each_answer(visit: Visit, full: str) -> None:
     for view, said in (
         ("words", "10 words used like “bank” in sentence 1, by the mix of all layers."),
         ("layers", "3 layers of 9 words, mixed in equal parts"),
-        ("classify", ", says topics."),
+        ("classify", ", according to topics."),
     ):
         page.locator(f"#tab-{view}").click()
         settled(page)
@@ -540,7 +544,7 @@ def test_an_address_from_elsewhere(visit: Visit, full: str) -> None:
     page.evaluate("location.hash = '#classify?model=tags&text=a+river'")
     page.wait_for_selector("#classify-result:not([hidden])")
     settled(page)
-    assert page.locator("#by").inner_text() == "says tags"
+    assert page.locator("#by").inner_text() == "according to tags"
     assert page.input_value("#classify-text") == "a river"
     visit.check_quiet(full)
 
@@ -548,7 +552,7 @@ def test_an_address_from_elsewhere(visit: Visit, full: str) -> None:
 # -- when something is missing or wrong -------------------------------------------------------
 
 
-def test_nothing_to_classify_with_nothing_to_compare_nothing_to_read(visit: Visit, bare: Shelf) -> None:
+def test_nothing_to_classify_with_nothing_to_compare_nothing_to_read(visit: Visit, bare: Registry) -> None:
     with serving(bare) as address:
         page = opened(visit.page, address)
         turn_to(page, "Classify")
@@ -651,7 +655,7 @@ class Held:
         ("words", "/v1/tokens", "#tokens"),
         ("words", "/v1/similar", "#tokens"),
         ("layers", "/v1/layers", "#word-shares"),
-        ("classify", "/v1/classify", "#influence"),
+        ("classify", "/v1/predict", "#influence"),
     ],
 )
 def test_the_last_question_is_answered(visit: Visit, full: str, view: str, address: str, shown: str) -> None:
@@ -704,7 +708,7 @@ def test_a_word_of_other_sentences_cannot_be_chosen(visit: Visit, full: str) -> 
 
 
 def test_errors_of_the_server_are_shown_and_go_away(
-    visit: Visit, bare: Shelf, folders: dict[str, Path]
+    visit: Visit, bare: Registry, folders: dict[str, Path]
 ) -> None:
     with serving(bare, max_characters=40) as address:
         page = opened(visit.page, address, "#words?texts=a+bank")
@@ -726,12 +730,12 @@ def test_static_vectors_know_no_context(visit: Visit, full: str) -> None:
     page.goto(f"{full}/#words?model=table&texts=a+bank")
     assert "static word vectors" in problem(page)
     turn_to(page, "Classify")
-    assert page.locator("#by").inner_text() == "says table"
+    assert page.locator("#by").inner_text() == "according to table"
     assert not page.locator("#problem").is_visible()
     visit.check_quiet(full, but="400")
 
 
-def test_the_server_goes_away(visit: Visit, bare: Shelf) -> None:
+def test_the_server_goes_away(visit: Visit, bare: Registry) -> None:
     with serving(bare) as address:
         page = opened(visit.page, address)
     page.locator("#map circle.yours").first.focus()
@@ -748,20 +752,20 @@ def test_the_server_goes_away(visit: Visit, bare: Shelf) -> None:
 
 
 def test_a_token_is_asked_for(visit: Visit, folders: dict[str, Path]) -> None:
-    shelf = open_shelf([folders["topics"], folders["report"]], CORPUS)
-    with serving(shelf, token="s3cret") as address:
+    registry = open_registry([folders["topics"], folders["report"]], CORPUS)
+    with serving(registry, token="s3cret") as address:
         page = visit.page
         page.goto(f"{address}/#layers?text=a+bank")
         page.wait_for_selector("#token-form:not([hidden])")
-        assert "wants a token" in problem(page)
+        assert "requires a token" in problem(page)
         for tab in TABS:  # harmless until there is one
             page.get_by_role("tab", name=tab).click()
             page.wait_for_function("() => !document.querySelector('[aria-busy]')")
-            assert "wants a token" in problem(page)
+            assert "requires a token" in problem(page)
         page.get_by_role("tab", name="Layers").click()
         for token in ("wrong", "schlüssel", "нет"):
             page.fill("#token", token)
-            page.get_by_role("button", name="Go on").click()
+            page.get_by_role("button", name="Continue").click()
             page.wait_for_function("() => !document.querySelector('[aria-busy]')")
             assert "token" in problem(page)
             assert page.locator("#token-form").is_visible()

@@ -7,10 +7,14 @@ import io
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
 from elmokit.core.errors import DataError
+from elmokit.serve.app import make_app
+from elmokit.serve.registry import open_registry
 from elmokit.tasks.fit import evaluate, fit, predict
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.task import TASKS, Metrics
@@ -90,6 +94,39 @@ def test_tags_go_through_the_command_line(cli: Cli, encoder: Path, tmp_path: Pat
     assert [len(row["tags"].split()) for row in rows] == [len(row["text"].split()) for row in rows]
     empty = table(tmp_path / "empty.csv", [], ("text",))
     assert cli("predict", out, empty).out == "text,tags\n"
+
+
+def test_predictions_of_any_task_are_served(encoder: Path, tmp_path: Path) -> None:
+    settings = {**SETTINGS, "epochs": 2}
+    train = table(tmp_path / "train.csv", tagged(120))
+    fit(encoder, train, tmp_path / "tags", task="tag", **settings)
+    train = table(tmp_path / "pairs.csv", pairs(60), ("first", "second", "label"))
+    fit(encoder, train, tmp_path / "pairs", task="similar", **settings)
+    texts, two = ["we saw bank profit", "", "goal"], {"first": "bank", "second": "profit"}
+    registry = open_registry([tmp_path / "tags", tmp_path / "pairs"], ["we saw a bank"])
+    with TestClient(make_app(registry), base_url="http://127.0.0.1") as client:
+
+        def ask(**body: Any) -> Any:
+            return client.post("/v1/predict", json=body).json()
+
+        tags, similar = client.get("/v1/models").json()["models"]
+        assert (tags["task"], tags["fields"]) == ("tag", ["text"])
+        assert (similar["task"], similar["fields"]) == ("similar", ["first", "second"])
+        results = TaskModel.load(tmp_path / "tags").predict([(text.split(),) for text in texts])
+        answer = ask(texts=texts)
+        assert answer["results"] == [{"tags": " ".join(one.tags)} for one in results]
+        assert answer["notes"] == ["There is no word in 1 text: the prediction means nothing."]
+        (value,) = TaskModel.load(tmp_path / "pairs").predict([("bank", "profit")])
+        answer = ask(model="pairs", texts=[two])
+        assert answer["results"] == [{"value": pytest.approx(value.value, abs=1e-5)}]
+        for body, message in (
+            ({"model": "pairs", "texts": [two, "bank"]}, "Text 1: the task 'similar' needs first and second"),
+            ({"model": "pairs", "texts": [two, {"first": "x" * 30_000, "second": ""}]}, "Text 1 is too long"),
+            ({"texts": ["we saw"], "influence": True}, "tags does not support influence"),
+        ):
+            assert message in ask(**body)["error"]["message"]
+        answer = client.post("/v1/layers", json={"text": "we saw bank profit"}).json()
+        assert (answer["label"], len(answer["layers"])) == (None, 3)
 
 
 def test_pairs_of_texts_with_real_targets_need_no_labels(encoder: Path, tmp_path: Path) -> None:

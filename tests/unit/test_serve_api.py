@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 from elmokit import __version__
+from elmokit.core.errors import ModelError
 from elmokit.serve.app import make_app
-from elmokit.serve.registry import Served, Shelf, open_shelf
+from elmokit.serve.registry import Registry, Served, open_registry
+from elmokit.static.word_vectors import WordVectors
 from elmokit.tasks.model import TaskModel
+from elmokit.tasks.task import Examples, Labels
+from elmokit.tasks.tfidf import fit_tfidf
+from elmokit.text.settings import TextConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.mix import ScalarMix
 from elmokit.vectors.neighbors import Occurrences, map_2d
@@ -30,20 +36,20 @@ BANKS = ["The bank raised its rates.", "A river bank.", "bank and bank and Bank"
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Registry:
     folders = save_models(tmp_path_factory.mktemp("served"))
-    return open_shelf(list(folders.values()), CORPUS, corpus_name="odd texts")
+    return open_registry(list(folders.values()), CORPUS, corpus_name="odd texts")
 
 
 @pytest.fixture(scope="module")
-def client(shelf: Shelf) -> Iterator[TestClient]:
-    with TestClient(make_app(shelf), base_url="http://127.0.0.1") as found:
+def client(registry: Registry) -> Iterator[TestClient]:
+    with TestClient(make_app(registry), base_url="http://127.0.0.1") as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def elmo(shelf: Shelf) -> Elmo:
-    found = shelf.models["small"].elmo
+def elmo(registry: Registry) -> Elmo:
+    found = registry.models["small"].elmo
     assert found is not None
     return found
 
@@ -69,9 +75,9 @@ def check_close(found: Any, wanted: Any) -> None:
         np.testing.assert_allclose(np.asarray(one, dtype=np.float64).reshape(other.shape), other, atol=1e-5)
 
 
-def classifier_of(shelf: Shelf, name: str) -> TaskModel:
-    found = shelf.models[name].classifier
-    assert found is not None
+def classifier_of(registry: Registry, name: str) -> TaskModel:
+    found = registry.models[name].predictor
+    assert isinstance(found, TaskModel)
     return found
 
 
@@ -81,7 +87,7 @@ def classifier_of(shelf: Shelf, name: str) -> TaskModel:
 def test_health_and_models(client: TestClient) -> None:
     assert client.get("/healthz").json() == {"status": "ok", "version": __version__}
     found = client.get("/v1/models").json()
-    assert [one["name"] for one in found["models"]] == ["small", "topics", "tags", "learnt", "table"]
+    assert [one["name"] for one in found["models"]] == ["small", "topics", "tags", "learned", "table"]
     assert found["models"][1]["classes"] == CLASSES
     assert found["models"][2]["multilabel"]
     assert found["reports"] == []
@@ -145,22 +151,24 @@ def test_texts_given_as_words_and_texts_without_any(client: TestClient, elmo: El
 
 
 def test_a_classifiers_encoder_gives_an_equal_mix_unless_asked(
-    client: TestClient, shelf: Shelf, elmo: Elmo
+    client: TestClient, registry: Registry, elmo: Elmo
 ) -> None:
     found = ask(client, "/v1/embed", texts=BANKS, model="topics")
     assert found["model"] == "topics"
     check_close(found["vectors"], elmo.embed(BANKS).mixed())
 
 
-def test_many_at_once_get_what_each_would_get_alone(client: TestClient, shelf: Shelf, elmo: Elmo) -> None:
+def test_many_at_once_get_what_each_would_get_alone(
+    client: TestClient, registry: Registry, elmo: Elmo
+) -> None:
     rng = np.random.default_rng(0)
-    topics, words = classifier_of(shelf, "topics"), [word for row in elmo.words(TEXTS) for word in row]
+    topics, words = classifier_of(registry, "topics"), [word for row in elmo.words(TEXTS) for word in row]
     asked = [" ".join(rng.choice(words, size=rng.integers(1, 12))) for _ in range(60)]
 
     def one(number: int) -> None:
         text = asked[number]
         if number % 3 == 0:
-            found = ask(client, "/v1/classify", texts=[text, "bank"], model="topics")["results"]
+            found = ask(client, "/v1/predict", texts=[text, "bank"], model="topics")["results"]
             shares = [list(result["probabilities"].values()) for result in found]
             check_close(shares, list(classified[number]))
         else:
@@ -201,7 +209,7 @@ def test_a_model_that_is_not_there(client: TestClient) -> None:
         "/v1/embed": {"texts": ["a"]},
         "/v1/similar": {"texts": ["a"], "position": 0},
         "/v1/layers": {"text": "a"},
-        "/v1/classify": {"texts": ["a"]},
+        "/v1/predict": {"texts": ["a"]},
     }
     for address, body in addresses.items():
         said = refused(client, 404, address, model="smoll", **body)
@@ -237,7 +245,7 @@ def test_words_alike_are_those_that_plain_numpy_finds(
     words = [(number, word) for number, row in enumerate(corpus.tokens) for word in row]
     scores = [cosine(weights @ row, weights @ own) for row in rows]
     best = sorted((s for s, (_, word) in zip(scores, words, strict=True) if word.isalnum()), reverse=True)
-    assert [one["score"] for one in found["neighbours"]] == pytest.approx(best[:6], abs=1e-5)
+    assert [one["score"] for one in found["neighbors"]] == pytest.approx(best[:6], abs=1e-5)
     others = [(0, 1), (2, 0), (2, 2), (2, 4)]
     assert [(one["text"], one["position"]) for one in found["siblings"]] == others
     for one in found["siblings"]:
@@ -262,7 +270,7 @@ def test_of_long_texts_only_what_stands_around_the_word_is_sent(client: TestClie
     assert (found["position"], len(found["tokens"][0])) == (40, 81)
     mine = found["map"]["points"][0]
     assert (mine["position"], mine["start"], len(mine["words"])) == (40, 25, 31)
-    for one in [*found["map"]["points"], *found["neighbours"]]:
+    for one in [*found["map"]["points"], *found["neighbors"]]:
         word = one["words"][one["position"] - one["start"]]
         assert word.casefold() == one.get("word", "bank").casefold()
 
@@ -270,17 +278,17 @@ def test_of_long_texts_only_what_stands_around_the_word_is_sent(client: TestClie
 def test_a_position_other_words_and_how_many(client: TestClient) -> None:
     found = ask(client, "/v1/similar", texts=BANKS, text=2, position=4, k=3, different=True)
     assert found["word"] == "Bank"
-    assert len(found["neighbours"]) == 3
-    assert "bank" not in {one["word"].casefold() for one in found["neighbours"]}
-    learnt = ask(client, "/v1/similar", texts=BANKS, word="bank", model="topics")
-    assert learnt["model"] == "topics"
-    assert learnt["siblings"] != found["siblings"], "the classifier's own mix"
+    assert len(found["neighbors"]) == 3
+    assert "bank" not in {one["word"].casefold() for one in found["neighbors"]}
+    learned = ask(client, "/v1/similar", texts=BANKS, word="bank", model="topics")
+    assert learned["model"] == "topics"
+    assert learned["siblings"] != found["siblings"], "the classifier's own mix"
 
 
 def test_a_word_that_is_too_rare_for_a_map(client: TestClient) -> None:
     found = ask(client, "/v1/similar", texts=["xyzzy here", "xyzzy there"], word="xyzzy")
     assert found["map"] == {"points": [], "explained": []}
-    assert "three times" in found["notes"][0]
+    assert "three occurrences" in found["notes"][0]
     thrice = ask(client, "/v1/similar", texts=["xyzzy here", "xyzzy there", "Xyzzy"], word="xyzzy")
     assert len(thrice["map"]["points"]) == 3
 
@@ -293,15 +301,15 @@ def test_a_word_that_stands_there_very_often(client: TestClient) -> None:
     assert len(yours) == 150
     assert (yours[-1]["text"], yours[-1]["position"]) == (1, 3999), "the chosen one is among them"
     assert len(found["siblings"]) == 149
-    assert found["notes"] == ["The word stands in the texts 8,000 times; 150 of them are shown."]
+    assert found["notes"] == ["The word occurs 8,000 times in the texts; 150 are shown."]
 
 
-def test_a_word_that_cannot_be_looked_for(client: TestClient, shelf: Shelf) -> None:
+def test_a_word_that_cannot_be_looked_for(client: TestClient, registry: Registry) -> None:
     for options, part in (
         ({"word": "banc"}, "no word 'banc'. Did you mean 'bank'?"),
         ({"position": 99}, "no word 99"),
-        ({"position": 0, "word": "bank"}, "one of them"),
-        ({}, "one of them"),
+        ({"position": 0, "word": "bank"}, "not both"),
+        ({}, "not both"),
         ({"text": 3, "position": 0}, "no text 3"),
         ({"position": 0, "layer": 5}, "no layer 5"),
         ({"position": 0, "model": "table"}, "static word vectors"),
@@ -315,7 +323,7 @@ def test_a_word_that_cannot_be_looked_for(client: TestClient, shelf: Shelf) -> N
 
 def test_numbers_are_numbers(client: TestClient) -> None:
     found = ask(client, "/v1/similar", texts=BANKS, text=1.0, position=2.0, k=3.0)
-    assert (found["word"], len(found["neighbours"])) == ("bank", 3)
+    assert (found["word"], len(found["neighbors"])) == ("bank", 3)
     for wrong in (
         {"position": True},
         {"position": "0"},
@@ -329,13 +337,13 @@ def test_numbers_are_numbers(client: TestClient) -> None:
 # -- layers -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["small", "topics", "tags", "learnt"])
-def test_layer_facts(client: TestClient, shelf: Shelf, elmo: Elmo, name: str) -> None:
+@pytest.mark.parametrize("name", ["small", "topics", "tags", "learned"])
+def test_layer_facts(client: TestClient, registry: Registry, elmo: Elmo, name: str) -> None:
     text = "The bank raised its rates, and a river flows."
     found = ask(client, "/v1/layers", text=text, model=name)
-    classifier = shelf.models[name].classifier
+    classifier: Any = registry.models[name].predictor
     weights = [1 / 3] * 3
-    if classifier is not None and name != "learnt":
+    if classifier is not None and name != "learned":
         weights = list(classifier.network.mix.values().values())
     layers = elmo.embed([text]).layers[0].astype(np.float64)  # (n_words, layer, dim)
     lengths = np.linalg.norm(layers, axis=2)
@@ -379,28 +387,31 @@ def test_layers_of_nothing_and_of_a_table(client: TestClient) -> None:
 # -- classes ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["topics", "tags", "learnt", "table"])
-def test_classes(client: TestClient, shelf: Shelf, name: str) -> None:
-    classifier = classifier_of(shelf, name)
+@pytest.mark.parametrize("name", ["topics", "tags", "learned", "table"])
+def test_classes(client: TestClient, registry: Registry, name: str) -> None:
+    classifier = classifier_of(registry, name)
     wanted = probabilities(classifier, TEXTS)
-    found = ask(client, "/v1/classify", texts=TEXTS, model=name)
-    assert [one["label"] for one in found["results"]] == [
+    found = ask(client, "/v1/predict", texts=TEXTS, model=name)
+    assert [one["prediction"] for one in found["results"]] == [
         p.label for p in classifier.predict((text,) for text in TEXTS)
     ]
     check_close([list(one["probabilities"].values()) for one in found["results"]], list(wanted))
     assert all(list(one["probabilities"]) == CLASSES for one in found["results"])
-    assert all(one["influence"] is None for one in found["results"])
-    n_long = sum(len(row) > 6 for row in classifier.encoder.words(TEXTS))
-    notes = [f"Only the first 6 words were read of {n_long} texts."] if name == "learnt" else []
-    empty = "There is no word in 1 text: the class means nothing."
+    assert all("influence" not in one for one in found["results"])
+    cut = [len(row) - 6 for row in classifier.encoder.words(TEXTS) if len(row) > 6]
+    notes = [f"The end of {len(cut)} texts was not read ({sum(cut)} words over the limit)."]
+    notes = notes if name == "learned" else []
+    empty = "There is no word in 1 text: the prediction means nothing."
     assert found["notes"] == [*notes, empty]
 
 
-@pytest.mark.parametrize("name", ["topics", "tags", "learnt", "table"])
-def test_influence_is_what_leaving_a_word_out_costs(client: TestClient, shelf: Shelf, name: str) -> None:
-    classifier = classifier_of(shelf, name)
+@pytest.mark.parametrize("name", ["topics", "tags", "learned", "table"])
+def test_influence_is_what_leaving_a_word_out_costs(
+    client: TestClient, registry: Registry, name: str
+) -> None:
+    classifier = classifier_of(registry, name)
     texts = ["The bank raised its rates again.", "river", ""]
-    found = ask(client, "/v1/classify", texts=texts, model=name, influence=True)["results"]
+    found = ask(client, "/v1/predict", texts=texts, model=name, influence=True)["results"]
     for text, one in zip(texts, found, strict=True):
         words = classifier.encoder.words([text])[0]
         whole = probabilities(classifier, [words])[0]
@@ -412,24 +423,55 @@ def test_influence_is_what_leaving_a_word_out_costs(client: TestClient, shelf: S
         assert one["influence"]["values"] == pytest.approx(costs, abs=1e-5)
 
 
+@pytest.mark.parametrize("method", ["tfidf-svm", "tfidf-lr"])
+def test_word_counts_predict_and_have_no_vectors(tmp_path: Path, method: str) -> None:
+    rows = [("rates rose", "money"), ("the bank cut rates", "money"), ("a late goal", "sport")]
+    labels, texts = Labels(("money", "sport")), [(text,) for text, _ in rows]
+    model = fit_tfidf(method, Examples(texts, np.array([0, 0, 1]), labels))
+    model.save(tmp_path / "counts")
+    app = make_app(open_registry([tmp_path / "counts"], CORPUS))
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        facts = client.get("/v1/models").json()["models"][0]
+        assert (facts["task"], facts["contextual"], facts["n_layers"]) == ("classify", False, 0)
+        answer = ask(client, "/v1/predict", texts=["Rates didn't rise.", "goal"], influence=True)
+        wanted = list(model.predict([("Rates didn't rise.",), ("goal",)]))
+        assert [one["prediction"] for one in answer["results"]] == [one.label for one in wanted]
+        check_close(
+            [[*one["probabilities"].values()] for one in answer["results"]],
+            probabilities(model, ["Rates didn't rise.", "goal"]),
+        )
+        assert answer["results"][0]["influence"]["tokens"] == ["Rates", "didn't", "rise."]
+        assert answer["results"][0]["influence"]["values"][0] > 0
+        assert ("not calibrated" in str(answer["notes"])) == (method == "tfidf-svm")
+        assert "word counts" in refused(client, 400, "/v1/embed", texts=["a"])
+
+
+def test_word_vectors_alone_cannot_be_served(tmp_path: Path) -> None:
+    WordVectors.of(["a", "b"], np.eye(2, dtype=np.float32), TextConfig(), {"method": "svd"}).save(
+        tmp_path / "v"
+    )
+    with pytest.raises(ModelError, match="holds word vectors, which cannot be served"):
+        open_registry([tmp_path / "v"], CORPUS)
+
+
 def test_the_first_classifier_is_meant_unless_another_is_named(client: TestClient) -> None:
-    assert ask(client, "/v1/classify", texts=["a"])["model"] == "topics"
-    assert "is no classifier" in refused(client, 400, "/v1/classify", texts=["a"], model="small")
+    assert ask(client, "/v1/predict", texts=["a"])["model"] == "topics"
+    assert "makes no predictions" in refused(client, 400, "/v1/predict", texts=["a"], model="small")
 
 
 def test_influence_has_its_limits(client: TestClient) -> None:
-    ask(client, "/v1/classify", texts=["bank " * 201])
-    assert "200 words" in refused(client, 413, "/v1/classify", texts=["bank " * 201], influence=True)
-    assert "8 texts" in refused(client, 413, "/v1/classify", texts=["bank"] * 9, influence=True)
+    ask(client, "/v1/predict", texts=["bank " * 201])
+    assert "200 words" in refused(client, 413, "/v1/predict", texts=["bank " * 201], influence=True)
+    assert "8 texts" in refused(client, 413, "/v1/predict", texts=["bank"] * 9, influence=True)
 
 
 def test_a_server_with_neither_corpus_nor_classifier_nor_start_state(elmo: Elmo) -> None:
     cold = Elmo(replace(elmo.folder, start_state=None))
     served = Served("bare", cold, None, Occurrences.read(cold, []))
-    with TestClient(make_app(Shelf({"bare": served})), base_url="http://127.0.0.1") as client:
+    with TestClient(make_app(Registry({"bare": served})), base_url="http://127.0.0.1") as client:
         found = ask(client, "/v1/similar", texts=BANKS, word="bank")
-        assert found["neighbours"] == []
+        assert found["neighbors"] == []
         assert len(found["map"]["points"]) == 5
-        assert "is no classifier" in refused(client, 400, "/v1/classify", texts=["a"])
+        assert "makes no predictions" in refused(client, 400, "/v1/predict", texts=["a"])
         assert not client.get("/v1/models").json()["models"][0]["warm"]
         assert "no start state" in refused(client, 400, "/v1/embed", texts=["a"], state="warm")

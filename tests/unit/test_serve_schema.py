@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elmokit.serve.app import make_app
-from elmokit.serve.registry import open_shelf
+from elmokit.serve.registry import open_registry
 from elmokit.serve.settings import ServeConfig
 from serving import CORPUS, save_models
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from schemathesis.schemas import BaseSchema
 
 GETS = ["/healthz", "/v1/models"]
-POSTS = ["/v1/tokens", "/v1/embed", "/v1/similar", "/v1/layers", "/v1/classify"]
+POSTS = ["/v1/tokens", "/v1/embed", "/v1/similar", "/v1/layers", "/v1/predict"]
 MODELS = ["small", "topics", "table"]
 some = settings(max_examples=30, suppress_health_check=list(HealthCheck))
 
@@ -28,8 +28,8 @@ some = settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> BaseSchema:
     folders = save_models(tmp_path_factory.mktemp("served"))
-    shelf = open_shelf([folders[name] for name in MODELS], CORPUS)
-    app = make_app(shelf, ServeConfig(host="0.0.0.0"))  # asked under a name of the test's own
+    registry = open_registry([folders[name] for name in MODELS], CORPUS)
+    app = make_app(registry, ServeConfig(host="0.0.0.0"))  # asked under a name of the test's own
     found: BaseSchema = schemathesis.openapi.from_asgi("/openapi.json", app)
     return found
 

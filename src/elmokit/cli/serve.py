@@ -1,4 +1,4 @@
-"""``elmokit serve``: models over HTTP, and a page on which to see them think."""
+"""``elmokit serve``: models over HTTP, with a page to explore them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[MODEL]...",
-            help="Models and classifiers (names or folders), and folders of elmokit compare; else the "
+            help="Models of any kind (names or folders), and folders of elmokit compare. Default: the "
             "bundled model.",
             show_default=False,
         ),
@@ -38,7 +38,7 @@ def command(
     corpus: Annotated[
         list[str] | None,
         typer.Option(
-            help="Text in which neighbours are looked for: files, folders or patterns; may repeat. Else the "
+            help="Text to search for neighbors: files, folders or patterns; may be repeated. Default: the "
             "bundled corpus.",
             show_default=False,
         ),
@@ -48,10 +48,11 @@ def command(
 ) -> None:
     """Serve models on this machine: a page to explore them, and an API for programs.
 
-    [bold]elmokit serve[/] opens the bundled model; type sentences, click a word, and see what is like it
-    in its context. [bold]elmokit serve topics[/] adds the classifier in the folder topics,
+    [bold]elmokit serve[/] opens the bundled model; type sentences, click a word, and see similar words
+    in context. [bold]elmokit serve topics[/] adds the classifier in the folder topics,
     [bold]elmokit serve news report[/] the report of a comparison. Programs find /v1/embed, /v1/similar,
-    /v1/classify and more, described at /docs. Nothing leaves this machine; stop it with Ctrl-C.
+    /v1/predict and more, described at /docs. Nothing leaves this machine. Stop it with Ctrl-C;
+    requests in progress get up to ten seconds to finish.
     """
     token = settings["serve"].pop("token", "") or os.environ.get(_TOKEN, "")
     config = ServeConfig.from_dict({**settings["serve"], "token": token})
@@ -65,23 +66,23 @@ def command(
 
     from elmokit.core.console import Reporter
     from elmokit.corpora import mini_news
-    from elmokit.serve.registry import open_shelf
+    from elmokit.serve.registry import open_registry
     from elmokit.text.rows import TextSource
     from elmokit.text.tokenizing import replace_surrogates
 
     reporter = Reporter()
-    with _bound(config) as listener:  # first of all: whoever cannot have the port shall not wait for models
+    with _bound(config) as listener:  # before models are loaded: a port in use is an error at once
         if corpus:
             texts = TextSource(corpus, read)
             name = ", ".join(replace_surrogates(Path(part).name) for part in corpus)
         else:
             texts, name = TextSource([mini_news()], ReadConfig(text_columns="text")), "bundled news texts"
-        shelf = open_shelf(
+        registry = open_registry(
             models or ["news"], texts, corpus_name=name, corpus_words=config.corpus_words, reporter=reporter
         )
         server = uvicorn.Server(
             uvicorn.Config(
-                make_app(shelf, config),
+                make_app(registry, config),
                 log_level="warning",
                 access_log=False,
                 timeout_graceful_shutdown=10,
@@ -92,7 +93,7 @@ def command(
         with _explained(config):
             listener.listen()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, server.handle_exit)  # the server hands signals back when it is done
+            signal.signal(number, server.handle_exit)  # uvicorn raises the signal again when it is done
         _announce(config, listener, reporter)
         server.run(sockets=[listener])
     reporter.say("Stopped.")
@@ -101,7 +102,7 @@ def command(
 def _bound(config: ServeConfig) -> socket.socket:
     with _explained(config):
         family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-        # Said to be TCP, its connections send at once; else the loop leaves answers to wait for company.
+        # asyncio sets TCP_NODELAY only if the protocol is given; without it answers are delayed.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -122,7 +123,7 @@ def _explained(config: ServeConfig) -> Iterator[None]:
             f"Cannot listen on {config.host} port {config.port}: {getattr(error, 'strerror', '') or error}.",
             remedy="Choose another --host: 127.0.0.1, or 0.0.0.0 for all of this machine's addresses."
             if no_host
-            else "Choose another --port (0 takes a free one), or stop what is using it.",
+            else "Choose another --port (0 picks a free one), or stop what is using it.",
         ) from error
 
 
@@ -132,6 +133,6 @@ def _announce(config: ServeConfig, listener: socket.socket, reporter: Reporter) 
     reporter.say(f"[bold green]Ready:[/] http://{escape(shown)}:{port}  [dim](Ctrl-C stops it)[/]")
     if config.host not in ("127.0.0.1", "::1", "localhost") and not config.token:
         reporter.say(
-            "[yellow]Anybody who can reach this address may ask: there is no --token (or "
-            f"{_TOKEN} in the environment).[/]"
+            "[yellow]Anyone who can reach this address can use the models. Restrict access with --token or "
+            f"{_TOKEN} in the environment.[/]"
         )

@@ -1,4 +1,4 @@
-"""One thread that does the models' work: what waits together is done together."""
+"""One thread for the models: requests that wait at the same time are computed together."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-__all__ = ["BusyError", "GoneError", "Worker"]
-
 A = TypeVar("A")
 B = TypeVar("B")
+Gone = Callable[[], Awaitable[bool]]
 
 
 class BusyError(Exception):
-    """More work is waiting than is allowed to."""
+    """Too much work is waiting."""
 
 
 class GoneError(Exception):
-    """Whoever asked is no longer there."""
+    """The client has disconnected."""
 
 
 @dataclass(eq=False)
@@ -29,32 +28,34 @@ class _Job:
     items: Sequence[Any]
     cost: int
     work: Callable[[list[Any]], Sequence[Any]]
-    gone: Callable[[], Awaitable[bool]] | None
+    gone: Gone | None
     future: asyncio.Future[Sequence[Any]]
 
 
 class Worker:
-    """Does jobs in one thread, first come, first served; jobs with one key are done in one go.
+    """Runs jobs in one thread, first come, first served; waiting jobs with the same key form a batch.
 
-    While a batch is being computed others gather, so batches grow with the load and a lone request waits
-    for nothing. Answers go to whoever asked, in the order of their items.
+    Batches grow with the load, because jobs gather while one is computed. A lone job never waits.
 
     Args:
-        most: largest cost of a batch, unless a single job is larger.
-        waiting: largest cost of all that waits.
-        before: called in the thread before a batch, with its cost.
+        max_batch: Largest cost of a batch; a single job may cost more.
+        max_waiting: Largest cost of all waiting jobs.
+        before: Called in the thread before a batch, with its cost.
     """
 
     def __init__(
-        self, *, most: int = 8192, waiting: int = 200_000, before: Callable[[int], None] | None = None
+        self,
+        *,
+        max_batch: int = 8192,
+        max_waiting: int = 200_000,
+        before: Callable[[int], None] = lambda cost: None,
     ) -> None:
-        self._most, self._limit, self._before = most, waiting, before
+        self._max_batch, self._max_waiting, self._before = max_batch, max_waiting, before
         self._jobs: deque[_Job] = deque()
         self._waiting = 0
         self._thread = _new_thread()
         self._task: asyncio.Task[None] | None = None
-        self.n_batches = 0
-        self.n_jobs = 0
+        self.n_batches = self.n_jobs = 0
 
     async def do(
         self,
@@ -64,19 +65,17 @@ class Worker:
         *,
         cost: int = 1,
         admitted: bool = False,
-        gone: Callable[[], Awaitable[bool]] | None = None,
+        gone: Gone | None = None,
     ) -> Sequence[B]:
-        """``work(items)``, perhaps along with the items of other callers who gave the same key.
+        """``work(items)``, possibly in a batch with the items of other callers.
 
         Args:
-            key: jobs with equal keys may be done together; their ``work`` must be the same.
-            items: what to work on.
-            work: as many answers as items, each independent of its companions.
-            cost: how much the job weighs beside others.
-            admitted: part of a request that was let in before: it is never turned away.
-            gone: says whether whoever asked has left; if so when its turn comes, the job is not done.
+            key: Jobs with equal keys can be batched; their ``work`` must be the same.
+            work: Returns one result per item, each independent of the other items.
+            admitted: Part of a request that was admitted before, so never refused.
+            gone: True if the client has disconnected; then a waiting job is dropped.
         """
-        if not admitted and self._waiting and self._waiting + cost > self._limit:
+        if not admitted and self._waiting and self._waiting + cost > self._max_waiting:
             raise BusyError
         job = _Job(key, items, cost, work, gone, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
@@ -86,19 +85,14 @@ class Worker:
         return await job.future
 
     async def call(
-        self,
-        work: Callable[[], B],
-        *,
-        cost: int = 1,
-        admitted: bool = False,
-        gone: Callable[[], Awaitable[bool]] | None = None,
+        self, work: Callable[[], B], *, cost: int = 1, admitted: bool = False, gone: Gone | None = None
     ) -> B:
-        """``work()`` in the models' thread, by itself."""
-        found = await self.do(object(), [None], lambda _: [work()], cost=cost, admitted=admitted, gone=gone)
-        return found[0]
+        """``work()`` in the thread, never in a batch."""
+        results = await self.do(object(), [None], lambda _: [work()], cost=cost, admitted=admitted, gone=gone)
+        return results[0]
 
     async def close(self) -> None:
-        """Finish what waits, then stop; a new job starts it anew."""
+        """Finish all jobs, then stop the thread; a new job starts another."""
         if self._task is not None and not self._task.done():
             await asyncio.gather(self._task, return_exceptions=True)
         self._thread.shutdown()
@@ -109,53 +103,47 @@ class Worker:
             for job in list(self._jobs):
                 if job.gone is not None and not job.future.done() and await job.gone():
                     job.future.set_exception(GoneError())
-            jobs = self._gathered()
-            if jobs:
-                await self._together(jobs)
+            if batch := self._next_batch():
+                await self._compute(batch)
 
-    def _gathered(self) -> list[_Job]:
-        """The first job and those like it, as far as they fit."""
-        first, taken, left = self._jobs[0], list[_Job](), deque[_Job]()
-        cost = 0
+    def _next_batch(self) -> list[_Job]:
+        """The first job and those with the same key that fit."""
+        key, batch, left, cost = self._jobs[0].key, list[_Job](), deque[_Job](), 0
         for job in self._jobs:
-            if job.future.done():  # nobody waits for it any more
+            if job.future.done():  # cancelled
                 self._waiting -= job.cost
-            elif job.key == first.key and (not taken or cost + job.cost <= self._most):
-                taken.append(job)
+            elif job.key == key and (not batch or cost + job.cost <= self._max_batch):
+                batch.append(job)
                 cost += job.cost
             else:
                 left.append(job)
         self._jobs = left
         self._waiting -= cost
-        return taken
+        return batch
 
-    async def _together(self, jobs: list[_Job]) -> None:
-        items = [item for job in jobs for item in job.items]
+    async def _compute(self, batch: list[_Job]) -> None:
         self.n_batches += 1
-        self.n_jobs += len(jobs)
-        cost = sum(job.cost for job in jobs)
+        self.n_jobs += len(batch)
 
         def work() -> Sequence[Any]:
-            if self._before is not None:
-                self._before(cost)
-            return jobs[0].work(items)
+            self._before(sum(job.cost for job in batch))
+            return batch[0].work([item for job in batch for item in job.items])
 
         try:
-            answers = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            results = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except Exception as error:
-            if len(jobs) == 1:
-                if not jobs[0].future.done():
-                    jobs[0].future.set_exception(error)
-                return
-            for job in jobs:  # one of them is to blame: the others shall not suffer
-                await self._together([job])
+            if len(batch) > 1:  # one of them failed: compute each alone, so that the others do not
+                for job in batch:
+                    await self._compute([job])
+            elif not batch[0].future.done():
+                batch[0].future.set_exception(error)
             return
         first = 0
-        for job in jobs:
+        for job in batch:
             if not job.future.done():
-                job.future.set_result(answers[first : first + len(job.items)])
+                job.future.set_result(results[first : first + len(job.items)])
             first += len(job.items)
 
 
 def _new_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="elmokit-models")  # nothing runs until there is a job
+    return ThreadPoolExecutor(1, thread_name_prefix="elmokit-models")  # starts with the first job

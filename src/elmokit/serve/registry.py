@@ -3,79 +3,86 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ModelError
-from elmokit.core.model_folder import kind_of
+from elmokit.core.model_folder import KINDS, kind_of, load
 from elmokit.core.names import HUB, resolve_name
-from elmokit.tasks.model import TaskModel
-from elmokit.text.tokenizing import replace_surrogates
+from elmokit.tasks.model import Network
+from elmokit.tasks.task import Predictor
+from elmokit.text.tokenizing import Text, replace_surrogates
 from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.encoder import Encoder
 from elmokit.vectors.mix import ScalarMix
 from elmokit.vectors.neighbors import Occurrences
-
-__all__ = ["Report", "Served", "Shelf", "open_shelf"]
 
 
 @dataclass(frozen=True)
 class Served:
-    """A model that answers.
+    """A model that is being served.
 
     Attributes:
-        name: how clients ask for it.
-        elmo: the biLM; None if the classifier stands on static vectors.
-        classifier: the classifier, if it is one.
-        occurrences: words of a corpus in context, to look for neighbours in.
+        elmo: The language model; None if the vectors are static or there are none.
+        predictor: The fitted model, of any task.
+        occurrences: Words of a corpus in context, to look for neighbors in.
     """
 
     name: str
-    elmo: Elmo | None
-    classifier: TaskModel | None = None
+    elmo: Elmo | None = None
+    predictor: Predictor | None = None
     occurrences: Occurrences | None = None
 
-    def facts(self) -> dict[str, Any]:
-        """What a client may know of it."""
-        found: dict[str, Any] = {"name": self.name, "kind": "classifier" if self.classifier else "encoder"}
-        encoder = self.elmo or (self.classifier.encoder if self.classifier else None)
-        assert encoder is not None
-        found |= {
-            "contextual": self.elmo is not None,
-            "n_layers": encoder.n_layers,
-            "dim": encoder.dim,
-            "classes": list(self.classifier.labels.names) if self.classifier else [],
-            "multilabel": bool(self.classifier and self.classifier.labels.separator),
-            "weights": self.weights(),
-            "warm": bool(self.elmo and self.elmo.folder.start_state is not None),
-            "corpus_texts": len(self.occurrences.texts) if self.occurrences else 0,
-            "corpus": self.occurrences.name if self.occurrences else "",
-        }
-        training: dict[str, Any] = getattr(encoder, "training", {})
-        held_out = training.get("held_out") or {}
-        found["perplexity"] = held_out.get("perplexity")
-        found["licence"] = training.get("license") or ""
-        return found
+    @property
+    def encoder(self) -> Encoder | None:
+        """What turns its texts into vectors; None for word counts."""
+        return getattr(self.predictor, "encoder", self.elmo)
+
+    @property
+    def network(self) -> Network | None:
+        """The mix and the head over the encoder."""
+        return getattr(self.predictor, "network", None)
+
+    def words(self, texts: Sequence[Text]) -> list[list[str]]:
+        """The words of each text, as the model sees them."""
+        if self.encoder:
+            return self.encoder.words(texts)
+        return [replace_surrogates(text).split() if isinstance(text, str) else [*text] for text in texts]
 
     def weights(self) -> list[float]:
-        """How much each layer counts in the mix: as learnt, or equally."""
-        if self.classifier is not None and isinstance(self.classifier.network.mix, ScalarMix):
-            return [float(value) for value in self.classifier.network.mix.scalars().tolist()]
-        n_layers = self.elmo.n_layers if self.elmo else 1
-        return [1.0 / n_layers] * n_layers
+        """The weight of each layer in the mix: as learned, or equal."""
+        if self.network and isinstance(self.network.mix, ScalarMix):
+            return self.network.mix.scalars().tolist()
+        return [1.0 / self.encoder.n_layers] * self.encoder.n_layers if self.encoder else []
+
+    def facts(self) -> dict[str, Any]:
+        """For /v1/models."""
+        predictor, encoder, corpus = self.predictor, self.encoder, self.occurrences
+        training: dict[str, Any] = getattr(encoder, "training", {})
+        return {
+            "name": self.name,
+            "task": predictor.task.name if predictor else None,
+            "fields": predictor.task.fields if predictor else (),
+            "classes": predictor.labels.names if predictor else (),
+            "multilabel": bool(predictor and predictor.labels.separator),
+            "contextual": self.elmo is not None,
+            "n_layers": encoder.n_layers if encoder else 0,
+            "dim": encoder.dim if encoder else 0,
+            "weights": self.weights(),
+            "warm": bool(self.elmo and self.elmo.folder.start_state is not None),
+            "corpus": corpus.name if corpus else "",
+            "corpus_texts": len(corpus.texts) if corpus else 0,
+            "perplexity": (training.get("held_out") or {}).get("perplexity"),
+            "license": training.get("license") or "",
+        }
 
 
 @dataclass(frozen=True)
 class Report:
-    """A comparison's report.
-
-    Attributes:
-        name: how clients ask for it.
-        title: what it is about.
-        page: its HTML file.
-    """
+    """The HTML report of a comparison."""
 
     name: str
     title: str
@@ -83,70 +90,74 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Shelf:
-    """All that a server has.
+class Registry:
+    """Everything that a server has.
 
     Attributes:
-        models: by name, the first being the one that is meant unless another is asked for.
-        reports: by name.
+        models: By name; the first is the default.
     """
 
     models: dict[str, Served]
-    reports: dict[str, Report] = field(default_factory=dict)
+    reports: Sequence[Report] = ()
 
 
-def open_shelf(
+def open_registry(
     places: Sequence[str | Path],
     texts: Iterable[str],
     *,
     corpus_name: str = "",
     corpus_words: int = 50_000,
     reporter: Reporter | None = None,
-) -> Shelf:
+) -> Registry:
     """Open models and reports for a server.
 
     Args:
-        places: names or folders of models (biLMs, classifiers, published files) and of comparisons.
-        texts: the corpus in which neighbours are looked for; gone through once for each language model.
-        corpus_name: what it is called on the page.
-        corpus_words: how much of it is read, at most.
-        reporter: who is told; silent unless given.
+        places: Names or folders of models of any kind, and folders of comparisons.
+        texts: The corpus to look for neighbors in; read once for each language model.
+        corpus_name: Its name on the page.
+        corpus_words: How much of it is read.
     """
     reporter = reporter or Reporter("silent")
     models: dict[str, Served] = {}
-    reports: dict[str, Report] = {}
-    known: dict[str, Occurrences] = {}  # by the mark of a model: classifiers may share one
+    reports: list[Report] = []
+    corpora: dict[str, Occurrences] = {}  # by the fingerprint of a language model: classifiers may share one
     for place in places:
-        if (report := _report(place)) is not None:
-            name = _new_name(report.name, reports)
-            reports[name] = Report(name, report.title, report.page)
+        if (report := _open_report(place)) is not None:
+            name = _unused(report.name, [one.name for one in reports])
+            reports.append(replace(report, name=name))
             continue
         path = resolve_name(place)
-        classifier = TaskModel.load(path) if kind_of(path) == "classifier" else None
-        encoder = Elmo.load(path) if classifier is None else classifier.encoder
-        elmo = encoder if isinstance(encoder, Elmo) else None
-        if elmo is not None and elmo.fingerprint not in known:
+        model: Any = load(path)
+        encoder = getattr(model, "encoder", model)
+        elmo = encoder if hasattr(encoder, "embed") else None
+        predictor = model if hasattr(model, "predict") else None
+        if elmo is None and predictor is None:
+            raise ModelError(
+                f"{place} holds {KINDS[model.kind].noun}, which cannot be served.",
+                remedy="Give a language model, or a model that elmokit fit has made.",
+            )
+        if elmo is not None and elmo.fingerprint not in corpora:
             with reporter.counting("Reading the corpus", unit="words") as advance:
-                known[elmo.fingerprint] = Occurrences.read(
+                corpora[elmo.fingerprint] = Occurrences.read(
                     elmo, texts, name=corpus_name, most=corpus_words, progress=advance
                 )
-        name = _new_name(_name_of(place, path), models)
-        models[name] = Served(name, elmo, classifier, known[elmo.fingerprint] if elmo else None)
+        name = _unused(_name(place, path), models)
+        models[name] = Served(name, elmo, predictor, corpora[elmo.fingerprint] if elmo else None)
     if not models:
         raise ModelError(
-            "No model was given, only reports.", remedy="Give a model, too: elmokit serve news report"
+            "No model was given, only reports.", remedy="Add a model, as in: elmokit serve news report"
         )
-    return Shelf(models, reports)
+    return Registry(models, reports)
 
 
-def _report(place: str | Path) -> Report | None:
-    """The report of a comparison, if that is what lies there."""
+def _open_report(place: str | Path) -> Report | None:
+    """The report of a comparison; None if ``place`` is something else."""
     folder = Path(place)
     page, facts = folder / "report.html", folder / "report.json"
     try:
         if not (page.is_file() and facts.is_file()) or kind_of(folder) is not None:
             return None
-    except OSError:  # whoever opens it as a model says what is wrong
+    except OSError:  # opening it as a model says what is wrong
         return None
     try:
         title = str(json.loads(facts.read_text(encoding="utf-8")).get("title") or folder.name)
@@ -155,15 +166,12 @@ def _report(place: str | Path) -> Report | None:
     return Report(replace_surrogates(folder.resolve().name), replace_surrogates(title), page.resolve())
 
 
-def _name_of(place: str | Path, path: Path) -> str:
+def _name(place: str | Path, path: Path) -> str:
     if isinstance(place, str) and place.startswith(HUB):
         return place.removeprefix(HUB).partition("@")[0].rpartition("/")[2]
     return replace_surrogates(path.resolve().name if path.is_dir() else path.resolve().parent.name)
 
 
-def _new_name(wanted: str, taken: dict[str, Any]) -> str:
-    name, number = wanted, 1
-    while name in taken:
-        number += 1
-        name = f"{wanted}-{number}"
-    return name
+def _unused(name: str, taken: Container[str]) -> str:
+    numbered = (f"{name}-{number}" for number in range(2, 1 << 30))
+    return name if name not in taken else next(other for other in numbered if other not in taken)

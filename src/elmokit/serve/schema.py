@@ -1,27 +1,10 @@
-"""What clients send and get, as it stands in the OpenAPI schema."""
+"""Requests and answers of the API, as described by its OpenAPI schema."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-
-__all__ = [
-    "ClassifyAnswer",
-    "ClassifyRequest",
-    "EmbedAnswer",
-    "EmbedRequest",
-    "ErrorAnswer",
-    "Health",
-    "LayersAnswer",
-    "LayersRequest",
-    "ModelFacts",
-    "ModelList",
-    "SimilarAnswer",
-    "SimilarRequest",
-    "TokensAnswer",
-    "TokensRequest",
-]
 
 
 def _whole(value: Any) -> Any:
@@ -32,18 +15,24 @@ def _whole(value: Any) -> Any:
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 Place = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
-_MODEL = Field(None, description="Name of a model (see /v1/models); the first unless given.", max_length=200)
+Layer = Annotated[Whole | None, Field(description="One layer: 0 is the token encoder, -1 the top.")]
+Weights = Annotated[list[Weight] | None, Field(description="The weight of each layer, lowest first.")]
+_TEXTS: Any = Field(min_length=1, examples=[["The bank raised its rates."]])
 
 
-class _Strict(BaseModel):
+class Request(BaseModel):
+    """What all requests have in common."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
+    model: str | None = Field(
+        None, description="Name of a model (see /v1/models); the first by default.", max_length=200
+    )
 
 
-class TokensRequest(_Strict):
-    """Texts to be cut into words."""
+class TokensRequest(Request):
+    """Texts to split into words."""
 
-    model: str | None = _MODEL
-    texts: list[str] = Field(min_length=1, examples=[["The bank raised its rates."]])
+    texts: list[str] = _TEXTS
 
 
 class TokensAnswer(BaseModel):
@@ -53,20 +42,19 @@ class TokensAnswer(BaseModel):
     tokens: list[list[str]]
 
 
-class EmbedRequest(_Strict):
-    """Texts to be turned into vectors: an equal mix of the layers, unless a layer or weights are given."""
+class EmbedRequest(Request):
+    """Texts to turn into vectors: an equal mix of the layers unless a layer or weights are given."""
 
-    model: str | None = _MODEL
     texts: list[str | list[str]] = Field(
-        min_length=1, description="Raw texts, or lists of words.", examples=[["The bank raised its rates."]]
+        min_length=1, description="Texts, or lists of words.", examples=[["The bank raised its rates."]]
     )
     vectors: Literal["words", "mean", "max", "last", "sif"] = Field(
         "words", description="A vector for each word, or one for each text, pooled in this way."
     )
-    layer: Whole | None = Field(None, description="One layer: 0 is the token encoder, -1 the top.")
-    weights: list[Weight] | None = Field(None, description="How much each layer counts, lowest first.")
+    layer: Layer = None
+    weights: Weights = None
     all_layers: bool = Field(False, description="Every layer instead of a mix; for words only.")
-    state: Literal["zero", "warm"] = Field("zero", description="What each text starts from.")
+    state: Literal["zero", "warm"] = Field("zero", description="The state that each text starts from.")
     format: Literal["json", "npy"] = Field(
         "json",
         description="npy: one NumPy array; the words of text i are its rows from offset i to offset i + 1 "
@@ -84,35 +72,39 @@ class EmbedAnswer(BaseModel):
     notes: list[str]
 
 
-class SimilarRequest(_Strict):
-    """A word of a text, to be compared with others in their contexts."""
+class SimilarRequest(Request):
+    """A word of a text, to compare with others in their contexts."""
 
-    model: str | None = _MODEL
     texts: list[str] = Field(
         min_length=1, max_length=50, examples=[["The bank raised its rates.", "He sat on the river bank."]]
     )
-    text: Place = Field(0, description="Which text the word is in.")
-    position: Place | None = Field(None, description="Which word of it; give this or word.")
+    text: Place = Field(0, description="The number of the word's text, from 0.")
+    position: Place | None = Field(None, description="The word's place in it, from 0; give this or word.")
     word: str | None = Field(None, max_length=200, examples=["bank"])
-    layer: Whole | None = Field(None, description="Compare by one layer: 0 is the token encoder, -1 the top.")
-    weights: list[Weight] | None = Field(None, description="How much each layer counts, lowest first.")
-    k: Whole = Field(8, ge=1, le=100, description="Neighbours to find.")
-    different: bool = Field(False, description="Leave out the same word among the neighbours.")
+    layer: Layer = None
+    weights: Weights = None
+    k: Whole = Field(8, ge=1, le=100, description="How many neighbors to return.")
+    different: bool = Field(False, description="Leave out the same word among the neighbors.")
 
 
-class Neighbour(BaseModel):
+class Snippet(BaseModel):
+    """A word in its context."""
+
+    text: int
+    position: int = Field(description="The word's place in its text, from 0.")
+    start: int = Field(description="The place of the first of ``words`` in the text, from 0.")
+    words: list[str] = Field(description="The word and those around it.")
+
+
+class Neighbor(Snippet):
     """A word of the corpus in its context."""
 
     score: float
     word: str
-    words: list[str] = Field(description="What stands around it, itself among them.")
-    start: int = Field(description="Which word of the text the first of ``words`` is, from 0.")
-    position: int = Field(description="Which word of the text it is, from 0.")
-    text: int
 
 
 class Sibling(BaseModel):
-    """The same word elsewhere in the texts given: how alike, layer by layer and in the mix asked for."""
+    """The same word elsewhere in the texts: its cosine similarity layer by layer, and in the mix."""
 
     text: int
     position: int
@@ -121,50 +113,45 @@ class Sibling(BaseModel):
     score: float
 
 
-class Point(BaseModel):
+class Point(Snippet):
     """An occurrence on the map."""
 
     x: float
     y: float
     source: Literal["yours", "corpus"]
-    text: int
-    position: int
-    start: int
-    words: list[str]
 
 
-class Plane(BaseModel):
+class Map(BaseModel):
     """The occurrences of a word in the plane in which they differ most."""
 
     points: list[Point]
-    explained: list[float]
+    explained: list[float] = Field(description="The share of the variance that each axis shows.")
 
 
 class SimilarAnswer(BaseModel):
-    """What is like a word in its context."""
+    """Words like a word in its context."""
 
     model: str
     tokens: list[list[str]]
     word: str
     text: int
     position: int
-    neighbours: list[Neighbour]
+    neighbors: list[Neighbor]
     siblings: list[Sibling]
-    map: Plane
+    map: Map
     notes: list[str]
 
 
-class LayersRequest(_Strict):
-    """A text whose layers are to be looked at."""
+class LayersRequest(Request):
+    """A text whose layers to look at."""
 
-    model: str | None = _MODEL
     text: str = Field(examples=["The bank raised its rates."])
 
 
 class LayerFacts(BaseModel):
-    """A layer: its factor in the mix, the mean length of its vectors, its share of the mix (factor times
+    """A layer: its weight in the mix, the mean length of its vectors, its share of the mix (weight times
     length), how far it turns a word's vector from the layer below (1 - cosine), and, for a classifier, the
-    probability of the class chosen when this layer is left out."""
+    probability of the predicted class without this layer."""
 
     layer: int
     name: str
@@ -182,66 +169,68 @@ class LayersAnswer(BaseModel):
     mix: str
     tokens: list[str]
     layers: list[LayerFacts]
-    shares: list[list[float]] = Field(
-        description="Of each word, the share of each layer in its mixed vector."
-    )
+    shares: list[list[float]] = Field(description="For each word, the share of each layer in its vector.")
     label: str | None
     probability: float | None
 
 
-class ClassifyRequest(_Strict):
-    """Texts to be classified."""
+class PredictRequest(Request):
+    """Texts to predict the labels of."""
 
-    model: str | None = _MODEL
-    texts: list[str] = Field(min_length=1, examples=[["The bank raised its rates."]])
+    texts: list[str | dict[str, str]] = Field(
+        min_length=1,
+        description="Texts; for a task with several fields, objects with a text for each field.",
+        examples=[["The bank raised its rates."]],
+    )
     influence: bool = Field(
-        False, description="Say how much each word speaks for the class: what its absence would cost."
+        False, description="For classes: also how much each word adds to the probability of the class."
     )
 
 
 class Influence(BaseModel):
-    """How much each word of a text adds to the probability of the class chosen."""
+    """How much each word of a text adds to the probability of the most probable class."""
 
     tokens: list[str]
     values: list[float]
 
 
-class ClassAnswer(BaseModel):
-    """A text's class."""
+class PredictResult(BaseModel):
+    """A prediction: the columns of the model's task. For classes these are prediction, probability, and
+    probabilities of all classes."""
 
-    label: str
-    probabilities: dict[str, float]
+    model_config = ConfigDict(extra="allow")
     influence: Influence | None = None
 
 
-class ClassifyAnswer(BaseModel):
-    """Classes of texts, in the order in which they were given."""
+class PredictAnswer(BaseModel):
+    """Predictions, in the order of the texts."""
 
     model: str
-    results: list[ClassAnswer]
+    results: list[PredictResult]
     notes: list[str]
 
 
 class ModelFacts(BaseModel):
-    """A model that this server has."""
+    """A model of this server."""
 
     name: str
-    kind: Literal["encoder", "classifier"]
+    task: str | None = Field(description="What it predicts; null for a language model.")
+    fields: list[str] = Field(description="The texts that its task reads.")
+    classes: list[str]
+    multilabel: bool
     contextual: bool
     n_layers: int
     dim: int
-    classes: list[str]
-    multilabel: bool
     weights: list[float]
     warm: bool
     corpus: str
     corpus_texts: int
     perplexity: float | None
-    licence: str
+    license: str
 
 
 class ReportFacts(BaseModel):
-    """A comparison's report that this server has."""
+    """The report of a comparison."""
 
     name: str
     title: str
@@ -249,7 +238,7 @@ class ReportFacts(BaseModel):
 
 
 class ModelList(BaseModel):
-    """All models and reports; the first model is the one meant unless another is asked for."""
+    """All models and reports; the first model is the default."""
 
     version: str
     models: list[ModelFacts]
@@ -258,7 +247,7 @@ class ModelList(BaseModel):
 
 
 class Health(BaseModel):
-    """The server is there."""
+    """The server is up."""
 
     status: Literal["ok"]
     version: str
@@ -272,6 +261,6 @@ class Problem(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """An answer that is none."""
+    """An error."""
 
     error: Problem

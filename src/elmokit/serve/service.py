@@ -1,106 +1,376 @@
-"""What the models have to say: the computation behind each address, apart from HTTP."""
+"""What each address of the API computes. The methods of ``Service`` are the endpoints."""
 
 from __future__ import annotations
 
+import io
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+import orjson
 import torch
+from fastapi import Request
+from fastapi.responses import Response
 
+import elmokit
 from elmokit.core.errors import ConfigError, nearest
-from elmokit.serve.registry import Served
-from elmokit.tasks.model import TaskModel
+from elmokit.core.formatting import join_names, plural
+from elmokit.serve import schema
+from elmokit.serve.batching import Worker
+from elmokit.serve.middleware import RefusedError
+from elmokit.serve.registry import Registry, Served
+from elmokit.serve.settings import ServeConfig
+from elmokit.tasks.influence import drop_each_word, word_influence
+from elmokit.tasks.task import AnyTask, Inputs
+from elmokit.text.rows import Row
+from elmokit.text.tokenizing import Text, n_characters, replace_surrogates
+from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.embeddings import Embeddings
 from elmokit.vectors.encoder import FloatArray
 from elmokit.vectors.neighbors import map_2d, unit_rows
 from elmokit.vectors.settings import layer_factors
 
-__all__ = ["INFLUENCE_WORDS", "factors", "layer_facts", "similar"]
-
-INFLUENCE_WORDS = 200
-_AROUND = 15  # words of a text that are shown on each side of an occurrence
-_MOST_ALIKE = 150  # occurrences of a word, of the texts and of the corpus, that are looked at
-
-
-def factors(served: Served, layer: int | None, weights: Sequence[float] | None) -> list[float]:
-    """How much each layer counts: one alone, as given, or as in the model's own mix."""
-    if layer is None and weights is None:
-        return served.weights()
-    return list(layer_factors(len(served.weights()), layer, weights))
+INFLUENCE_TEXTS, INFLUENCE_WORDS = 8, 200
+_FEW_WORDS = 600  # up to this many, one core is faster than several outside the main thread
+_TOKENIZE_CHARACTERS = 1 << 18  # tokenized in one batch
+_INFLUENCE_BATCH = 4096  # words of an influence request computed before other requests get a turn
+_JSON_NUMBERS = 4_000_000  # most numbers in a JSON answer
+_SMALL_ANSWER = 1 << 18  # numbers pooled in the event loop; more are pooled in the models' thread
+_CONTEXT = 15  # words shown on each side of an occurrence
+_MAX_OCCURRENCES = 150  # occurrences of a word, in the texts and in the corpus each
 
 
-def similar(
+class Service:
+    """The API over some models."""
+
+    def __init__(self, registry: Registry, config: ServeConfig) -> None:
+        self.registry, self.config = registry, config
+        self.reports = {  # a frame cannot send a token, so with one the address is a secret
+            f"{number}{f'-{secrets.token_urlsafe(12)}' if config.token else ''}": report
+            for number, report in enumerate(registry.reports)
+        }
+        n_threads = torch.get_num_threads()
+
+        def set_threads(n_words: int) -> None:
+            torch.set_num_threads(1 if n_words <= _FEW_WORDS else n_threads)
+
+        self.worker = Worker(max_waiting=config.max_waiting, before=set_threads)
+        self.tokenizer = Worker(max_batch=_TOKENIZE_CHARACTERS, max_waiting=8 * config.max_body)
+
+    async def close(self) -> None:
+        """Finish the requests in progress."""
+        await self.tokenizer.close()
+        await self.worker.close()
+
+    async def health(self) -> Response:
+        """Whether the server is up."""
+        return json_response({"status": "ok", "version": elmokit.__version__})
+
+    async def models(self) -> Response:
+        """The models and reports of this server, and its limits."""
+        limits = ("max_body", "max_texts", "max_characters", "max_words")
+        return json_response(
+            {
+                "version": elmokit.__version__,
+                "models": [served.facts() for served in self.registry.models.values()],
+                "reports": [
+                    {"name": report.name, "title": report.title, "address": f"/reports/{key}"}
+                    for key, report in self.reports.items()
+                ],
+                "limits": {
+                    **{name: getattr(self.config, name) for name in limits},
+                    "influence_words": INFLUENCE_WORDS,
+                },
+            }
+        )
+
+    async def tokens(self, request: Request, body: schema.TokensRequest) -> Response:
+        """Split texts into words, as a model sees them."""
+        served = self._model(body.model)
+        tokens = await self._words(request, served, body.texts)
+        return json_response({"model": served.name, "tokens": tokens})
+
+    async def embed(self, request: Request, body: schema.EmbedRequest) -> Response:
+        """Vectors of words in context, or of whole texts."""
+        served, elmo = self._contextual(body.model)
+        if body.all_layers and (body.vectors != "words" or body.layer is not None or body.weights):
+            raise ConfigError(
+                "all_layers needs vectors = 'words', and neither layer nor weights.",
+                remedy="Leave out all_layers or the other options.",
+            )
+        weights = layer_factors(elmo.n_layers, body.layer, body.weights)
+        tokens = await self._words(request, served, body.texts)
+        n_rows = sum(map(len, tokens)) if body.vectors == "words" else len(tokens)
+        n_numbers = n_rows * elmo.dim * (elmo.n_layers if body.all_layers else 1)
+        if body.format == "json" and n_numbers > _JSON_NUMBERS:
+            raise RefusedError(
+                413,
+                f"The answer would have {n_numbers:,} numbers, which is too many for JSON.",
+                "Use format = 'npy', ask for one vector per text, or send fewer texts.",
+            )
+        layers = await self._layers(request, served, elmo, body.texts, tokens, body.state)
+        work = partial(_embed_response, served, elmo, body, tokens, layers, weights)
+        if sum(layer.size for layer in layers) < _SMALL_ANSWER:
+            return work()
+        return await self.worker.call(work, admitted=True)
+
+    async def similar(self, request: Request, body: schema.SimilarRequest) -> Response:
+        """Words like a word in its context: neighbors in the corpus, the same word elsewhere, a map."""
+        served, elmo = self._contextual(body.model)
+        tokens = await self._words(request, served, body.texts)
+        weights = served.weights()
+        if body.layer is not None or body.weights is not None:
+            weights = list(layer_factors(elmo.n_layers, body.layer, body.weights))
+        layers = await self._layers(request, served, elmo, body.texts, tokens)
+        work = partial(_similar, served, body, tokens, layers, weights)
+        return json_response(await self.worker.call(work, admitted=True, gone=request.is_disconnected))
+
+    async def layers(self, request: Request, body: schema.LayersRequest) -> Response:
+        """What each layer contributes to the words of a text and, for a classifier, to its class."""
+        served, elmo = self._contextual(body.model)
+        tokens = await self._words(request, served, [body.text])
+        layers = await self._layers(request, served, elmo, [body.text], tokens)
+        work = partial(_layer_facts, served, tokens[0], layers[0])
+        cost = 3 * _cost(tokens) if served.predictor else 1  # it reads the text again, without each layer
+        facts = await self.worker.call(work, cost=cost, admitted=True, gone=request.is_disconnected)
+        return json_response(facts)
+
+    async def predict(self, request: Request, body: schema.PredictRequest) -> Response:
+        """Predictions for texts, with the columns that ``elmokit predict`` writes for the model's task."""
+        served = self._model(body.model)
+        if body.model is None:  # the first model that can
+            served = next((one for one in self.registry.models.values() if one.predictor), served)
+        predictor = served.predictor
+        if predictor is None:
+            raise ConfigError(
+                f"{served.name} makes no predictions.",
+                remedy="Fit a model with elmokit fit MODEL rows.csv --out topics, "
+                "then serve it with elmokit serve topics.",
+            )
+        rows = [_inputs(predictor.task, place, texts) for place, texts in enumerate(body.texts)]
+        n_fields = len(predictor.task.fields)
+        words = await self._words(request, served, [text for row in rows for text in row], n_fields)
+        if body.influence and (len(rows) > INFLUENCE_TEXTS or max(map(len, words)) > INFLUENCE_WORDS):
+            raise RefusedError(
+                413,
+                f"Influence is limited to {INFLUENCE_TEXTS} texts of up to {INFLUENCE_WORDS} words.",
+                "Send less, or leave out influence.",
+            )
+        predictions = await self._predictions(request, served, rows, words)
+        results: list[dict[str, Any]] = [dict(predictor.task.columns(one)) for one in predictions]
+        if body.influence:
+            if n_fields > 1 or not hasattr(predictions[0], "probabilities"):
+                raise ConfigError(
+                    f"{served.name} does not support influence: it needs one text and class probabilities.",
+                    remedy="Leave out influence.",
+                )
+            for row, result in zip(words, results, strict=True):
+                result["influence"] = {"tokens": row, "values": await self._influence(request, served, row)}
+        notes = []
+        if n_cut := sum(one.n_cut > 0 for one in predictions):
+            n_words = plural(sum(one.n_cut for one in predictions), "word")
+            notes.append(f"The end of {plural(n_cut, 'text')} was not read ({n_words} over the limit).")
+        n_empty = sum(not any(words[n : n + n_fields]) for n in range(0, len(words), n_fields))
+        if n_empty:
+            notes.append(f"There is no word in {plural(n_empty, 'text')}: the prediction means nothing.")
+        if not getattr(predictions[0], "calibrated", True):
+            notes.append("The probabilities are not calibrated: they only rank the classes.")
+        return json_response({"model": served.name, "results": results, "notes": notes})
+
+    def _model(self, name: str | None) -> Served:
+        """The model of that name; the first without a name."""
+        models = self.registry.models
+        if name is None:
+            return next(iter(models.values()))
+        if name not in models:
+            raise RefusedError(404, f"There is no model {name!r}.", nearest(name, models))
+        return models[name]
+
+    def _contextual(self, name: str | None) -> tuple[Served, Elmo]:
+        served = self._model(name)
+        if served.elmo is None:
+            raise ConfigError(
+                f"{served.name} has no contextual vectors: it uses static word vectors or word counts.",
+                remedy="Choose another model: see /v1/models.",
+            )
+        return served, served.elmo
+
+    async def _words(
+        self, request: Request, served: Served, texts: Sequence[Text], n_fields: int = 1
+    ) -> list[list[str]]:
+        """The words of texts, which are refused if they are too many or too long.
+
+        Args:
+            n_fields: How many of the texts make a row.
+        """
+        limits = self.config
+        if (n_texts := len(texts) // n_fields) > limits.max_texts:
+            raise RefusedError(413, f"{n_texts:,} texts are too many.", f"Send up to {limits.max_texts:,}.")
+        for place, text in enumerate(texts):
+            if max(n_characters(text), len(text)) > limits.max_characters:
+                raise RefusedError(
+                    413,
+                    f"Text {place // n_fields} is too long.",
+                    f"Send up to {limits.max_characters:,} characters, or use the command line.",
+                )
+        cost, gone = sum(map(n_characters, texts)), request.is_disconnected
+        words = list(await self.tokenizer.do(served.name, texts, served.words, cost=cost, gone=gone))
+        if (n_words := sum(map(len, words))) > limits.max_words:
+            raise RefusedError(413, f"{n_words:,} words are too many.", f"Send up to {limits.max_words:,}.")
+        return words
+
+    async def _layers(
+        self,
+        request: Request,
+        served: Served,
+        elmo: Elmo,
+        texts: Sequence[Text],
+        tokens: list[list[str]],
+        state: Any = "zero",
+    ) -> Sequence[FloatArray]:
+        """All layers of each text, (n_words, layer, dim)."""
+
+        def work(batch: list[Text]) -> list[FloatArray]:
+            return elmo.embed(batch, state=state).layers
+
+        key = ("embed", served.name, state)
+        return await self.worker.do(key, texts, work, cost=_cost(tokens), gone=request.is_disconnected)
+
+    async def _predictions(
+        self,
+        request: Request,
+        served: Served,
+        rows: Sequence[Inputs],
+        words: list[list[str]],
+        *,
+        admitted: bool = False,
+    ) -> Sequence[Any]:
+        predictor = served.predictor
+        assert predictor is not None
+
+        def work(batch: list[Inputs]) -> list[Any]:
+            return list(predictor.predict(batch))
+
+        key, cost = ("predict", served.name), _cost(words)
+        return await self.worker.do(
+            key, rows, work, cost=cost, admitted=admitted, gone=request.is_disconnected
+        )
+
+    async def _influence(self, request: Request, served: Served, words: list[str]) -> list[float]:
+        """How much each word adds to the probability of the class; in batches, so that others get a turn."""
+        texts = drop_each_word(words)
+        batch = max(1, _INFLUENCE_BATCH // (len(words) + 2))
+        predictions: list[Any] = []
+        for first in range(0, len(texts), batch):
+            part = texts[first : first + batch]
+            rows = [(row,) for row in part]
+            predictions += await self._predictions(request, served, rows, part, admitted=True)
+        return word_influence([one.probabilities for one in predictions])
+
+
+def json_response(value: Any) -> Response:
+    """JSON, also of NumPy arrays."""
+    return Response(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
+
+
+def _cost(words: list[list[str]]) -> int:
+    """Words to compute: a text has a start and an end besides."""
+    return sum(len(row) + 2 for row in words)
+
+
+def _inputs(task: AnyTask, place: int, given: str | dict[str, str]) -> Inputs:
+    """What a task reads of one text, or of an object with a text for each field."""
+    by_field = {task.fields[0]: given} if isinstance(given, str) else given
+    if set(by_field) != set(task.fields):
+        raise ConfigError(
+            f"Text {place}: the task {task.name!r} needs {join_names(task.fields)}.",
+            remedy=f"Send an object: {{{', '.join(f'{field!r}: ...' for field in task.fields)}}}.",
+        )
+    texts = tuple(replace_surrogates(by_field[field]) for field in task.fields)
+    return task.inputs(Row(f"text {place}", " ".join(texts), None, texts=texts))
+
+
+def _embed_response(
     served: Served,
+    elmo: Elmo,
+    body: schema.EmbedRequest,
     tokens: list[list[str]],
     layers: Sequence[FloatArray],
-    *,
-    text: int,
-    position: int | None,
-    word: str | None,
     weights: Sequence[float],
-    k: int,
-    different: bool,
-) -> dict[str, Any]:
-    """Neighbours, siblings and the map of a word.
+) -> Response:
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in tokens])]).astype(np.int64)
+    out = Embeddings(tokens, np.concatenate(layers), offsets, elmo.sif_weights(tokens))
+    rows: Any
+    if body.all_layers:
+        rows = out.layers
+    elif body.vectors == "words":
+        rows = out.mixed(weights)
+    else:
+        rows = out.sentence(body.vectors, weights=weights)
+    if body.format == "json":
+        n_empty = sum(not row for row in tokens)
+        notes = [f"There is no word in {plural(n_empty, 'text')}."] if n_empty else []
+        vectors = [np.ascontiguousarray(row) for row in rows]
+        return json_response({"model": served.name, "tokens": tokens, "vectors": vectors, "notes": notes})
+    whole = rows if isinstance(rows, np.ndarray) else np.concatenate(rows)
+    content = io.BytesIO()
+    np.save(content, np.ascontiguousarray(whole, dtype=np.float32), allow_pickle=False)
+    headers = {"X-Elmokit-Offsets": ",".join(map(str, offsets))} if body.vectors == "words" else {}
+    return Response(content.getvalue(), media_type="application/x-npy", headers=headers)
 
-    Args:
-        served: the model.
-        tokens: the words of each text.
-        layers: their vectors, each (n_words, layer, dim).
-        text: which text the word is in.
-        position: which word of it; or else ``word``.
-        word: the word itself.
-        weights: how much each layer counts.
-        k: neighbours to find.
-        different: leave out the same word among them.
-    """
+
+def _similar(
+    served: Served,
+    body: schema.SimilarRequest,
+    tokens: list[list[str]],
+    layers: Sequence[FloatArray],
+    weights: Sequence[float],
+) -> dict[str, Any]:
     assert served.occurrences is not None
-    place = _position(tokens, text, position, word)
-    chosen = tokens[text][place]
-    largest = max(map(abs, weights)) or 1.0  # only directions count here, so no weight need be tiny
+    text, position = body.text, _position(body, tokens)
+    word = tokens[text][position]
+    largest = max(map(abs, weights)) or 1.0  # only directions count, so tiny weights may be scaled up
     weights = [weight / largest for weight in weights]
-    share = np.asarray(weights, dtype=np.float32)
-    own = layers[text][place]  # (layer, dim)
-    mixed = np.einsum("ld,l->d", own, share)
+    factors = np.asarray(weights, dtype=np.float32)
+    own = layers[text][position]  # (layer, dim)
+    own = np.concatenate([own, (factors @ own)[None]])  # and the mix
     same = [
-        (number, spot)
+        (number, place)
         for number, row in enumerate(tokens)
-        for spot, one in enumerate(row)
-        if one.casefold() == chosen.casefold()
+        for place, other in enumerate(row)
+        if other.casefold() == word.casefold()
     ]
     notes = []
-    if len(same) > _MOST_ALIKE:
-        notes.append(f"The word stands in the texts {len(same):,} times; {_MOST_ALIKE} of them are shown.")
-        same = sorted({(text, place), *[one for one in same if one != (text, place)][: _MOST_ALIKE - 1]})
+    if len(same) > _MAX_OCCURRENCES:
+        notes.append(f"The word occurs {len(same):,} times in the texts; {_MAX_OCCURRENCES} are shown.")
+        others = [place for place in same if place != (text, position)]
+        same = sorted([(text, position), *others[: _MAX_OCCURRENCES - 1]])
     siblings = []
-    for number, spot in same:
-        if (number, spot) != (text, place):
-            other = layers[number][spot]
-            pairs = [*zip(own, other, strict=True), (mixed, np.einsum("ld,l->d", other, share))]
-            cosines = [_cosine(a, b) for a, b in pairs]
-            siblings.append(
-                {
-                    "text": number,
-                    "position": spot,
-                    "word": tokens[number][spot],
-                    "layers": cosines[:-1],
-                    "score": cosines[-1],
-                }
-            )
-    neighbours = served.occurrences.nearest(mixed, weights, k, different_from=chosen if different else "")
-    points, explained = _map(served, tokens, layers, same, chosen, share)
+    for number, place in same:
+        if (number, place) != (text, position):
+            other_layers = layers[number][place]
+            both = np.concatenate([other_layers, (factors @ other_layers)[None]])
+            *cosines, score = np.einsum("ld,ld->l", unit_rows(own), unit_rows(both)).tolist()
+            sibling = {"text": number, "position": place, "word": tokens[number][place]}
+            siblings.append({**sibling, "layers": cosines, "score": score})
+    neighbors = served.occurrences.nearest(
+        own[-1], weights, body.k, different_from=word if body.different else ""
+    )
+    points, explained = _map(served, tokens, layers, same, word, factors)
     if not points:
-        notes.append("A map needs the word three times or more, in your sentences or the corpus.")
+        notes.append("A map needs at least three occurrences of the word, in your sentences or the corpus.")
     return {
         "model": served.name,
         "tokens": tokens,
-        "word": chosen,
+        "word": word,
         "text": text,
-        "position": place,
-        "neighbours": [
-            {"score": one.score, "word": one.word, **_shown(one.index, one.position, one.words)}
-            for one in neighbours
+        "position": position,
+        "neighbors": [
+            {"score": one.score, "word": one.word, **_snippet(one.index, one.position, one.words)}
+            for one in neighbors
         ],
         "siblings": siblings,
         "map": {"points": points, "explained": explained},
@@ -108,19 +378,20 @@ def similar(
     }
 
 
-def _position(tokens: list[list[str]], text: int, position: int | None, word: str | None) -> int:
+def _position(body: schema.SimilarRequest, tokens: list[list[str]]) -> int:
+    """The place of the word that is asked for in its text."""
+    text, position, word = body.text, body.position, body.word
     if text >= len(tokens):
         raise ConfigError(f"There is no text {text}: {len(tokens)} were given, counted from 0.")
     row = tokens[text]
     if (position is None) == (word is None):
-        raise ConfigError("Which word? Give position or word, one of them.")
+        raise ConfigError("Give either position or word, not both.")
     if word is not None:
-        places = [spot for spot, one in enumerate(row) if one.casefold() == word.casefold()]
-        if not places:
-            raise ConfigError(
-                f"Text {text} has no word {word!r}.", remedy=nearest(word, dict.fromkeys(row)) if row else ""
-            )
-        return places[0]
+        folded = [other.casefold() for other in row]
+        if word.casefold() not in folded:
+            remedy = nearest(word, dict.fromkeys(row)) if row else ""
+            raise ConfigError(f"Text {text} has no word {word!r}.", remedy=remedy)
+        return folded.index(word.casefold())
     assert position is not None
     if position >= len(row):
         raise ConfigError(f"There is no word {position}: text {text} has {len(row)}, counted from 0.")
@@ -133,94 +404,80 @@ def _map(
     layers: Sequence[FloatArray],
     same: Sequence[tuple[int, int]],
     word: str,
-    share: FloatArray,
+    factors: FloatArray,
 ) -> tuple[list[dict[str, Any]], list[float]]:
+    """Points of all occurrences of a word; none if there are fewer than three."""
     assert served.occurrences is not None
-    places = served.occurrences.of_word(word, _MOST_ALIKE)
+    places = served.occurrences.of_word(word, _MAX_OCCURRENCES)
     if len(same) + len(places) < 3:
         return [], []
-    rows = [np.einsum("ld,l->d", layers[number][spot], share) for number, spot in same]
-    vectors = np.concatenate([np.stack(rows), served.occurrences.mixed(places, share.tolist())])
+    rows = np.stack([factors @ layers[number][place] for number, place in same])
+    vectors = np.concatenate([rows, served.occurrences.mixed(places, factors.tolist())])
+    entries = [{"source": "yours", **_snippet(*place, tokens[place[0]])} for place in same]
+    for one in map(served.occurrences.at, places):
+        entries.append({"source": "corpus", **_snippet(one.index, one.position, one.words)})
     spots, explained = map_2d(vectors)
-    entries: list[dict[str, Any]] = [
-        {"source": "yours", **_shown(number, spot, tokens[number])} for number, spot in same
-    ]
-    for place in places:
-        found = served.occurrences.at(place)
-        entries.append({"source": "corpus", **_shown(found.index, found.position, found.words)})
-    points = [{"x": float(x), "y": float(y), **entry} for (x, y), entry in zip(spots, entries, strict=True)]
-    return points, explained
+    return [
+        {"x": x, "y": y, **entry} for (x, y), entry in zip(spots.tolist(), entries, strict=True)
+    ], explained
 
 
-def _shown(text: int, position: int, words: Sequence[str]) -> dict[str, Any]:
-    """A word with what stands around it; texts may be long, and there may be many."""
-    start = max(0, position - _AROUND)
-    return {
-        "text": text,
-        "position": position,
-        "start": start,
-        "words": list(words[start : position + _AROUND + 1]),
-    }
+def _snippet(text: int, position: int, words: Sequence[str]) -> dict[str, Any]:
+    """A word with the words around it."""
+    start = max(0, position - _CONTEXT)
+    shown = list(words[start : position + _CONTEXT + 1])
+    return {"text": text, "position": position, "start": start, "words": shown}
 
 
-def _cosine(a: FloatArray, b: FloatArray) -> float:
-    return float(unit_rows(a[None])[0] @ unit_rows(b[None])[0])
-
-
-def layer_facts(served: Served, words: list[str], layers: FloatArray) -> dict[str, Any]:
-    """What each layer contributes to a text's vectors, (n_words, layer, dim), and to its class."""
+def _layer_facts(served: Served, words: list[str], layers: FloatArray) -> dict[str, Any]:
+    """What each layer contributes to the vectors of a text, (n_words, layer, dim), and to its class."""
     weights = served.weights()
     lengths = np.linalg.norm(layers.astype(np.float64), axis=2)  # (n_words, layer)
     parts = lengths * np.abs(weights)
     shares = parts / np.maximum(parts.sum(axis=1, keepdims=True), 1e-12)
-    classifier = served.classifier
-    found, label, probability = None, None, None
-    if classifier is not None:
-        found, label, probability = _without_layers(classifier, words)
+    units = [unit_rows(layers[:, depth]) for depth in range(len(weights))]
+    label, probability, without = _without_layers(served, words)
     facts = []
     for depth, weight in enumerate(weights):
-        turn = None
-        if depth and len(words):
-            units = [unit_rows(layers[:, at]) for at in (depth - 1, depth)]
-            turn = 1.0 - float(np.einsum("nd,nd->n", *units).mean())
         facts.append(
             {
                 "layer": depth,
                 "name": "token encoder" if depth == 0 else f"LSTM layer {depth}",
                 "weight": weight,
-                "length": float(lengths[:, depth].mean()) if len(words) else 0.0,
-                "share": float(shares[:, depth].mean()) if len(words) else 0.0,
-                "turn": turn,
-                "without": None if found is None else found[depth],
+                "length": lengths[:, depth].mean() if words else 0.0,
+                "share": shares[:, depth].mean() if words else 0.0,
+                "turn": 1.0 - (units[depth - 1] * units[depth]).sum(axis=1).mean()
+                if depth and words
+                else None,
+                "without": without[depth] if without else None,
             }
         )
-    mix = "equal"
-    if classifier is not None:
-        mix = classifier.config.mix.mix
     return {
         "model": served.name,
-        "mix": mix,
+        "mix": served.network.config.mix.mix if served.network else "equal",
         "tokens": words,
         "layers": facts,
-        "shares": shares.tolist(),
+        "shares": shares,
         "label": label,
         "probability": probability,
     }
 
 
 @torch.no_grad()
-def _without_layers(classifier: TaskModel, words: list[str]) -> tuple[list[float], str, float]:
-    """The chosen class's probability with each layer set to zero; the class, and its probability."""
-    (prediction,) = classifier.predict([(words,)])
-    whole = prediction.probabilities
-    best = int(whole.argmax())
-    out = classifier.encoder.batch([words[: classifier.config.fit.max_words]])
-    found = []
+def _without_layers(served: Served, words: list[str]) -> tuple[str | None, float | None, list[float]]:
+    """The most probable class, its probability, and that with each layer set to zero."""
+    predictor, network = served.predictor, served.network
+    if predictor is None or network is None or served.elmo is None or len(predictor.task.fields) > 1:
+        return None, None, []
+    (prediction,) = predictor.predict([(words,)])
+    if not hasattr(prediction, "probabilities"):
+        return None, None, []
+    best = int(prediction.probabilities.argmax())
+    out = served.elmo.batch([words[: network.config.fit.max_words]])
+    without = []
     for depth in range(len(out.values)):
-        layers = tuple(
-            torch.zeros_like(layer) if at == depth else layer for at, layer in enumerate(out.values)
-        )
-        output, masks = classifier.network([replace(out, values=layers)])
-        (without,) = classifier.task.decode(output, masks, classifier.labels)
-        found.append(float(without.probabilities[best]))
-    return found, classifier.labels.names[best], float(whole[best])
+        values = tuple(x * (at != depth) for at, x in enumerate(out.values))
+        output, masks = network([replace(out, values=values)])
+        (rival,) = predictor.task.decode(output, masks, predictor.labels)
+        without.append(float(rival.probabilities[best]))
+    return predictor.labels.names[best], float(prediction.probabilities[best]), without

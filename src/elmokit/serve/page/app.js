@@ -14,16 +14,16 @@ const $ = (id) => document.getElementById(id);
 
 const state = { view: "words", model: null, texts: EXAMPLES.bank, at: null, word: null, layer: null, different: false,
                 sentence: SENTENCE, text: TEXT, report: 0 };
-const running = {}; // the work of each view
-let shelf = null;
-let tokens = null; // of state.texts by state.model; none while they are being read
+const running = {}; // an AbortController for each view
+let server = null; // models, reports and limits
+let tokens = null; // of state.texts by state.model; null while they are being read
 
-// ---- talking to the server -------------------------------------------------------------------
+// ---- requests -------------------------------------------------------------------
 
 async function ask(address, signal, body) {
   const headers = { "content-type": "application/json" };
   const token = sessionStorage.getItem("elmokit-token");
-  if (token && /^[!-~]+$/.test(token)) headers.authorization = `Bearer ${token}`; // no header holds others
+  if (token && /^[!-~]+$/.test(token)) headers.authorization = `Bearer ${token}`; // a header cannot hold other characters
   let answer;
   try {
     answer = await fetch(address, { headers, signal, ...(body && { method: "POST", body: JSON.stringify(body) }) });
@@ -43,28 +43,28 @@ function complain(problem) {
   box.hidden = false;
 }
 
-// Work for a view. It ends what the view did before, of which neither answer nor error is shown any more. What
-// `work` returns is said in the view's status; the result is hidden where there is none. Whether all went well.
+// Runs `work` for a view and aborts what the view did before. What `work` returns becomes the view's status;
+// without it the result is hidden. Returns true if all went well.
 async function during(view, work) {
   running[view]?.abort();
   const mine = (running[view] = new AbortController()), place = $(view), result = $(`${view}-result`);
   $("problem").hidden = true;
   place.setAttribute("aria-busy", "true");
-  let said = "", problem = null;
-  try { said = await work(mine.signal); }
+  let status = "", problem = null;
+  try { status = await work(mine.signal); }
   catch (caught) { problem = caught; }
   if (running[view] === mine) place.removeAttribute("aria-busy");
   if (mine.signal.aborted) return false;
   if (result) {
-    if (!said && result.contains(document.activeElement)) place.focus();
-    result.hidden = !said;
-    $(`${view}-status`).textContent = said;
+    if (!status && result.contains(document.activeElement)) place.focus();
+    result.hidden = !status;
+    $(`${view}-status`).textContent = status;
   }
   if (problem) complain(problem);
   return !problem;
 }
 
-// ---- the address says what is shown -----------------------------------------------------------
+// ---- the address holds the view -----------------------------------------------------------
 
 function remember() {
   const values = new URLSearchParams();
@@ -82,7 +82,7 @@ function remember() {
 
 function recall() {
   const [view, rest] = location.hash.slice(1).split(/\?(.*)/s);
-  if (!["words", "layers", "classify", "compare"].includes(view)) return false; // a place on the page
+  if (!["words", "layers", "classify", "compare"].includes(view)) return false; // an anchor on the page
   const values = new URLSearchParams(rest ?? "");
   state.view = view;
   state.model = values.get("model");
@@ -102,7 +102,7 @@ function recall() {
 
 // ---- words in context --------------------------------------------------------------------------
 
-function model() { return shelf.models.find((one) => one.name === state.model); }
+function model() { return server.models.find((one) => one.name === state.model); }
 
 async function readWords() {
   tokens = null;
@@ -110,7 +110,7 @@ async function readWords() {
     $("reading").inert = true;
     try {
       const texts = state.texts.split("\n").map((line) => line.trim()).filter(Boolean);
-      if (!texts.length) throw { message: "There is no sentence yet.", remedy: "Type one or more, each on a line of its own." };
+      if (!texts.length) throw { message: "There is no sentence yet.", remedy: "Type one or more, each on its own line." };
       const found = await ask("/v1/tokens", signal, { model: state.model, texts });
       tokens = { texts, rows: found.tokens };
     } finally { if (!signal.aborted) { $("reading").hidden = !tokens; $("reading").inert = false; } }
@@ -122,7 +122,7 @@ async function readWords() {
 }
 
 function kept(rows) {
-  // Where the word chosen stands now: models cut texts differently. From an address, only its place is known.
+  // The place of the chosen word now: models split texts differently. From an address, only the place is known.
   if (!state.at) return null;
   const [text, position] = state.at, row = rows[text] ?? [];
   if (state.word === null) return row[position] === undefined ? null : state.at;
@@ -131,7 +131,7 @@ function kept(rows) {
 }
 
 function repeated(rows) {
-  // The word to begin with: one that stands in most of the sentences, the longest of them.
+  // The word to begin with: the longest of those that occur in the most sentences.
   const counts = new Map();
   rows.forEach((row) => new Set(row.map((word) => word.toLowerCase())).forEach((word) =>
     /\p{L}{3,}/u.test(word) && counts.set(word, (counts.get(word) ?? 0) + 1)));
@@ -155,7 +155,7 @@ function showTokens() {
 }
 
 function choose(text, position) {
-  if (!tokens) return; // other sentences are being read
+  if (!tokens) return; // new sentences are being read
   state.at = [text, position];
   state.word = tokens.rows[text][position];
   showTokens();
@@ -168,16 +168,16 @@ async function lookUp(signal) {
   remember();
   $("chosen").textContent = found.word;
   $("map-word").textContent = found.word.toLowerCase();
-  $("where").textContent = `as in sentence ${found.text + 1}; looked for in ${model().corpus_texts.toLocaleString("en")} ${model().corpus}`;
-  $("neighbours").replaceChildren(...found.neighbours.map((one) => {
+  $("where").textContent = `as in sentence ${found.text + 1}; from ${model().corpus_texts.toLocaleString("en")} ${model().corpus}`;
+  $("neighbors").replaceChildren(...found.neighbors.map((one) => {
     const bar = make("i");
     bar.style.width = `${Math.max(0, one.score) * 100}%`;
     return make("li", {}, make("span", { class: "score" }, fixed(one.score, 3), bar), snippet(one, 9));
   }));
-  if (!found.neighbours.length) $("neighbours").replaceChildren(make("li", {}, make("span"), make("span", {}, "The corpus holds no other word.")));
+  if (!found.neighbors.length) $("neighbors").replaceChildren(make("li", {}, make("span"), make("span", {}, "The corpus has no other word.")));
   showMap(found);
   showSiblings(found);
-  return `${found.neighbours.length} words used like “${found.word}” in sentence ${found.text + 1}, by ${layerName(state.layer)}.`;
+  return `${found.neighbors.length} words used like “${found.word}” in sentence ${found.text + 1}, by ${layerName(state.layer)}.`;
 }
 
 function showMap(found) {
@@ -208,11 +208,11 @@ function showMap(found) {
   stop.setAttribute("tabindex", "0");
   if (held) stop.focus();
   const others = dots.filter((one) => one.source === "corpus").length;
-  $("map-caption").textContent = `${dots.length - others} of yours (numbered), ${others} from the corpus. The two axes show ${percent(found.map.explained[0] + found.map.explained[1])} of how they differ. Point at one to read it, or go from one to the next with the arrow keys. ${found.notes.join(" ")}`;
+  $("map-caption").textContent = `${dots.length - others} of yours (numbered), ${others} from the corpus. The two axes show ${percent(found.map.explained[0] + found.map.explained[1])} of the variance. Point at a dot to read it, or use the arrow keys. ${found.notes.join(" ")}`;
 }
 
 function moveOnMap(event) {
-  // One dot is a stop of the Tab key; the arrow keys go to the next one across or along.
+  // The Tab key stops at one dot; the arrow keys move to the next one in their direction.
   const dots = [...$("map").querySelectorAll(".dot")], dot = event.target.closest(".dot");
   if (event.type === "focusin") return dots.forEach((one) => one.setAttribute("tabindex", one === dot ? "0" : "-1"));
   const [axis, step] = { ArrowRight: ["cx", 1], ArrowLeft: ["cx", -1], ArrowDown: ["cy", 1], ArrowUp: ["cy", -1] }[event.key] ?? [];
@@ -256,12 +256,12 @@ async function lookInside() {
     if (!state.sentence.trim()) throw { message: "There is no sentence yet.", remedy: "Type one." };
     const found = await ask("/v1/layers", signal, { model: state.model, text: state.sentence });
     remember();
-    const kinds = { equal: "mixed in equal parts: no classifier has learnt to mix them", trainable: "mixed as this classifier has learnt", frozen: "mixed by numbers that were drawn once", function: "mixed by a learned function; the bars show an equal mix" };
+    const kinds = { equal: "mixed in equal parts: no classifier has learned a mix", trainable: "mixed as this classifier has learned", frozen: "mixed with random weights, drawn once", function: "mixed by a learned function; the bars show an equal mix" };
     $("mix-kind").textContent = kinds[found.mix] ?? found.mix;
     const classified = found.label !== null;
     const most = Math.max(...found.layers.map((one) => Math.abs(one.weight)), 1e-9);
     $("layer-table").replaceChildren(
-      make("thead", {}, make("tr", {}, ...["layer", "λ", "share of the vector", "differs from the layer below (1 − cosine)", ...(classified ? [`chance of “${found.label}” without it`] : [])].map((name) => make("th", { scope: "col" }, name)))),
+      make("thead", {}, make("tr", {}, ...["layer", "λ", "share of the vector", "difference from the layer below (1 − cosine)", ...(classified ? [`probability of “${found.label}” without it`] : [])].map((name) => make("th", { scope: "col" }, name)))),
       make("tbody", {}, ...found.layers.map((one) => make("tr", {},
         make("th", { scope: "row" }, `${one.layer}: ${one.name}`),
         make("td", { class: "number" }, fixed(one.weight, 3), meter(Math.abs(one.weight) / most, depth(one.layer))),
@@ -281,18 +281,18 @@ async function lookInside() {
 
 // ---- classify ---------------------------------------------------------------------------------
 
-function classifier() { const own = model(); return own.kind === "classifier" ? own : shelf.models.find((one) => one.kind === "classifier"); }
+function classifier() { const own = model(); return own.task === "classify" ? own : server.models.find((one) => one.task === "classify"); }
 
 async function classify() {
   await during("classify", async (signal) => {
     if (!state.text.trim()) throw { message: "There is no text yet.", remedy: "Type one." };
     const body = { model: classifier().name, texts: [state.text] };
-    const [words] = (await ask("/v1/tokens", signal, body)).tokens, most = shelf.limits.influence_words;
-    const found = await ask("/v1/classify", signal, { ...body, influence: words.length <= most });
+    const [words] = (await ask("/v1/tokens", signal, body)).tokens, most = server.limits.influence_words;
+    const found = await ask("/v1/predict", signal, { ...body, influence: words.length <= most });
     remember();
     const result = found.results[0];
-    $("label").textContent = result.label || "none of the classes";
-    $("by").textContent = `says ${found.model}`;
+    $("label").textContent = result.prediction || "none of the classes";
+    $("by").textContent = `according to ${found.model}`;
     $("classify-notes").textContent = found.notes.join(" ");
     const rows = Object.entries(result.probabilities).sort((a, b) => b[1] - a[1]);
     $("bars").replaceChildren(...rows.slice(0, 12).flatMap(([name, value], place) => [
@@ -300,8 +300,8 @@ async function classify() {
     $("likeliest").textContent = rows[0][0];
     $("influence-legend").hidden = !result.influence;
     if (result.influence) showInfluence(result.influence);
-    else { $("influence").textContent = `This is computed for texts of ${most} words at most; this one has ${words.length}.`; $("movers").replaceChildren(); }
-    return `It is ${$("label").textContent}, says ${found.model}. ${found.notes.join(" ")}`;
+    else { $("influence").textContent = `This is computed for texts of up to ${most} words; this one has ${words.length}.`; $("movers").replaceChildren(); }
+    return `Prediction: ${$("label").textContent}, according to ${found.model}. ${found.notes.join(" ")}`;
   });
 }
 
@@ -319,7 +319,7 @@ function showInfluence({ tokens: words, values }) {
 // ---- compare ----------------------------------------------------------------------------------
 
 function showReports() {
-  const reports = shelf.reports;
+  const reports = server.reports;
   $("no-report").hidden = reports.length > 0;
   $("has-report").hidden = !reports.length;
   if (!reports.length) return;
@@ -346,8 +346,8 @@ async function show(view, focus = false) {
     if (on && focus) tab.focus();
   }
   $("problem").hidden = true;
-  Object.values(running).forEach((work) => work.abort()); // of the view that was left
-  if (!shelf) return begin(); // the server did not answer before; perhaps it does now
+  Object.values(running).forEach((work) => work.abort()); // of the previous view
+  if (!server) return begin(); // the server did not answer before; try again
   if (view === "words") setSlider();
   remember();
   await VIEWS[view]();
@@ -355,8 +355,9 @@ async function show(view, focus = false) {
 
 function setModel() {
   const facts = model();
-  const parts = [facts.kind === "classifier" ? `a classifier: ${facts.classes.slice(0, 6).join(", ")}${facts.classes.length > 6 ? " …" : ""}` : "a language model",
-                 `${facts.n_layers} layer${facts.n_layers > 1 ? "s" : ""}, vectors ${facts.dim} wide`];
+  const classes = `${facts.classes.slice(0, 6).join(", ")}${facts.classes.length > 6 ? " …" : ""}`;
+  const kind = { classify: `a classifier: ${classes}`, null: "a language model" }[facts.task] ?? `a model for the task “${facts.task}”`;
+  const parts = [kind, facts.n_layers ? `${facts.n_layers} layer${facts.n_layers > 1 ? "s" : ""}, vectors ${facts.dim} wide` : "word counts"];
   if (facts.perplexity) parts.push(`perplexity ${facts.perplexity.toFixed(1)}`);
   $("facts").textContent = `${facts.name} is ${parts.join("; ")}.`;
   if (state.layer !== null && state.layer >= facts.n_layers) state.layer = null;
@@ -364,9 +365,9 @@ function setModel() {
 
 function connect() {
   $("examples").append(...Object.entries(EXAMPLES).map(([name, texts]) => make("button", {
-    type: "button", onclick: () => { state.texts = $("sentences").value = texts; state.at = null; if (shelf) readWords(); else begin(); } }, name)));
+    type: "button", onclick: () => { state.texts = $("sentences").value = texts; state.at = null; if (server) readWords(); else begin(); } }, name)));
   const submit = (form, keep, work) => {
-    const go = (event) => { event.preventDefault(); keep(); if (shelf) { remember(); work(); } else begin(); };
+    const go = (event) => { event.preventDefault(); keep(); if (server) { remember(); work(); } else begin(); };
     $(form).addEventListener("submit", go);
     $(form).querySelector("textarea")?.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(event);
@@ -384,7 +385,7 @@ function connect() {
   });
   $("different").addEventListener("change", () => { state.different = $("different").checked; if (tokens && state.at) during("words", lookUp); });
   $("model").addEventListener("change", () => { state.model = $("model").value; setModel(); show(state.view); });
-  for (const name of ["keydown", "focusin"]) $("map-block").addEventListener(name, moveOnMap); // listening, the SVG would be a stop itself
+  for (const name of ["keydown", "focusin"]) $("map-block").addEventListener(name, moveOnMap); // with a listener of its own the SVG would be a Tab stop
   $("report").addEventListener("change", () => { state.report = +$("report").value; showReports(); });
   const tabs = [...document.querySelectorAll('[role="tab"]')];
   tabs.forEach((tab, place) => {
@@ -396,12 +397,12 @@ function connect() {
     });
   });
   window.addEventListener("hashchange", () => {
-    if (!recall()) { if (shelf) remember(); } else if (shelf) { fill(); show(state.view); } else begin();
+    if (!recall()) { if (server) remember(); } else if (server) { fill(); show(state.view); } else begin();
   });
 }
 
 function fill() {
-  if (!shelf.models.some((one) => one.name === state.model)) state.model = shelf.models[0].name;
+  if (!server.models.some((one) => one.name === state.model)) state.model = server.models[0].name;
   $("model").value = state.model;
   $("sentences").value = state.texts;
   $("layers-text").value = state.sentence;
@@ -411,10 +412,10 @@ function fill() {
 
 async function begin() {
   const went = await during("main", async (signal) => {
-    shelf = await ask("/v1/models", signal);
-    $("model").replaceChildren(...shelf.models.map((one) => make("option", { value: one.name }, one.name)));
+    server = await ask("/v1/models", signal);
+    $("model").replaceChildren(...server.models.map((one) => make("option", { value: one.name }, one.name)));
     $("model").disabled = false;
-    $("version").textContent = `· elmokit ${shelf.version}`;
+    $("version").textContent = `· elmokit ${server.version}`;
     fill();
   });
   if (went) await show(state.view);

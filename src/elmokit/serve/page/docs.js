@@ -10,7 +10,7 @@ try {
   schema = await answer.json();
 } catch {
   place.append(make("p", { class: "problem", role: "alert" },
-    make("b", {}, "The description of the API cannot be read."), "Is elmokit serve still running? Then load this page again."));
+    make("b", {}, "The description of the API cannot be read."), "Check that elmokit serve is running, then reload this page."));
 }
 
 const resolved = (node) => (node?.$ref ? schema.components.schemas[node.$ref.split("/").pop()] : node ?? {});
@@ -24,11 +24,11 @@ function kind(node) {
   return node.type ?? "anything";
 }
 
-function fields(node, asked = true) {
+function fields(node, request = true) {
   const rows = Object.entries(node.properties ?? {}).map(([name, field]) => make("tr", {},
     make("th", { scope: "row" }, name), make("td", {}, kind(field)),
     make("td", {}, [field.description, field.default !== undefined && field.default !== null ? `Default ${JSON.stringify(field.default)}.` : "",
-      asked && (node.required ?? []).includes(name) ? "Required." : ""].filter(Boolean).join(" "))));
+      request && (node.required ?? []).includes(name) ? "Required." : ""].filter(Boolean).join(" "))));
   return make("div", { class: "scroll", tabindex: "0" }, make("table", {}, make("tbody", {}, ...rows)));
 }
 
@@ -40,14 +40,14 @@ function example(node) {
 
 for (const [address, methods] of Object.entries(schema.paths)) {
   for (const [method, operation] of Object.entries(methods)) {
-    const asked = resolved(operation.requestBody?.content["application/json"].schema);
-    const answered = resolved(operation.responses["200"]?.content?.["application/json"]?.schema);
+    const request = resolved(operation.requestBody?.content["application/json"].schema);
+    const answer = resolved(operation.responses["200"]?.content?.["application/json"]?.schema);
     const body = make("div");
-    if (asked.properties) {
-      const command = `curl ${location.origin}${address} -H 'content-type: application/json' -d '${JSON.stringify(example(asked))}'`;
-      body.append(make("p", {}, asked.description ?? ""), fields(asked), make("pre", {}, command));
+    if (request.properties) {
+      const command = `curl ${location.origin}${address} -H 'content-type: application/json' -d '${JSON.stringify(example(request))}'`;
+      body.append(make("p", {}, request.description ?? ""), fields(request), make("pre", {}, command));
     } else body.append(make("pre", {}, `curl ${location.origin}${address}`));
-    body.append(make("h2", {}, "Answer"), make("p", {}, answered.description ?? ""), fields(answered, false));
+    body.append(make("h2", {}, "Answer"), make("p", {}, answer.description ?? ""), fields(answer, false));
     place.append(make("details", { class: "operation card" }, make("summary", {},
       make("span", { class: "method" }, method.toUpperCase()), make("code", {}, address), ` ${operation.description ?? operation.summary ?? ""}`), body));
   }

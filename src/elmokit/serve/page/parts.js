@@ -1,4 +1,4 @@
-// What pages are made of: elements, words as text, figures.
+// Building blocks of the pages: elements, words as text, numbers.
 
 const CLOSING = new Set([".", ",", ";", ":", "!", "?", "%", ")", "]", "}", "...", "n't", "'s", "'re", "'ve", "'ll", "'d", "'m", "’s"]);
 const OPENING = new Set(["(", "[", "{", "$", "£", "€"]);
@@ -26,7 +26,7 @@ export function spaced(words) {
 }
 
 export function snippet({ words, position, start = 0 }, side = 12) {
-  position -= start; // `words` may be a part of a text: what stands around the word
+  position -= start; // `words` may be a part of a text: the words around the word
   const first = Math.max(0, position - side), last = Math.min(words.length, position + side + 1);
   const line = make("span");
   if (start + first > 0) line.append("… ");
@@ -52,5 +52,5 @@ export function meter(share, kind = "") {
   return make("span", { class: "meter", "aria-hidden": "true" }, bar);
 }
 
-// A colour for each layer: grey for the token encoder, then as many as the style sheet has, over and over.
+// A color for each layer: gray for the token encoder, then those of the style sheet in turn.
 export const depth = (layer) => `depth${layer && ((layer - 1) % 6) + 1}`;

@@ -17,15 +17,15 @@ from fastapi.testclient import TestClient
 
 from elmokit.cli.serve import _bound
 from elmokit.core.errors import ConfigError
-from elmokit.serve import middleware as guarding
+from elmokit.serve import middleware
 from elmokit.serve.app import PAGE, make_app
-from elmokit.serve.registry import Shelf, open_shelf
+from elmokit.serve.registry import Registry, open_registry
 from elmokit.serve.settings import ServeConfig
 from elmokit.vectors.elmo import Elmo
 from serving import CORPUS, save_models, save_report
 
 LOOPBACK = "http://127.0.0.1"
-ADDRESSES = ["/v1/tokens", "/v1/embed", "/v1/similar", "/v1/layers", "/v1/classify"]
+ADDRESSES = ["/v1/tokens", "/v1/embed", "/v1/similar", "/v1/layers", "/v1/predict"]
 HOSTILE = [
     "<script>alert(1)</script><img src=x onerror=alert(1)>",
     "\x00\x01\x02\x1b[31m\x7f\x85 \x0b \u2028 \ufeff",
@@ -41,23 +41,23 @@ HOSTILE = [
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Registry:
     folder = tmp_path_factory.mktemp("served")
     folders = save_models(folder)
     report = save_report(folder / "report", "A & <b>", "<p>figures</p>")
     other = save_report(folder / "other", "Other", "<p>more figures</p>")
-    return open_shelf([folders["small"], folders["topics"], report, other], CORPUS)
+    return open_registry([folders["small"], folders["topics"], report, other], CORPUS)
 
 
 @contextmanager
-def serving(shelf: Shelf, **settings: Any) -> Iterator[TestClient]:
-    with TestClient(make_app(shelf, ServeConfig(**settings)), base_url=LOOPBACK) as client:
+def serving(registry: Registry, **settings: Any) -> Iterator[TestClient]:
+    with TestClient(make_app(registry, ServeConfig(**settings)), base_url=LOOPBACK) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def client(shelf: Shelf) -> Iterator[TestClient]:
-    with serving(shelf) as found:
+def client(registry: Registry) -> Iterator[TestClient]:
+    with serving(registry) as found:
         yield found
 
 
@@ -80,9 +80,9 @@ def error_of(answer: Any, *codes: int) -> str:
 # -- how much ---------------------------------------------------------------------------------
 
 
-def test_limits_on_texts(shelf: Shelf) -> None:
-    with serving(shelf, max_texts=3, max_characters=40, max_words=12) as client:
-        for address in ("/v1/tokens", "/v1/embed", "/v1/similar", "/v1/classify"):
+def test_limits_on_texts(registry: Registry) -> None:
+    with serving(registry, max_texts=3, max_characters=40, max_words=12) as client:
+        for address in ("/v1/tokens", "/v1/embed", "/v1/similar", "/v1/predict"):
             more = {"position": 0} if address == "/v1/similar" else {}
             for texts, part in (
                 (["a"] * 4, "4 texts"),
@@ -98,9 +98,9 @@ def test_limits_on_texts(shelf: Shelf) -> None:
             error_of(client.post("/v1/embed", json={"texts": [words]}), 413)
 
 
-def test_an_answer_that_json_is_no_good_for(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elmokit.serve.app._MOST_NUMBERS", 5 * 12)
-    with serving(shelf) as client:
+def test_an_answer_that_json_is_no_good_for(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elmokit.serve.service._JSON_NUMBERS", 5 * 12)
+    with serving(registry) as client:
         assert client.post("/v1/embed", json={"texts": ["a a a a a"]}).status_code == 200
         assert "72 numbers" in error_of(client.post("/v1/embed", json={"texts": ["a " * 6]}), 413)
         error_of(client.post("/v1/embed", json={"texts": ["a a"], "all_layers": True}), 413)
@@ -116,14 +116,14 @@ def in_pieces(size: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_limits_on_bodies(shelf: Shelf, client: TestClient, address: str) -> None:
+def test_limits_on_bodies(registry: Registry, client: TestClient, address: str) -> None:
     kind = {"content-type": "application/json"}
 
     def check_too_large(client: TestClient, content: bytes | Iterator[bytes], **more: str) -> None:
         answer = client.post(address, content=content, headers={**kind, **more})
         assert "too large" in error_of(answer, 413)
 
-    with serving(shelf, max_body=10_000) as small:
+    with serving(registry, max_body=10_000) as small:
         check_too_large(small, b"x" * 10_001)
         check_too_large(small, in_pieces(20_000))  # without a declared length
         check_too_large(small, in_pieces(20_000), **{"content-length": "10"})  # with a false one
@@ -135,8 +135,8 @@ def test_limits_on_bodies(shelf: Shelf, client: TestClient, address: str) -> Non
     check_too_large(client, in_pieces(5_000_000))
 
 
-def test_a_request_that_never_ends_is_given_up(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guarding, "_PATIENCE", 0.05)
+def test_a_request_that_never_ends_is_given_up(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "_TIMEOUT", 0.05)
     parts: list[Any] = [{"type": "http.request", "body": b'{"texts": ["a', "more_body": True}]
     sent: list[Any] = []
 
@@ -163,18 +163,18 @@ def test_a_request_that_never_ends_is_given_up(shelf: Shelf, monkeypatch: pytest
         "root_path": "",
         "asgi": {"version": "3.0"},
     }
-    asyncio.run(asyncio.wait_for(make_app(shelf)(scope, receive, send), 30))
+    asyncio.run(asyncio.wait_for(make_app(registry)(scope, receive, send), 30))
     assert sent[0]["status"] == 400
 
 
-def test_too_much_waiting(shelf: Shelf) -> None:
+def test_too_much_waiting(registry: Registry) -> None:
     hold, begun = threading.Event(), threading.Event()
 
     def work() -> None:
         begun.set()
         hold.wait(60)
 
-    app = make_app(shelf, ServeConfig(max_waiting=3))
+    app = make_app(registry, ServeConfig(max_waiting=3))
     with TestClient(app, base_url=LOOPBACK) as client:
         assert client.portal is not None
         client.portal.start_task_soon(app.state.worker.call, work)
@@ -182,7 +182,7 @@ def test_too_much_waiting(shelf: Shelf) -> None:
         client.portal.start_task_soon(app.state.worker.call, work)  # waits, at a cost of 1
         try:
             answer = client.post("/v1/embed", json={"texts": ["a"]})
-            assert "Too much is waiting" in error_of(answer, 503)
+            assert "Too many requests are waiting" in error_of(answer, 503)
             assert answer.headers["retry-after"] == "1"
             assert client.get("/healthz").status_code == 200
         finally:
@@ -193,7 +193,7 @@ def test_too_much_waiting(shelf: Shelf) -> None:
 # -- who --------------------------------------------------------------------------------------
 
 
-def test_a_token(shelf: Shelf) -> None:
+def test_a_token(registry: Registry) -> None:
     asks: list[Callable[[TestClient, dict[str, Any]], Any]] = [
         lambda client, headers: client.get("/v1/models", headers=headers),
         *(
@@ -203,12 +203,12 @@ def test_a_token(shelf: Shelf) -> None:
             for address in ADDRESSES
         ),
     ]
-    with serving(shelf, token="s3cret~") as client:
+    with serving(registry, token="s3cret~") as client:
         for ask in asks:
             for wrong in ("", "s3cret~", "Bearer", "Bearer s3cret", "Bearer s3cret~~", "Basic s3cret~", "ü"):
                 headers = {"authorization": wrong.encode("latin-1")} if wrong else {}
                 answer = ask(client, headers)
-                assert "wants a token" in error_of(answer, 401)
+                assert "requires a token" in error_of(answer, 401)
                 assert answer.headers["www-authenticate"] == "Bearer"
             for right in ("Bearer s3cret~", "bearer s3cret~"):
                 assert ask(client, {"authorization": right}).status_code == 200
@@ -220,10 +220,10 @@ def test_a_token(shelf: Shelf) -> None:
         assert described["paths"]["/v1/embed"]["post"]["security"] == [{"HTTPBearer": []}]
 
 
-def test_with_a_token_reports_have_addresses_that_cannot_be_guessed(shelf: Shelf) -> None:
+def test_with_a_token_reports_have_addresses_that_cannot_be_guessed(registry: Registry) -> None:
     seen = set()
     for _ in range(2):
-        with serving(shelf, token="s3cret~") as client:
+        with serving(registry, token="s3cret~") as client:
             assert client.get("/reports/0").status_code == 404
             found = client.get("/v1/models", headers={"authorization": "Bearer s3cret~"}).json()["reports"]
             assert "figures" in client.get(found[0]["address"]).text
@@ -238,21 +238,21 @@ def test_a_token_that_no_client_could_send(token: str) -> None:
         ServeConfig(token=token)
 
 
-def test_other_sites_may_not_ask_unless_let(shelf: Shelf) -> None:
+def test_other_sites_may_not_ask_unless_let(registry: Registry) -> None:
     origin = {"origin": "https://a.example"}
     preflight = {
         **origin,
         "access-control-request-method": "POST",
         "access-control-request-headers": "content-type",
     }
-    with serving(shelf) as client:
+    with serving(registry) as client:
         for answer in (
             client.options("/v1/embed", headers=preflight),
             client.get("/v1/models", headers=origin),
             client.post("/v1/embed", json={"texts": ["a"]}, headers=origin),
         ):
             assert not [name for name in answer.headers if name.startswith("access-control")]
-    with serving(shelf, cors="https://a.example/, http://b.example:81", max_body=1024) as client:
+    with serving(registry, cors="https://a.example/, http://b.example:81", max_body=1024) as client:
         for site in ("https://a.example", "http://b.example:81"):
             answer = client.options("/v1/embed", headers={**preflight, "origin": site})
             assert answer.status_code == 200
@@ -267,15 +267,15 @@ def test_other_sites_may_not_ask_unless_let(shelf: Shelf) -> None:
             assert "access-control-allow-origin" not in answer.headers
 
 
-def test_no_other_name_stands_for_this_machine(shelf: Shelf) -> None:
-    with serving(shelf) as client:
+def test_no_other_name_stands_for_this_machine(registry: Registry) -> None:
+    with serving(registry) as client:
         for host in ("evil.example", "127.0.0.1.evil.example", "testserver", "0.0.0.0", "x@127.0.0.1"):
             answer = client.post("/v1/tokens", json={"texts": ["a"]}, headers={"host": host})
-            assert "answers to 127.0.0.1" in error_of(answer, 400)
+            assert "answers only to 127.0.0.1" in error_of(answer, 400)
             assert client.get("/", headers={"host": host}).status_code == 400
         for host in ("127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000"):
             assert client.get("/healthz", headers={"host": host}).status_code == 200
-    with serving(shelf, host="0.0.0.0") as client:
+    with serving(registry, host="0.0.0.0") as client:
         assert client.get("/healthz", headers={"host": "box.example"}).status_code == 200
 
 
@@ -306,7 +306,7 @@ def test_the_page_and_its_files(client: TestClient) -> None:
     assert client.get("/openapi.json").json()["info"]["title"] == "elmokit"
 
 
-def test_reports(client: TestClient, shelf: Shelf) -> None:
+def test_reports(client: TestClient, registry: Registry) -> None:
     found = client.get("/v1/models").json()["reports"]
     assert found == [
         {"name": "report", "title": "A & <b>", "address": "/reports/0"},
@@ -319,7 +319,7 @@ def test_reports(client: TestClient, shelf: Shelf) -> None:
         assert "sandbox allow-scripts" in answer.headers["content-security-policy"], "a stranger to the page"
     for wrong in ("2", "-1", "00", "x", "9" * 5000, "report", "%00", "1e0"):
         error_of(client.get(f"/reports/{wrong}"), 404)
-    page = shelf.reports["other"].page
+    page = registry.reports[1].page
     page.rename(page.with_suffix(".gone"))
     error_of(client.get("/reports/1"), 404)
     page.with_suffix(".gone").rename(page)
@@ -339,12 +339,12 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
         _opened.append(str(arguments[0]))
 
 
-def test_no_path_of_a_client_is_ever_opened(client: TestClient, shelf: Shelf, tmp_path: Path) -> None:
+def test_no_path_of_a_client_is_ever_opened(client: TestClient, registry: Registry, tmp_path: Path) -> None:
     global _opened
     sys.addaudithook(_note)
     secret = tmp_path / "secret.txt"
     secret.write_text("secret", encoding="utf-8")
-    home = shelf.reports["report"].page.parent
+    home = registry.reports[0].page.parent
     names = ["../small", str(home), str(secret), "hub:a/b", "news", "small/../small", "small\x00", "~", "."]
     client.get("/")
     _opened = []
@@ -371,8 +371,8 @@ def test_no_path_of_a_client_is_ever_opened(client: TestClient, shelf: Shelf, tm
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_texts_are_texts_like_any_other(client: TestClient, shelf: Shelf, text: str) -> None:
-    elmo = shelf.models["small"].elmo
+def test_hostile_texts_are_texts_like_any_other(client: TestClient, registry: Registry, text: str) -> None:
+    elmo = registry.models["small"].elmo
     assert isinstance(elmo, Elmo)
     words = elmo.words([text])[0]
     for address in ADDRESSES:
@@ -381,7 +381,7 @@ def test_hostile_texts_are_texts_like_any_other(client: TestClient, shelf: Shelf
         assert answer.headers["content-type"] == "application/json"
         if address in ("/v1/tokens", "/v1/embed", "/v1/similar"):
             assert answer.json()["tokens"] == [words]
-    influence = client.post("/v1/classify", json={"texts": [text], "influence": True})
+    influence = client.post("/v1/predict", json={"texts": [text], "influence": True})
     assert influence.status_code == (200 if len(words) <= 200 else 413)
     error_of(client.post("/v1/similar", json={"texts": [text], "word": "q" + text[:150]}), 400)
     error_of(client.post("/v1/embed", json={"texts": ["a"], "model": text[:200]}), 404)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elmokit.core.errors import ModelError
-from elmokit.serve.registry import open_shelf
+from elmokit.serve.registry import open_registry
 from serving import CORPUS, save_models, save_report
 
 
@@ -17,36 +17,36 @@ def test_models_and_reports_by_name(tmp_path: Path) -> None:
     other = save_report(tmp_path / "b" / "report", "Two", "")
     (other / "report.json").write_text("{damaged", encoding="utf-8")
     places = [folders["small"], folders["small"], folders["topics"], folders["table"], report, other]
-    shelf = open_shelf(list(map(str, places)), iter(CORPUS), corpus_name="odd", corpus_words=30)
-    assert list(shelf.models) == ["small", "small-2", "topics", "table"]
-    assert {name: one.title for name, one in shelf.reports.items()} == {"report": "One", "report-2": "report"}
-    models = shelf.models
+    registry = open_registry(list(map(str, places)), iter(CORPUS), corpus_name="odd", corpus_words=30)
+    assert list(registry.models) == ["small", "small-2", "topics", "table"]
+    assert [(one.name, one.title) for one in registry.reports] == [("report", "One"), ("report-2", "report")]
+    models = registry.models
     assert models["small"].occurrences is models["topics"].occurrences, "read once for the same model"
     assert models["table"].occurrences is None
     small, topics, table = (models[name].facts() for name in ("small", "topics", "table"))
-    assert (small["kind"], small["contextual"], small["n_layers"], small["dim"]) == ("encoder", True, 3, 12)
+    assert (small["task"], small["contextual"], small["n_layers"], small["dim"]) == (None, True, 3, 12)
     assert (small["corpus"], small["corpus_texts"], small["warm"]) == ("odd", 5, True)
     assert small["weights"] == [1 / 3] * 3
-    assert topics["kind"] == "classifier"
-    assert topics["classes"] == ["money", "sport", "weather"]
-    classifier = models["topics"].classifier
-    assert classifier is not None
-    assert topics["weights"] == pytest.approx(list(classifier.network.mix.values().values()))
+    assert (topics["task"], topics["fields"]) == ("classify", ("text",))
+    assert topics["classes"] == ("money", "sport", "weather")
+    network = models["topics"].network
+    assert network is not None
+    assert topics["weights"] == pytest.approx(list(network.mix.values().values()))
     assert (table["contextual"], table["n_layers"], table["dim"], table["corpus_texts"]) == (False, 1, 8, 0)
 
 
 def test_a_server_needs_a_model(tmp_path: Path) -> None:
     report = save_report(tmp_path / "report", "One", "")
     with pytest.raises(ModelError, match="only reports"):
-        open_shelf([report], [])
+        open_registry([report], [])
     with pytest.raises(ModelError, match="nowhere"):
-        open_shelf([str(tmp_path / "nowhere")], [])
+        open_registry([str(tmp_path / "nowhere")], [])
 
 
 def test_a_classifier_with_a_report_is_a_classifier(tmp_path: Path) -> None:
     folder = save_models(tmp_path)["topics"]
     (folder / "report.html").write_text("x", encoding="utf-8")
     (folder / "report.json").write_text("{}", encoding="utf-8")
-    shelf = open_shelf([folder], [])
-    assert list(shelf.models) == ["topics"]
-    assert shelf.reports == {}
+    registry = open_registry([folder], [])
+    assert list(registry.models) == ["topics"]
+    assert registry.reports == []

@@ -107,7 +107,7 @@ def test_what_was_let_in_is_not_turned_away(gate: Gate) -> None:
         gate.open()
         await asyncio.gather(*tasks)
 
-    run(work, waiting=10)
+    run(work, max_waiting=10)
 
 
 def test_what_comes_before_a_batch_is_told_its_cost_in_the_models_thread() -> None:
@@ -177,7 +177,7 @@ def test_a_batch_is_no_larger_than_it_may_be_unless_a_single_job_is(gate: Gate) 
         gate.open()
         assert await asyncio.gather(*first, *others) == [["first!"], *([f"{cost}!"] for cost in costs)]
 
-    run(work, most=10)
+    run(work, max_batch=10)
     assert gate.batches == [["first"], [4, 5, 1], [3, 2], [50], [8]]
 
 
@@ -210,7 +210,7 @@ def test_whoever_is_gone_is_not_worked_for(gate: Gate) -> None:
         assert [found[2], found[4]] == [["1!"], ["3!"]]
         assert await worker.do("key", ["a"], gate, cost=9) == ["a!"], "nothing is left waiting"
 
-    run(work, waiting=9)
+    run(work, max_waiting=9)
     assert gate.batches == [["first"], [1, 3], ["a"]]
 
 
@@ -239,7 +239,7 @@ def test_more_than_may_wait_is_turned_away(gate: Gate) -> None:
         await asyncio.gather(*first, *others)
         assert await worker.do("key", ["c"], gate, cost=10) == ["c!"], "there is room again"
 
-    run(work, waiting=10)
+    run(work, max_waiting=10)
 
 
 def test_closing_finishes_what_waits(gate: Gate) -> None:
@@ -307,7 +307,7 @@ def test_answers_are_never_mixed(
     async def work(worker: Worker) -> None:
         await asyncio.gather(*(caller(worker, number) for number in costs))
 
-    run(work, most=most)
+    run(work, max_batch=most)
     for items in seen:
         assert len({key for key, _, _ in items}) <= 1, "one kind of work at a time"
         numbers = {number for _, number, _ in items}
