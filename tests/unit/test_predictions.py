@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from elmokit.core import atomic
 from elmokit.core.errors import DataError, RunError
 from elmokit.text import predictions
 from elmokit.text.predictions import PredictionWriter
@@ -247,10 +248,10 @@ def test_full_disk_is_explained_and_leaves_nothing(tmp_path: Path, monkeypatch: 
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(predictions, "sync", full)
+    monkeypatch.setattr(atomic, "sync", full)
     writer = PredictionWriter(tmp_path / "out.csv", "csv", []).__enter__()
     writer.write(row(), answer("sport", [1, 0]))
-    with pytest.raises(RunError, match="No space left") as caught:
+    with pytest.raises(RunError, match="disk is full") as caught:
         writer.__exit__(None, None, None)
     assert caught.value.remedy
     assert list(tmp_path.iterdir()) == []

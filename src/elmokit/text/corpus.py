@@ -144,7 +144,7 @@ def load_corpus(folder: Path) -> Corpus:
 
     def part(name: str) -> Documents:
         offsets = np.load(folder / f"{name}.offsets.npy")
-        if offsets[-1] == 0:
+        if offsets[-1] == 0:  # an empty file cannot be mapped
             return Documents(np.empty(0, dtype=manifest["dtype"]), offsets)
         return Documents(np.memmap(folder / f"{name}.ids", manifest["dtype"], mode="r"), offsets)
 
@@ -194,8 +194,9 @@ def prepare_corpus(
         )
     try:
         with staging(folder, _MANIFEST) as staged, explain_os_errors(folder):
-            builder = _Builder(staged, settings, train, valid, progress)
-            manifest = {**header, **builder.build()}
+            held_out = 0.0 if valid else settings.held_out
+            figures = _Builder(staged, settings, train, valid, progress, held_out).build()
+            manifest = {**header, **figures}
             text = json.dumps(manifest, indent=2) + "\n"  # ASCII: file names need not be valid Unicode
             (staged / _MANIFEST).write_text(text, encoding="utf-8")
             for file in staged.iterdir():
@@ -210,39 +211,33 @@ def _hash(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+@dataclass
 class _Builder:
     """Writes the files of a corpus besides its manifest."""
 
-    def __init__(
-        self,
-        folder: Path,
-        settings: CorpusSettings,
-        train: TextSource,
-        valid: TextSource | None,
-        progress: Counter,
-    ) -> None:
-        self.folder, self.settings, self.progress = folder, settings, progress
-        self.train, self.valid = train, valid
-        self.held_out = 0.0 if valid else settings.held_out
-        self.pipeline = TextPipeline(settings.text)
+    folder: Path
+    settings: CorpusSettings
+    train: TextSource
+    valid: TextSource | None
+    progress: Counter
+    held_out: float
 
     def build(self) -> dict[str, Any]:
         """Write the files; return the figures for the manifest."""
-        words = self._words()
+        pipeline = TextPipeline(self.settings.text)
+        words = self._words(pipeline)
         dtype = np.dtype(np.uint16 if len(words) <= 1 << 16 else np.uint32)
         counts = np.zeros(len(words), dtype=np.int64)
         writers = {name: _PartWriter(self.folder, name, dtype) for name in ("train", "valid")}
         digest = hashlib.blake2b(digest_size=16)
         n_empty = 0
-        tokenizer = self.pipeline.word_tokenizer(words)
+        tokenizer = pipeline.word_tokenizer(words)
         for batch in _batches(self._parts("encoding")):
             encoded = encode(tokenizer, [text for _, text in batch])
             for (name, text), ids in zip(batch, encoded, strict=True):
                 digest.update(f"{name if self.valid else ''}\0{text}\0".encode("utf-8", "replace"))
-                if len(ids):
-                    writers[name].add(ids)
-                else:
-                    n_empty += 1
+                n_empty += not len(ids)
+                writers[name].add(ids)
             trained = [ids for (name, _), ids in zip(batch, encoded, strict=True) if name == "train"]
             if trained:
                 counts += np.bincount(np.concatenate(trained), minlength=len(words))
@@ -251,7 +246,17 @@ class _Builder:
         if n_words == 0 and n_documents["valid"] and not self.valid:  # its hash holds all of it out
             self.held_out = 0.0
             return self.build()
-        self._check(n_words, n_documents["valid"])
+        if n_words == 0:
+            raise DataError(
+                f"There is no word in the text given ({self.train.name}): it is empty, blank, or nothing is "
+                "left after cleaning.",
+                remedy="Check the file, the column and the cleaning settings.",
+            )
+        if self.valid and not n_documents["valid"]:
+            raise DataError(
+                f"There is no word in the held-out text ({self.valid.name}).",
+                remedy="Check --valid, or leave it out to hold out a share of the text.",
+            )
         n_vocabulary = len(self.settings.fixed) or self._n_predicted(counts)
         (self.folder / "words.txt").write_bytes("".join(f"{word}\n" for word in words).encode())
         np.save(self.folder / "counts.npy", counts)
@@ -279,7 +284,7 @@ class _Builder:
             for text in self._documents(self.valid, phase):
                 yield "valid", text
 
-    def _words(self) -> list[str]:
+    def _words(self, pipeline: TextPipeline) -> list[str]:
         """All distinct words. Only the training text decides what is predicted; words that occur in held-out
         text alone come last, for the sake of their spelling."""
         open_words, limits = self.settings.open_words, self.settings.vocabulary
@@ -288,26 +293,13 @@ class _Builder:
         if open_words and (self.held_out or self.valid):
             parts.append("valid")
         for wanted in parts:
-            frequent = self.pipeline.frequent_words(
+            frequent = pipeline.frequent_words(
                 (text for part, text in self._parts("counting") if part == wanted),
                 at_most=_MAX_TYPES if open_words else limits.max_words,
                 min_count=1 if open_words else limits.min_count,
             )
             words.update(dict.fromkeys(frequent))
         return list(words)
-
-    def _check(self, n_words: int, n_valid: int) -> None:
-        if n_words == 0:
-            raise DataError(
-                f"There is no word in the text given ({self.train.name}): it is empty, blank, or nothing is "
-                "left after cleaning.",
-                remedy="Check the file, the column and the cleaning settings.",
-            )
-        if self.valid and not n_valid:
-            raise DataError(
-                f"There is no word in the held-out text ({self.valid.name}).",
-                remedy="Check --valid, or leave it out to hold out a share of the text.",
-            )
 
     def _n_predicted(self, counts: npt.NDArray[np.int64]) -> int:
         """The size of the vocabulary."""
@@ -350,6 +342,9 @@ class _PartWriter:
         self._lengths = array("q")
 
     def add(self, ids: npt.NDArray[np.uint32]) -> None:
+        """Append a document, unless it is empty."""
+        if not len(ids):
+            return
         document = np.empty(len(ids) + 2, dtype=self._dtype)
         document[0], document[1:-1], document[-1] = BOS, ids, EOS
         self._ids.write(document.tobytes())

@@ -6,7 +6,6 @@ import contextlib
 import csv
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any, Literal
 
-from elmokit.core.atomic import sync
+from elmokit.core.atomic import atomic_write
 from elmokit.core.errors import DataError, RunError
 from elmokit.text.rows import Row, unique
 from elmokit.text.tokenizing import replace_surrogates
@@ -41,17 +40,16 @@ class PredictionWriter:
     def __init__(
         self, out: Path | None, format: Literal["csv", "jsonl"], columns: Sequence[str] | None
     ) -> None:
-        self.out = None if out is None else Path(out)
-        self.format = format
+        self.out, self.format = out, format
         self.columns = None if columns is None else unique(columns)
-        self._temporary: Path | None = None
-        self._stream: IO[bytes] | None = None
+        self._files = contextlib.ExitStack()
+        self._stream: IO[bytes] | None = None  # None: standard output
         self._pending: list[str] = []
         self._n_pending = 0
         self._flushed = time.monotonic()
         # With both \r and \n at the end of a row, every version of csv quotes cells that hold either.
         self._csv = csv.writer(SimpleNamespace(write=self._add), lineterminator="\r\n")
-        self._known: frozenset[str] | None = None  # own columns, once the header is written
+        self._has_header = False
 
     def __enter__(self) -> PredictionWriter:
         if self.out is None:
@@ -61,27 +59,21 @@ class PredictionWriter:
                 f"Cannot write predictions to {self.out}: it is a folder.", remedy="Name a file in it."
             )
         with self._explain_errors():
-            if self.out.exists() and not self.out.is_file():  # a pipe or device cannot be replaced
-                self._stream = open(self.out, "wb")
-            else:
-                target = self.out.resolve()  # a link stays a link: what it points to is replaced
-                self._temporary = target.with_name(f".{target.name}.new")
-                self._stream = open(self._temporary, "wb")
+            path = self.out
+            if not path.exists() or path.is_file():  # a pipe or device cannot be replaced
+                path = self._files.enter_context(atomic_write(path.resolve()))  # a link stays a link
+            self._stream = self._files.enter_context(open(path, "wb"))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
-        try:
-            if kind is None:
-                self._finish()
-            elif self.out is None:  # what was predicted so far is of use
-                with contextlib.suppress(OSError, RunError):
-                    self._flush()
-        finally:
-            with contextlib.suppress(OSError):
-                if self._stream is not None:
-                    self._stream.close()
-                if self._temporary is not None:
-                    self._temporary.unlink(missing_ok=True)
+    def __exit__(self, kind: type[BaseException] | None, *details: Any) -> None:
+        if kind is None:
+            with self._files:
+                self._flush()
+            return
+        with contextlib.suppress(OSError, RunError):
+            if self.out is None:  # what was predicted so far is of use
+                self._flush()
+            self._files.__exit__(kind, *details)
 
     def write(self, row: Row, values: Mapping[str, Any]) -> None:
         """Add a row with its predictions."""
@@ -95,21 +87,22 @@ class PredictionWriter:
     def write_header(self, values: Mapping[str, Any]) -> None:
         """Write the header of a CSV file, for predictions such as ``values``; needed only without rows."""
         if self.format == "csv":
-            self._known = frozenset(self.columns or ())
+            self._has_header = True
             self._add_cells(unique([*(self.columns or ()), *_flatten(values)]))
 
     def _write_csv(self, row: Row, values: Mapping[str, Any]) -> None:
         own = row.cells or {}
         if self.columns is None:
             self.columns = list(own)
-        if self._known is None:
+        if not self._has_header:
             self.write_header(values)
-        if unknown := [name for name in own if name not in (self._known or ())]:
-            raise DataError(
-                f"{row.place}: the column {unknown[0]!r} is not among those of the first row "
-                f"({', '.join(self.columns)[:200]}).",
-                remedy="Predict files with different columns one by one, or write JSON lines.",
-            )
+        for name in own:
+            if name not in self.columns:
+                raise DataError(
+                    f"{row.place}: the column {name!r} is not among those of the first row "
+                    f"({', '.join(self.columns)[:200]}).",
+                    remedy="Predict files with different columns one by one, or write JSON lines.",
+                )
         new = _flatten(values).values()
         cells = [f"{value:.6f}" if isinstance(value, float) else _cell(value) for value in new]
         self._add_cells([*(_cell(own.get(name)) for name in self.columns), *cells])
@@ -144,29 +137,16 @@ class PredictionWriter:
         self._n_pending = 0
         self._flushed = time.monotonic()
         with self._explain_errors():
-            if self._stream is not None:
-                self._stream.write(text.encode())
-                self._stream.flush()
-                return
             # UTF-8 and \n on every terminal, unless standard output was replaced by a text stream.
-            sys.stdout.flush()
-            if (buffer := getattr(sys.stdout, "buffer", None)) is None:
+            stream = self._stream
+            if stream is None:
+                sys.stdout.flush()
+                stream = getattr(sys.stdout, "buffer", None)
+            if stream is None:
                 sys.stdout.write(text)
             else:
-                buffer.write(text.encode())
-            sys.stdout.flush()
-
-    def _finish(self) -> None:
-        self._flush()
-        if self._stream is None or self.out is None:
-            return
-        with self._explain_errors():
-            self._stream.close()
-            if self._temporary is not None:
-                sync(self._temporary)
-                os.replace(self._temporary, self.out.resolve())
-                with contextlib.suppress(OSError):  # some systems cannot sync a folder
-                    sync(self._temporary.parent)
+                stream.write(text.encode())
+                stream.flush()
 
     @contextlib.contextmanager
     def _explain_errors(self) -> Iterator[None]:

@@ -66,39 +66,36 @@ def find_files(sources: Sequence[str | Path], exclude: Path | None = None) -> li
             exists, is_dir = path.exists(), path.is_dir()
         except OSError:  # such as a name too long for a file
             exists = is_dir = False
-        if is_dir:
-            inside = [file for file in _files_below(path) if is_input(file)]
-            if not inside:
-                raise DataError(
-                    f"The folder {path} holds no text files.",
-                    remedy=f"Files are recognized by their suffix: {', '.join(FORMATS)} (also .gz, .zst).",
-                )
-            files.update(dict.fromkeys(inside))
-        elif exists:
-            files[_checked(path)] = None
-        else:
-            matches = map(Path, sorted(glob.glob(str(source), recursive=True)))
-            inside = [match for match in matches if is_input(match)]
-            if not inside:
-                siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-                hint = nearest(path.name, siblings) if 0 < len(siblings) < 200 else ""
-                raise DataError(
-                    f"There is no file or folder {str(source)!r}.",
-                    remedy=hint if hint.startswith("Did") else "Check the name and the folder.",
-                )
-            files.update(dict.fromkeys(inside))
+        if exists and not is_dir:
+            files[_require_readable(path)] = None
+            continue
+        matches = _files_below(path) if is_dir else map(Path, sorted(glob.glob(str(source), recursive=True)))
+        inside = dict.fromkeys(filter(is_input, matches))
+        if not inside and is_dir:
+            raise DataError(
+                f"The folder {path} holds no text files.",
+                remedy=f"Files are recognized by their suffix: {', '.join(FORMATS)} (also .gz, .zst).",
+            )
+        if not inside:
+            siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+            hint = nearest(path.name, siblings) if 0 < len(siblings) < 200 else ""
+            raise DataError(
+                f"There is no file or folder {str(source)!r}.",
+                remedy=hint if hint.startswith("Did") else "Check the name and the folder.",
+            )
+        files.update(inside)
     return list(files)
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
     """Files with a known suffix; hidden files and folders are skipped."""
     for file in sorted(folder.rglob("*")):
-        if not any(part.startswith(".") for part in file.relative_to(folder).parts):
-            if _suffix(file) in FORMATS:
-                yield file
+        is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if not is_hidden and _suffix(file) in FORMATS:
+            yield file
 
 
-def _checked(path: Path) -> Path:
+def _require_readable(path: Path) -> Path:
     if not path.is_file():
         raise DataError(
             f"{path} is neither a file nor a folder; texts are read more than once.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,8 @@ from elmokit.text.tokenizing import replace_surrogates
 _USUAL_LABELS = ("class", "category", "target")
 _MISSING = ("", "nan", "<na>")
 _UNLABELED = "Give every row a label, or drop unlabeled rows with --set drop_unlabeled=true."
+_Header = Literal["yes", "no", "json"]
+"""Whether columns have names and numbers, only numbers, or only names."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,10 @@ class Row:
     Attributes:
         place: The file and the line the row begins on (in Parquet: the row, from 1).
         text: The text columns, joined by a space; empty if all are blank.
-        texts: The text columns one by one, for tasks that read several texts.
-        label: The label as text; None if there is none.
-        cells: All columns by name, as they are in the file, if they were asked for.
+        label: None if there is none.
+        cells: All columns by name, unchanged, if the source keeps them.
         id: From the id column, if there is one.
+        texts: The text columns one by one, for tasks that read several texts.
     """
 
     place: str
@@ -40,20 +42,17 @@ class Row:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the columns are called, and which are read: by number in tables, by name in JSON objects."""
+    """The names of the columns, and the places of those that are read."""
 
     names: list[str]
-    header: bool
-    text: Sequence[Any]
-    label: Any = None
-    id: Any = None
-
-    def by_name(self, cells: Any) -> dict[str, Any]:
-        return cells if isinstance(cells, dict) else dict(zip(self.names, cells, strict=True))
+    header: _Header
+    text: Sequence[int]
+    label: int | None = None
+    id: int | None = None
 
 
 class _Records(FileSource):
-    """What texts, rows and texts with ids have in common: finding the columns of each record."""
+    """Finds the columns of each record; the base of texts, texts with ids, and rows."""
 
     labels: Literal["required", "optional", "none"] = "none"
     labels_config = LabelConfig()
@@ -61,146 +60,133 @@ class _Records(FileSource):
     keep = False
 
     def _read_texts(self) -> Iterator[str]:
-        """The text of every record; lines of plain text as they are, very long ones in parts."""
+        """The text of every record; very long lines of plain text come in parts."""
         for file in self.open():
             if file.format == "txt":
                 yield from (block for _, block in file.blocks(whole=False))
             else:
                 for number, cells, layout in self._records(file):
-                    yield _join(self._texts(cells, layout.text, file.place(number)))
+                    yield _join(self._texts(cells, layout, file.place(number)))
 
     def _read_rows(self) -> Iterator[Row]:
         for file in self.open():
             for number, cells, layout in self._records(file):
                 place = file.place(number)
-                texts = self._texts(cells, layout.text, place)
+                texts = self._texts(cells, layout, place)
                 yield Row(
                     place,
                     _join(texts),
                     None if layout.label is None else self._label(cells[layout.label], place),
-                    layout.by_name(cells) if self.keep else None,
+                    dict(zip(layout.names, cells, strict=True)) if self.keep else None,
                     "" if layout.id is None else self._id(cells[layout.id], place),
                     texts,
                 )
 
     # -- columns ------------------------------------------------------------------------------
 
-    def _records(self, file: OpenFile) -> Iterator[tuple[int, Any, _Layout]]:
+    @property
+    def _label_name(self) -> str | None:
+        return None if self.labels == "none" else self.labels_config.label_column
+
+    def _records(self, file: OpenFile) -> Iterator[tuple[int, Sequence[Any], _Layout]]:
         """The records of a file, with their numbers and their layout."""
+        label = self._label_name
         if file.format == "txt":
-            layout = _Layout(["text"], False, [0])
+            layout = _Layout(["text"], "no", [0])
             yield from ((number, (block,), layout) for number, block in file.blocks(whole=True))
         elif file.format == "jsonl":
-            yield from self._objects(file)
+            yield from self._objects(file, label)
         elif file.format == "parquet":
             names = file.parquet_names()
-            layout = self._layout(names, file.name, True)
+            layout = self._layout(names, file.name, "yes", label)
             if not self.keep:  # other columns are not even read
-                n, label = len(layout.text), () if layout.label is None else (layout.label,)
-                names = [names[place] for place in (*layout.text, *label)]
-                layout = _Layout(names, True, range(n), n if label else None)
+                n, labels = len(layout.text), () if layout.label is None else (layout.label,)
+                names = [names[place] for place in (*layout.text, *labels)]
+                layout = _Layout(names, "yes", range(n), n if labels else None)
             yield from ((number, cells, layout) for number, cells in file.parquet(names))
         else:
             rows = file.table()
             for number, first in rows:
-                layout = self._table_layout(first, file.name)
-                if not layout.header:
+                layout = self._table_layout(first, file.name, label)
+                if layout.header == "no":
                     yield number, first, layout
                 yield from ((number, cells, layout) for number, cells in rows)
 
-    def _objects(self, file: OpenFile) -> Iterator[tuple[int, dict[str, Any], _Layout]]:
+    def _objects(self, file: OpenFile, label: str | None) -> Iterator[tuple[int, Sequence[Any], _Layout]]:
         """JSON objects: each has fields of its own, and the label may be in some of them only."""
-        texts = self.config.columns or ["text"]
-        label = self.labels_config.label_column
-        seen, place = False, ""
-        record: dict[str, Any] = {}
+        may_lack = self.labels == "optional" or self.labels_config.drop_unlabeled
+        names, place, has_label = [], "", self.labels != "required"
         for number, record in file.objects():
-            place = file.place(number)
-            for name, flag in (
-                *((name, "--text-columns") for name in texts),
-                (self.id_column, "--id-column"),
-            ):
-                if name and name not in record:
-                    raise _no_field(name, record, place, flag)
-            if self.labels != "none":
-                label = label or usual_label(record, texts) or ""
-                if label in texts:
-                    raise _both(label, file.name)
-            has_label = label != "" and label in record
-            if self.labels == "required" and not has_label and not self.labels_config.drop_unlabeled:
-                raise _no_label_field(label, record, place)
-            seen = seen or has_label
-            has_label = has_label and self.labels != "none"
-            yield (
-                number,
-                record,
-                _Layout([], True, texts, label if has_label else None, self.id_column or None),
+            names, place = list(record), file.place(number)
+            if label == "":
+                label = usual_label(names, self.config.columns or ["text"]) or ""
+            is_missing = label is not None and label not in record
+            layout = self._layout(names, place, "json", None if is_missing and may_lack else label)
+            has_label = has_label or not is_missing
+            yield number, list(record.values()), layout
+        if names and not has_label:
+            self._layout(names, place, "json", label)  # raises an error that names the fields
+
+    def _table_layout(self, first: Sequence[str], file: str, label: str | None) -> _Layout:
+        """The layout of a table by its first row, which may name the columns."""
+        names, columns, header = [name.strip() for name in first], self.config.columns, self.config.header
+        if header == "auto":
+            by_name = any(not name.isdecimal() for name in (*columns, label, self.id_column) if name)
+            has_label = label == "" and len(names) > 1 and usual_label(names, columns) is not None
+            header = "yes" if by_name or has_label or (not columns and "text" in names) else "no"
+        return self._layout(names, file, header, label)
+
+    def _layout(self, names: Sequence[str], where: str, header: _Header, label: str | None) -> _Layout:
+        """Where the text, the label (None: not read) and the id are.
+
+        Args:
+            where: The file (of JSON: the line), for errors.
+            label: Name or number of its column; "" for the usual ones.
+        """
+        columns = self.config.columns
+        if not columns and (header == "json" or (header == "yes" and "text" in names)):
+            columns = ["text"]
+        if not columns and len(names) > 1:
+            raise DataError(
+                f"{where} has {len(names)} columns ({', '.join(names)[:200]}): which hold the text?",
+                remedy="Use --text-columns NAME[,NAME] or, without a header row, numbers from 1.",
             )
-        if self.labels == "required" and place and not seen:
-            raise _no_label_field(label, record, place)
+        text = [_place(name, names, where, header, "--text-columns") for name in columns] or [0]
+        place = None if label is None else self._label_place(names, where, header, label, text)
+        if place is not None and place in text:
+            raise DataError(
+                f"{where}: the column {names[place]!r} is used both as text and as label.",
+                remedy="Choose other columns with --text-columns or --label-column.",
+            )
+        shown = [str(number + 1) for number in range(len(names))] if header == "no" else unique(names)
+        id = _place(self.id_column, shown, where, header, "--id-column") if self.id_column else None
+        return _Layout(shown, header, text, place, id)
 
-    def _table_layout(self, first: Sequence[str], file: str) -> _Layout:
-        names = [name.strip() for name in first]
-        return self._layout(names, file, self._has_header(names))
-
-    def _layout(self, names: Sequence[str], file: str, header: bool) -> _Layout:
-        text = self._text_places(names, file, header)
-        label = self._label_place(names, file, header, text)
-        shown = unique(names) if header else [str(number) for number in range(1, len(names) + 1)]
-        id = _place(self.id_column, shown, file, header, "--id-column") if self.id_column else None
-        return _Layout(shown, header, text, label, id)
-
-    def _has_header(self, first: Sequence[str]) -> bool:
-        """Whether the first row of a table names its columns."""
-        if self.config.header != "auto":
-            return self.config.header == "yes"
-        label = self.labels_config.label_column if self.labels != "none" else ""
-        if not all(name.isdecimal() for name in (*self.config.columns, label, self.id_column) if name):
-            return True
-        if self.labels != "none" and not label and len(first) > 1 and usual_label(first, self.config.columns):
-            return True
-        return not self.config.columns and "text" in first
-
-    def _text_places(self, names: Sequence[str], file: str, header: bool) -> list[int]:
-        if self.config.columns:
-            return [_place(name, names, file, header, "--text-columns") for name in self.config.columns]
-        if header and "text" in names:
-            return [names.index("text")]
-        if len(names) == 1:
-            return [0]
-        raise DataError(
-            f"{file} has {len(names)} columns ({', '.join(names)[:200]}): which hold the text?",
-            remedy="Use --text-columns NAME[,NAME] or, without a header row, numbers from 1.",
-        )
-
-    def _label_place(self, names: Sequence[str], file: str, header: bool, text: Sequence[int]) -> int | None:
-        name = self.labels_config.label_column
-        if self.labels == "none":
-            return None
-        if name:
-            place = _place(name, names, file, header, "--label-column")
-            if place in text:
-                raise _both(name, file)
-            return place
-        usual = usual_label(names, [names[place] for place in text]) if header else None
+    def _label_place(
+        self, names: Sequence[str], where: str, header: _Header, label: str, text: Sequence[int]
+    ) -> int | None:
+        more = f" {_UNLABELED}" if header == "json" else ""
+        if label:
+            return _place(label, names, where, header, "--label-column", more)
+        usual = usual_label(names, [names[place] for place in text]) if header != "no" else None
         if usual is not None:
             return names.index(usual)
         if self.labels == "optional":
             return None
+        hint = nearest("label", names)
         raise DataError(
-            f"{file} has {len(names)} columns ({', '.join(names)[:200]}): which holds the label?",
-            remedy=_perhaps(names) + "Use --label-column NAME or, without a header row, a number from 1.",
+            f"{where} has {len(names)} columns ({', '.join(names)[:200]}): which holds the label?",
+            remedy=(f"{hint} " if hint.startswith("Did") else "")
+            + f"Use --label-column NAME or, without a header row, a number from 1.{more}",
         )
 
     # -- cells --------------------------------------------------------------------------------
 
-    def _texts(self, cells: Any, columns: Sequence[Any], place: str) -> tuple[str, ...]:
-        """Cells of any type as texts; empty where they are missing."""
-        return tuple(replace_surrogates(self._cell(cells[column], place)) for column in columns)
+    def _texts(self, cells: Sequence[Any], layout: _Layout, place: str) -> tuple[str, ...]:
+        return tuple(self._cell(cells[column], place) for column in layout.text)
 
     def _cell(self, cell: Any, place: str) -> str:
-        if isinstance(cell, str):
-            return cell.strip()
+        """A cell of any type as text; empty if it is missing."""
         if isinstance(cell, bytes):
             try:
                 cell = cell.decode(self.config.encoding, self.config.errors)
@@ -209,45 +195,45 @@ class _Records(FileSource):
                     f"{place}: not valid {self.config.encoding} ({error}).",
                     remedy="Specify the encoding (--encoding latin-1, ...), or use --set errors=replace.",
                 ) from error
-        return "" if cell is None or cell != cell else str(cell).strip()  # NaN is not itself
+        if cell is None or cell != cell:  # NaN is not itself
+            return ""
+        return replace_surrogates(str(cell)).strip()
+
+    def _scalar(self, cell: Any, place: str) -> str:
+        """A label or id as text: ``true``, not ``True``; ``3``, not ``3.0``."""
+        if isinstance(cell, bool):
+            return str(cell).lower()
+        if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1 << 53:
+            return str(int(cell))
+        return self._cell(cell, place)
 
     def _label(self, cell: Any, place: str) -> str | None:
         """A cell as a label; None if there is none."""
         separator = self.labels_config.label_separator
-        if not isinstance(cell, list):
-            label = self._one_label(cell, place)
-            return label if label is not None and self.labels_config.split(label) else None
-        if not separator:
+        if isinstance(cell, list) and not separator:
             raise DataError(
                 f"{place}: the label is a list.",
                 remedy="If rows can have several labels, add --label-separator '|'.",
             )
-        labels = [label for part in cell if (label := self._one_label(part, place)) is not None]
+        cells = cell if isinstance(cell, list) else [cell]
+        for part in cells:
+            if isinstance(part, dict | list):
+                raise DataError(
+                    f"{place}: the label is {'an object' if isinstance(part, dict) else 'a list'}.",
+                    remedy="A label must be a text, a number, or true or false.",
+                )
+        labels = [self._scalar(part, place) for part in cells]
         for label in labels:
-            if separator in label:
+            if isinstance(cell, list) and separator in label:
                 raise DataError(
                     f"{place}: the label {label!r} holds the separator {separator!r}.",
                     remedy="Choose a --label-separator that no label holds.",
                 )
-        return separator.join(labels) or None
-
-    def _one_label(self, cell: Any, place: str) -> str | None:
-        if isinstance(cell, dict | list):
-            raise DataError(
-                f"{place}: the label is {'an object' if isinstance(cell, dict) else 'a list'}.",
-                remedy="A label must be a text, a number, or true or false.",
-            )
-        if isinstance(cell, bool):
-            return "true" if cell else "false"
-        if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1 << 53:
-            return str(int(cell))
-        label = replace_surrogates(self._cell(cell, place))
-        return None if label.lower() in _MISSING else label
+        label = separator.join(label for label in labels if label.lower() not in _MISSING)
+        return label if self.labels_config.split(label) else None
 
     def _id(self, cell: Any, place: str) -> str:
-        if isinstance(cell, float) and cell.is_integer():
-            cell = int(cell)
-        id = "" if cell is None or cell != cell else replace_surrogates(str(cell)).strip()
+        id = self._scalar(cell, place)
         if not id or isinstance(cell, dict | list):
             raise DataError(
                 f"{place}: the column {self.id_column!r} holds no id.",
@@ -328,8 +314,7 @@ class RowSource(_Records):
     ) -> None:
         super().__init__(sources, config)
         self.labels_config = labels_config or LabelConfig()
-        self.labels, self.keep = labels, keep
-        self.n_dropped = 0
+        self.labels, self.keep, self.n_dropped = labels, keep, 0
         if labels == "required" and (plain := self.plain_file()):
             raise DataError(
                 f"{plain} is plain text, which holds no labels.",
@@ -354,7 +339,7 @@ class RowSource(_Records):
             if file.format == "parquet":
                 return unique(file.parquet_names())
             for _, first in file.table():
-                return self._table_layout(first, file.name).names
+                return self._table_layout(first, file.name, self._label_name).names
             break
         return []
 
@@ -392,50 +377,21 @@ def unique(names: Iterable[str]) -> list[str]:
     return list(result)
 
 
-def _place(name: str, names: Sequence[str], file: str, header: bool, flag: str) -> int:
-    """Where the column of this name or number is."""
-    if header and name in names:
+def _place(name: str, names: Sequence[str], where: str, header: _Header, flag: str, more: str = "") -> int:
+    """Where the column of this name or number is; ``more`` is added to the remedy."""
+    if header != "no" and name in names:
         return names.index(name)
-    if name.isdecimal():
+    if name.isdecimal() and header != "json":
         if 1 <= int(name) <= len(names):
             return int(name) - 1
-        problem = f"{file} has {len(names)} columns, so there is no column {name}."
-    elif header:
-        raise DataError(
-            f"{file} has no column {name!r}.",
-            remedy=f"{nearest(name, names)} Choose with {flag}; without a header row, by number from 1.",
-        )
-    else:
-        problem = f"Without a header row, {file} has no column named {name!r}."
-    raise DataError(problem, remedy=f"Number the columns from 1 to {len(names)}.")
-
-
-def _no_field(name: str, record: Mapping[str, Any], place: str, flag: str) -> DataError:
-    hint = (
-        f"JSON fields are chosen by name, not by number: {', '.join(record)}."
-        if name.isdecimal()
-        else nearest(name, record)
-    )
-    return DataError(f"{place}: no field {name!r}.", remedy=f"{hint} Choose with {flag}.")
-
-
-def _no_label_field(name: str, record: Mapping[str, Any], place: str) -> DataError:
-    if name:
-        error = _no_field(name, record, place, "--label-column")
-        return DataError(error.message, remedy=f"{error.remedy} {_UNLABELED}")
-    return DataError(
-        f"{place} has {len(record)} fields ({', '.join(record)[:200]}): which holds the label?",
-        remedy=_perhaps(record) + f"Use --label-column NAME. {_UNLABELED}",
-    )
-
-
-def _both(name: str, file: str) -> DataError:
-    return DataError(
-        f"{file}: the column {name!r} is used both as text and as label.",
-        remedy="Choose other columns with --text-columns or --label-column.",
-    )
-
-
-def _perhaps(names: Iterable[str]) -> str:
-    hint = nearest("label", names)
-    return f"{hint} " if hint.startswith("Did") else ""
+        problem = f"{where} has {len(names)} columns, so there is no column {name}."
+        raise DataError(problem, remedy=f"Number the columns from 1 to {len(names)}.")
+    if header == "no":
+        problem = f"Without a header row, {where} has no column named {name!r}."
+        raise DataError(problem, remedy=f"Number the columns from 1 to {len(names)}.")
+    hint = nearest(name, names)
+    if name.isdecimal():
+        hint = f"JSON fields are chosen by name, not by number: {', '.join(names)}."
+    by_number = "; without a header row, by number from 1" if header == "yes" else ""
+    noun = "column" if header == "yes" else "field"
+    raise DataError(f"{where} has no {noun} {name!r}.", remedy=f"{hint} Choose with {flag}{by_number}.{more}")
