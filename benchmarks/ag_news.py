@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from elmokit.bilm.pretrain import pretrain
-from elmokit.bilm.settings import PretrainConfig, resolve
+from elmokit.bilm.settings import resolve
 from elmokit.core.atomic import write_text
 from elmokit.core.config import read_toml
 from elmokit.core.console import Reporter
@@ -51,7 +51,10 @@ from measuring import data_file, finish
 SPLITS = ("train", "extra", "valid", "test")
 LANGUAGE_MODELS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "classic": ("classic", {"training": {"epochs": 5}}),
-    "better": ("small", read_toml(Path(__file__).parents[1] / "recipes" / "news-words.toml", PretrainConfig)),
+    "better": (
+        "small",
+        read_toml(Path(__file__).parents[1] / "recipes" / "news-words.toml"),
+    ),
 }
 FROZEN = {
     "head": "bilstm",

@@ -79,7 +79,7 @@ def test_fit_makes_a_classifier_with_its_report_and_run_again_says_done(
     assert "made" in page
     assert (tmp_path / "made" / "report.md").exists()
     again = cli(*command)
-    again.check_fine("Was done already")
+    again.check_fine("Already done")
     accuracies = [
         [line for line in said.splitlines() if "accuracy" in line] for said in (first.out, again.out)
     ]

@@ -91,7 +91,7 @@ def test_an_interrupted_run_saves_says_how_to_go_on_and_going_on_ends_in_the_sam
     said, _ = process.communicate()
     assert process.returncode == 130, said
     assert "Interrupted." in said
-    assert "Run the same command to go on" in said
+    assert "Run the same command to resume" in said
     n_done = n_metrics(out)
     cli(*words, out).check_fine("Resuming from step", "Done.")
     assert n_metrics(out) > n_done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -64,7 +65,8 @@ def test_the_recipe_is_the_one_it_was_made_with() -> None:
     from elmokit.bilm.settings import PretrainConfig, resolve
     from elmokit.core.config import read_toml
 
-    recipe = resolve("small", read_toml(Path(__file__).parents[2] / "recipes" / "news.toml", PretrainConfig))
+    file = Path(__file__).parents[2] / "recipes" / "news.toml"
+    recipe = resolve("small", read_toml(file, get_type_hints(PretrainConfig)))
     saved = load_bilm("news")
     assert saved.text == recipe.text
     made, asked = saved.model.config.to_dict(), recipe.model.to_dict()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_settings_cannot_be_changed() -> None:
         (BilmConfig, "cell_clip", 0.0),
         (BilmConfig, "filters", ()),
         (BilmConfig, "filters", ((1, 0),)),
-        (BilmConfig, "filters", "1:4"),
+        (BilmConfig, "filters", "1-4"),
         (BilmConfig, "filters", 5),
         (BilmConfig, "input", "chars"),
         (TrainingConfig, "lr", "fast"),
@@ -188,6 +188,9 @@ def test_unknown_preset_or_section_names_the_nearest() -> None:
 # -- TOML -------------------------------------------------------------------------------------
 
 
+SECTIONS = get_type_hints(PretrainConfig)
+
+
 def toml(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "my.toml"
     path.write_text(text, encoding="utf-8")
@@ -196,7 +199,7 @@ def toml(tmp_path: Path, text: str) -> Path:
 
 def test_toml_file_is_read_by_section(tmp_path: Path) -> None:
     file = toml(tmp_path, "[model]\ndim = 8\nfilters = [[1, 4], [2, 8]]\n[training]\nlr = 1e-3\n")
-    config = resolve("tiny", read_toml(file, PretrainConfig))
+    config = resolve("tiny", read_toml(file, SECTIONS))
     assert config.model.filters == ((1, 4), (2, 8))
     assert config.training.lr == 1e-3
 
@@ -207,22 +210,22 @@ def test_toml_file_is_read_by_section(tmp_path: Path) -> None:
 )
 def test_bad_toml_file_is_named(tmp_path: Path, text: str, part: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_toml(toml(tmp_path, text), PretrainConfig)
+        read_toml(toml(tmp_path, text), SECTIONS)
     assert "my.toml" in caught.value.message
     assert part in str(caught.value)
 
 
 def test_toml_file_that_is_missing_or_not_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml"):
-        read_toml(tmp_path / "none.toml", PretrainConfig)
+        read_toml(tmp_path / "none.toml", SECTIONS)
     (tmp_path / "latin.toml").write_bytes(b'[text]\nunicode = "caf\xe9"\n')
     with pytest.raises(ConfigError, match=r"latin\.toml"):
-        read_toml(tmp_path / "latin.toml", PretrainConfig)
+        read_toml(tmp_path / "latin.toml", SECTIONS)
 
 
 def test_unknown_name_in_a_toml_file_is_named_with_its_section(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"my\.toml: there is no setting 'dimm' in \[model\]") as caught:
-        read_toml(toml(tmp_path, "[model]\ndimm = 8\n"), PretrainConfig)
+        read_toml(toml(tmp_path, "[model]\ndimm = 8\n"), SECTIONS)
     assert "'dim'" in caught.value.remedy
     assert read_toml(toml(tmp_path, "anything = 1\n")) == {"anything": 1}
 

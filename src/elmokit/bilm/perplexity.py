@@ -17,6 +17,7 @@ from torch import Tensor
 from elmokit.bilm.folder import load_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.core.console import Reporter
+from elmokit.core.errors import ConfigError, nearest
 from elmokit.text.batching import Streams, StreamWindow, bucket_batches
 from elmokit.text.corpus import CorpusSettings, Documents, prepare_corpus
 from elmokit.text.rows import TextSource
@@ -28,6 +29,7 @@ from elmokit.training.machine import tuned_process
 _EVAL_STREAMS, _EVAL_STEPS = 32, 64
 _EVAL_TOKENS = 4096
 State = Literal["carried", "zero"]
+_STATES = ("carried", "zero")
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,8 @@ def text_perplexity(
     reporter: Reporter | None = None,
 ) -> TextPerplexity:
     """Exact perplexity of files under the model in a folder."""
+    if state not in _STATES:
+        raise ConfigError(f"state = {state!r} is not a choice.", remedy=nearest(state, _STATES))
     reporter = reporter or Reporter("silent")
     saved = load_bilm(model)
     settings = CorpusSettings(

@@ -21,7 +21,7 @@ from elmokit.bilm.perplexity import perplexity, stream_batch
 from elmokit.bilm.settings import PretrainConfig, TrainingConfig, resolve
 from elmokit.bilm.state import BilmState, average_state
 from elmokit.core.atomic import write_text
-from elmokit.core.config import merge_settings
+from elmokit.core.config import merge_settings, setting_paths
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.core.formatting import join_names
@@ -215,12 +215,11 @@ def _merged(
     configs: dict[str, Any] = merge_settings(settings, pretrain=config, read=read)
     merged: PretrainConfig = configs["pretrain"]
     if base is not None:
-        fixed = ("text", "vocabulary", "model")
-        if changed := [name for name in fixed if getattr(merged, name) != getattr(config, name)]:
+        fixed = {path[-1] for path in setting_paths(config) if path[0] != "training"}
+        if names := [name for name in settings if name.split(".")[-1] in fixed]:
             raise ConfigError(
-                f"A model that is trained further keeps its shape, words and cleaning, so settings of "
-                f"{join_names(changed)} cannot be changed.",
-                remedy="Leave these settings out, or train a new model without start_from.",
+                f"--from keeps the model's shape, words and cleaning, so {join_names(names)} cannot be set.",
+                remedy="Leave these settings out, or train a new model without --from.",
             )
         merged = replace(merged, text=base.text, model=base.model.config)
     return merged, configs["read"]

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from elmokit.cli.options import LABELS, READ, Settings, command_line, resolve_model, with_settings
-from elmokit.core.config import duration
+from elmokit.cli.options import LABELS, READ, Settings, command_line, with_settings
+from elmokit.core.config import duration, merge_settings
 from elmokit.core.errors import ConfigError
+from elmokit.core.names import resolve_name
 from elmokit.text.settings import LabelConfig, ReadConfig
 
 
-@with_settings(READ, LABELS, config=False)
+@with_settings(READ, LABELS)
 def command(
     files: Annotated[
         list[str],
@@ -48,7 +49,7 @@ def command(
     encoder: Annotated[
         Path | None,
         typer.Option(
-            parser=resolve_model,
+            parser=resolve_name,
             help="A model (news, or a biLM folder) to use instead of pretraining one.",
             show_default=False,
         ),
@@ -98,7 +99,8 @@ def command(
         )
     seconds = duration(budget) if budget else None
     counts = _counts(curve)
-    read, labels = ReadConfig.from_dict(settings["read"]), LabelConfig.from_dict(settings["labels"])
+    configs: Any = merge_settings(settings, read=ReadConfig(), labels=LabelConfig())
+    read, labels = configs["read"], configs["labels"]
 
     from elmokit.comparison.compare import compare_files
     from elmokit.comparison.recipes import make_plan, read_plan_toml

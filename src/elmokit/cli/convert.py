@@ -10,63 +10,47 @@ from rich.markup import escape
 
 from elmokit.cli.options import (
     READ,
+    TEXT,
     Json,
-    Section,
     Settings,
+    argument,
     command_line,
+    flag,
+    next_command,
     print_json,
-    resolve_model,
     with_settings,
 )
-from elmokit.text.settings import TextConfig
+from elmokit.core.names import resolve_name
+
+_SOURCE = (
+    "options.json and weights.hdf5 (their folder, or the options file), an ELMoForManyLangs folder, a table "
+    "of word vectors (.txt .vec .bin, also .gz), or an elmokit folder."
+)
+_TOKEN_CACHE = (
+    "Compute the token-encoder vectors of this word list (one word per line) and keep them in OUT, or in the "
+    "model folder, where they are used whenever the model is opened."
+)
 
 
-@with_settings(Section("text", TextConfig, "How raw text becomes words from now on", ()), READ)
+@with_settings(TEXT, READ)
 def command(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SOURCE",
-            parser=resolve_model,
-            help="options.json and weights.hdf5 (their folder, or the options file), an ELMoForManyLangs "
-            "folder, a table of word vectors (.txt .vec .bin, also .gz), or an elmokit folder.",
-        ),
-    ],
+    source: Annotated[Path, argument("SOURCE", _SOURCE, parser=resolve_name)],
     out: Annotated[
-        Path | None,
-        typer.Argument(metavar="OUT", help="Folder to write, new or empty; or a .txt, .vec or .bin file."),
+        Path | None, argument("OUT", "Folder to write, new or empty; or a .txt, .vec or .bin file.")
     ] = None,
     to: Annotated[
         str, typer.Option(help="elmokit: a folder of ours; official: options.json, weights.hdf5, vocab.txt.")
     ] = "elmokit",
-    vocab: Annotated[
-        Path | None,
-        typer.Option(help="The model's word list, if it is not beside it as vocab.txt.", show_default=False),
-    ] = None,
+    vocab: Annotated[Path | None, flag("The model's word list, if it is not beside it as vocab.txt.")] = None,
     calibrate: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Text to measure the warm start state on, or none to skip it; may repeat. Default: a small "
-            "bundled English sample.",
-            show_default=False,
-        ),
+        flag("Text to measure the warm start state on, or none; may repeat. Default: a bundled sample."),
     ] = None,
     compact: Annotated[
-        bool,
-        typer.Option("--compact", help="Half precision and no word predictor: smaller, for vectors only."),
+        bool, flag("Half precision and no word predictor: smaller, for vectors only.", "--compact")
     ] = False,
-    token_cache: Annotated[
-        Path | None,
-        typer.Option(
-            help="Compute the token-encoder vectors of this word list (one word per line) once and keep them "
-            "in OUT, or in the model folder, where they are used whenever the model is opened.",
-            show_default=False,
-        ),
-    ] = None,
-    max_words: Annotated[
-        int | None,
-        typer.Option(help="Word vectors: read only the first so many words.", min=1, show_default=False),
-    ] = None,
+    token_cache: Annotated[Path | None, flag(_TOKEN_CACHE)] = None,
+    max_words: Annotated[int | None, flag("Word vectors: read only the first so many words.", min=1)] = None,
     as_json: Json = False,
     *,
     settings: Settings,
@@ -84,9 +68,8 @@ def command(
     from elmokit.published.convert import convert
 
     reporter = Reporter("silent" if as_json else "auto")
-    given: dict[str, Any] = {**settings["text"], **settings["read"]}
     if max_words is not None:
-        given["max_words"] = max_words
+        settings["max_words"] = max_words
     result = convert(
         source,
         out,
@@ -97,7 +80,7 @@ def command(
         token_cache=token_cache,
         reporter=reporter,
         command=command_line(),
-        **given,
+        **settings,
     )
     if as_json:
         record = {"folder": str(result.path), "n_parameters": result.n_parameters, "notes": result.notes}
@@ -105,15 +88,13 @@ def command(
         return
     for note in result.notes:
         reporter.say(f"[yellow]note:[/] {escape(note)}")
-    path = escape(str(result.path))
+    done = f"[bold green]Done.[/] {escape(str(result.path))} has"
     if token_cache is not None:
         use = "whenever the model is opened" if out is None else "with Elmo.load(..., token_cache=...)"
-        reporter.say(f"[bold green]Done.[/] {path} has {result.n_words:,} words. They are used {use}.")
+        reporter.say(f"{done} {result.n_words:,} words. They are used {use}.")
     elif result.n_words is not None:
-        reporter.say(f"[bold green]Done.[/] {path} has the vectors of {result.n_words:,} words.")
+        reporter.say(f"{done} the vectors of {result.n_words:,} words.")
     else:
-        tolerance = " --tolerance 0.01" if compact else ""  # what half precision leaves
-        reporter.say(
-            f"[bold green]Done.[/] {path} has the model, {result.n_parameters:,} parameters. "
-            f"Check it: elmokit verify {path} {escape(str(source))}{tolerance}"
-        )
+        tolerance = ("--tolerance", "0.01") if compact else ()  # for half precision
+        check = next_command("verify", result.path, source, *tolerance)
+        reporter.say(f"{done} the model, {result.n_parameters:,} parameters. Check it: {check}")

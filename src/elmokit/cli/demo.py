@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import resolve_model
+from elmokit.core.names import resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ def command(
     ),
     model: Annotated[
         Path | None,
-        typer.Option(parser=resolve_model, help="Another model than the bundled one.", show_default=False),
+        typer.Option(parser=resolve_name, help="Another model than the bundled one.", show_default=False),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of each method with chance in it.", min=1)] = 3,
 ) -> None:
@@ -55,7 +55,7 @@ def command(
     reporter, console = Reporter(), Console(highlight=False)
     if not console.is_terminal:  # a file or a pipe has room
         console = Console(highlight=False, width=max(100, console.width))
-    folder = model or resolve_model("news")
+    folder = model or resolve_name("news")
     elmo = Elmo.load(folder)
     _senses(elmo, folder.name, console, reporter)
     facts = _comparison(folder, out, seeds, console, reporter)

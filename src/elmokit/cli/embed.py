@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import READ, Section, Settings, resolve_model, with_settings
-from elmokit.text.settings import ReadConfig
+from elmokit.cli.options import READ, Section, Settings, with_settings
+from elmokit.core.names import resolve_name
 from elmokit.vectors.settings import EXPORTS, StoreConfig
 
 _SHOWN = ("layer", "mix_weights", "all_layers", "pool", "dtype", "format", "state", "id_column")
@@ -21,7 +21,7 @@ def command(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", parser=resolve_model, help="A bundled model, a folder, or published ELMo files."
+            metavar="MODEL", parser=resolve_name, help="A bundled model, a folder, or published ELMo files."
         ),
     ],
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Files, folders, patterns, or -.")],
@@ -42,15 +42,12 @@ def command(
     [bold]elmokit.search[/] can look through. The size is said before anything is computed. Stop it
     with Ctrl-C, cut the power: the same command goes on where it was, to the same bytes.
     """
-    config = StoreConfig.from_dict(settings["store"])
-    read = ReadConfig.from_dict(settings["read"])
-
     from elmokit.core.console import Reporter
     from elmokit.vectors.store_writer import embed
 
     reporter = Reporter("json" if as_json else "auto")
     try:
-        result = embed(model, texts, out, config=config, read=read, exports=export or (), reporter=reporter)
+        result = embed(model, texts, out, exports=export or (), reporter=reporter, **settings)
     except KeyboardInterrupt:
         reporter.event("end", folder=str(out), stopped="interrupted")
         reporter.say("[bold]Interrupted.[/] What was done is kept. Run the same command to resume.")
@@ -81,7 +78,7 @@ def command(
         )
     for file in result.exports:
         reporter.say(f"Exported: [bold]{escape(str(file))}[/]")
-    if config.pool == "none":
+    if settings.get("pool", "none") == "none":
         given, made = (escape(shlex.quote(str(path))) for path in (model, out))
         reporter.say(f'Look for words: elmokit similar {given} "a sentence" --in {made}')
     else:

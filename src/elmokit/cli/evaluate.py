@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import LABELS, READ, Json, Model, Settings, command_line, print_json, with_settings
-from elmokit.core.errors import ConfigError, nearest
-from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.cli.options import (
+    LABELS,
+    READ,
+    Json,
+    Model,
+    Settings,
+    argument,
+    command_line,
+    flag,
+    print_json,
+    with_settings,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from elmokit.core.console import Reporter
     from elmokit.static.intrinsic import IntrinsicResult
     from elmokit.tasks.fit import Evaluation
-
-_STATES = ("carried", "zero")
 
 
 @with_settings(READ, LABELS)
 def command(
     model: Model,
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE...", help="Labeled rows, plain text, or word pairs: see above."),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder for a report on labeled rows.", show_default=False),
-    ] = None,
+    files: Annotated[list[str], argument("FILE...", "Labeled rows, plain text, or word pairs: see above.")],
+    out: Annotated[Path | None, flag("Folder for a report on labeled rows.", "--out", "-o")] = None,
     state: Annotated[
-        str, typer.Option(help="Language models: carry the state from text to text, or start from zero.")
+        str,
+        typer.Option(help="Language models: state at the start of a text \\[carried|zero]."),
     ] = "carried",
     as_json: Json = False,
     *,
@@ -57,20 +58,9 @@ def command(
     from elmokit.core.model_folder import kind_of
     from elmokit.tasks.fit import evaluate
 
-    if state not in _STATES:
-        raise ConfigError(f"--state {state} is not a choice.", remedy=nearest(state, _STATES))
-    read, labels = ReadConfig.from_dict(settings["read"]), LabelConfig.from_dict(settings["labels"])
     reporter = Reporter("silent" if as_json else "auto")
-    result = evaluate(
-        model,
-        files,
-        out=out,
-        state=cast(Any, state),
-        reporter=reporter,
-        command=command_line(),
-        read=read,
-        labels=labels,
-    )
+    options: dict[str, Any] = {"out": out, "state": state, "reporter": reporter, "command": command_line()}
+    result = evaluate(model, files, **options, **settings)
     kind = kind_of(model)
     if as_json:
         print_json(_intrinsic_json(result.details) if kind == "word-vectors" else result.to_json())
@@ -79,7 +69,7 @@ def command(
     elif kind in (None, "bilm"):
         _print_perplexity(result.details, state, reporter)
     else:
-        _print_metrics(result, out)
+        _print_metrics(result, out, reporter)
 
 
 def _print_perplexity(result: dict[str, Any], state: str, reporter: Reporter) -> None:
@@ -114,28 +104,26 @@ def _print_vectors(results: Mapping[str, IntrinsicResult], reporter: Reporter) -
         )
 
 
-def _print_metrics(result: Evaluation, out: Path | None) -> None:
-    from rich.console import Console
+def _print_metrics(result: Evaluation, out: Path | None, reporter: Reporter) -> None:
     from rich.table import Table
 
     from elmokit.tasks.task import format_scores
 
-    console = Console(highlight=False)
     speed = f"[dim]({result.details.n:,} rows, {result.speed:,.0f} per second)[/]"
-    console.print(f"{format_scores(result.values, 4)} {speed}", soft_wrap=True)
+    reporter.say(f"{format_scores(result.values, 4)} {speed}")
     for note in result.notes:
-        console.print(f"[dim]{note}[/]")
+        reporter.say(f"[dim]{escape(note)}[/]")
     figures = result.details.to_json()
-    if figures.get("unseen"):
-        listed = ", ".join(f"{escape(name)} ({count})" for name, count in figures["unseen"].items())
-        console.print(f"[yellow]Labels never seen in training, counted as wrong: {listed}[/]")
-    if figures.get("per_class"):
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("class", "precision", "recall", "F1", "rows"):
-            table.add_column(name, justify="left" if name == "class" else "right")
-        for entry in figures["per_class"]:
+    if unseen := figures.get("unseen"):
+        labels = ", ".join(f"{escape(name)} ({count})" for name, count in unseen.items())
+        reporter.say(f"[yellow]Labels never seen in training, counted as wrong: {labels}[/]")
+    if classes := figures.get("per_class"):
+        table = Table("class", box=None, pad_edge=False, header_style="dim")
+        for name in ("precision", "recall", "F1", "rows"):
+            table.add_column(name, justify="right")
+        for entry in classes:
             scores = (f"{entry[name]:.4f}" for name in ("precision", "recall", "f1"))
             table.add_row(escape(entry["name"]), *scores, f"{entry['support']:,}")
-        console.print(table)
+        reporter.show(table)
     if out is not None:
-        console.print(f"Report: {escape(str(out / 'report.html'))}", soft_wrap=True)
+        reporter.say(f"Report: {escape(str(out / 'report.html'))}")

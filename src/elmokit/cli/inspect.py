@@ -1,28 +1,13 @@
-"""``elmokit inspect``: a readable card of a model folder."""
+"""``elmokit inspect``: what a model is."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from elmokit.cli.options import resolve_model
+from elmokit.cli.options import Json, Model, print_json
 
 
-def command(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL",
-            parser=resolve_model,
-            help="A bundled model, a biLM, classifier or word-vector folder, or published ELMo files.",
-        ),
-    ],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> None:
+def command(model: Model, as_json: Json = False) -> None:
     """Show what a model is: sizes, corpus, perplexity and layers; classes, mix weights and accuracy."""
     from rich.console import Console
 
@@ -37,8 +22,7 @@ def command(
     n_bytes = sum(file.stat().st_size for file in files)
     title = model.name or model.resolve().name
     if as_json:
-        values = {"folder": title, "kind": loaded.kind, **facts.values, "bytes": n_bytes}
-        typer.echo(json.dumps(values, ensure_ascii=False))
+        print_json({"folder": title, "kind": loaded.kind, **facts.values, "bytes": n_bytes})
     else:
-        facts = replace(facts, title=title, rows=(*facts.rows, ("on disk", format_size(n_bytes))))
-        print_facts(facts, Console(highlight=False))
+        rows = (*facts.rows, ("on disk", format_size(n_bytes)))
+        print_facts(replace(facts, title=title, rows=rows), Console(highlight=False))

@@ -30,13 +30,15 @@ VERBS = {
 }
 """Verbs in the order of the help, each with its summary; its module is loaded when it is used."""
 
+_LOOK: Any = {"add_completion": False, "rich_markup_mode": "rich", "pretty_exceptions_enable": False}
+
 
 class _Verb(TyperCommand):
     """A verb whose module is not loaded yet."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         command = importlib.import_module(f"elmokit.cli.{self.name}").command
-        app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+        app = typer.Typer(**_LOOK)
         app.command(self.name, no_args_is_help=self.name not in ("demo", "serve"))(command)
         try:
             return typer.main.get_command(app).make_context(info_name, args, parent, **extra)
@@ -61,12 +63,10 @@ app = typer.Typer(
     name="elmokit",
     cls=_Verbs,
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     help="Contextual word vectors that you train on your own text, on the machine you have.",
     epilog="Start with [bold]elmokit demo[/], then [bold]elmokit pretrain my_text.txt --out my-elmo[/].",
+    **_LOOK,
 )
 
 
@@ -76,12 +76,13 @@ def _show_version(value: bool) -> None:
         raise typer.Exit()
 
 
+_Version = Annotated[
+    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+]
+
+
 @app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
+def _root(version: _Version = False) -> None:
     pass
 
 

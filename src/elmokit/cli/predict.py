@@ -8,37 +8,22 @@ from typing import Annotated, Any, cast
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import READ, Settings, resolve_model, with_settings
-from elmokit.text.settings import ReadConfig
+from elmokit.cli.options import READ, Model, Settings, argument, flag, with_settings
 
 
 @with_settings(READ)
 def command(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL", parser=resolve_model, help="A classifier folder (elmokit fit, compare)."
-        ),
-    ],
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE...", help="Rows to label (.csv .tsv .jsonl .parquet .txt), or -."),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="File to write; standard output unless given.", show_default=False),
-    ] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(help="csv or jsonl; else as the ending of --out or of FILE says.", show_default=False),
-    ] = None,
+    model: Model,
+    files: Annotated[list[str], argument("FILE...", "Rows to label (.csv .tsv .jsonl .parquet .txt), or -.")],
+    out: Annotated[Path | None, flag("File to write; standard output unless given.", "--out", "-o")] = None,
+    format: Annotated[str, flag("csv or jsonl; else by the ending of --out or of FILE.")] = "",
     *,
     settings: Settings,
 ) -> None:
-    """Label new rows: every input column, then the prediction and each class's probability.
+    """Label new rows: every input column, then the prediction and the probability of each class.
 
-    Columns that were named to fit are read here, too, unless --text-columns names others. Streams, so
-    files of any length are fine:
+    MODEL is a folder that elmokit fit or compare has made. Columns that were named to fit are read here, too,
+    unless --text-columns names others. Rows are streamed, so files may have any length:
 
     [bold]elmokit predict my-classifier new.csv --out labeled.csv[/]
     """
@@ -46,8 +31,7 @@ def command(
     from elmokit.tasks.fit import predict
 
     reporter = Reporter("auto" if out is not None else "silent")
-    read = ReadConfig.from_dict(settings["read"])
-    summary = predict(model, files, out, format=cast(Any, format or ""), reporter=reporter, read=read)
+    summary = predict(model, files, out, format=cast(Any, format), reporter=reporter, **settings)
     for note in summary.notes:
         typer.echo(note, err=True)
     if out is not None:

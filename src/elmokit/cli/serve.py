@@ -1,4 +1,4 @@
-"""``elmokit serve``: models over HTTP, with a page to explore them."""
+"""``elmokit serve``: models over HTTP, and a page to explore them."""
 
 from __future__ import annotations
 
@@ -8,55 +8,38 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
-import typer
 from rich.markup import escape
 
-from elmokit.cli.options import READ, Section, Settings, with_settings
+from elmokit.cli.options import READ, Section, Settings, argument, flag, with_settings
+from elmokit.core.config import merge_settings
 from elmokit.core.errors import ConfigError, MissingExtraError
 from elmokit.serve.settings import ServeConfig
 from elmokit.text.settings import ReadConfig
 
-if TYPE_CHECKING:
-    from elmokit.core.console import Reporter
-
 _TOKEN = "ELMOKIT_TOKEN"
+_MODELS = "Models (names or folders), and folders of elmokit compare; else the bundled model."
+_CORPUS = "Text to find neighbors in: files, folders or patterns; may repeat. Default: the bundled corpus."
 
 
 @with_settings(Section("serve", ServeConfig, "Server", ("host", "port", "token", "cors")), READ)
 def command(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[MODEL]...",
-            help="Models of any kind (names or folders), and folders of elmokit compare. Default: the "
-            "bundled model.",
-            show_default=False,
-        ),
-    ] = None,
-    corpus: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Text to search for neighbors: files, folders or patterns; may be repeated. Default: the "
-            "bundled corpus.",
-            show_default=False,
-        ),
-    ] = None,
+    models: Annotated[list[str] | None, argument("[MODEL]...", _MODELS)] = None,
+    corpus: Annotated[list[str] | None, flag(_CORPUS)] = None,
     *,
     settings: Settings,
 ) -> None:
     """Serve models on this machine: a page to explore them, and an API for programs.
 
-    [bold]elmokit serve[/] opens the bundled model; type sentences, click a word, and see similar words
-    in context. [bold]elmokit serve topics[/] adds the classifier in the folder topics,
-    [bold]elmokit serve news report[/] the report of a comparison. Programs find /v1/embed, /v1/similar,
-    /v1/predict and more, described at /docs. Nothing leaves this machine. Stop it with Ctrl-C;
-    requests in progress get up to ten seconds to finish.
+    [bold]elmokit serve[/] opens the bundled model: type sentences, click a word, and see the words most like
+    it in context. [bold]elmokit serve topics[/] adds the classifier in the folder topics,
+    [bold]elmokit serve news report[/] the report of a comparison. Programs use /v1/embed, /v1/similar,
+    /v1/predict and more, described at /docs. Nothing leaves this machine; stop it with Ctrl-C.
     """
-    token = settings["serve"].pop("token", "") or os.environ.get(_TOKEN, "")
-    config = ServeConfig.from_dict({**settings["serve"], "token": token})
-    read = ReadConfig.from_dict(settings["read"])
+    settings["token"] = settings.get("token") or os.environ.get(_TOKEN, "")
+    configs: Any = merge_settings(settings, serve=ServeConfig(), read=ReadConfig())
+    config: ServeConfig = configs["serve"]
     try:
         import uvicorn
 
@@ -71,9 +54,9 @@ def command(
     from elmokit.text.tokenizing import replace_surrogates
 
     reporter = Reporter()
-    with _bound(config) as listener:  # before models are loaded: a port in use is an error at once
+    with _bound(config) as listener:  # before models are loaded, which takes time
         if corpus:
-            texts = TextSource(corpus, read)
+            texts = TextSource(corpus, configs["read"])
             name = ", ".join(replace_surrogates(Path(part).name) for part in corpus)
         else:
             texts, name = TextSource([mini_news()], ReadConfig(text_columns="text")), "bundled news texts"
@@ -90,49 +73,41 @@ def command(
                 server_header=False,
             )
         )
-        with _explained(config):
+        with _explain_errors(config):
             listener.listen()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, server.handle_exit)  # uvicorn raises the signal again when it is done
-        _announce(config, listener, reporter)
+            signal.signal(number, server.handle_exit)  # the server restores the handlers when it ends
+        host, port = listener.getsockname()[:2]
+        address = f"[{host}]" if ":" in host else host
+        reporter.say(f"[bold green]Ready:[/] http://{escape(address)}:{port}  [dim](Ctrl-C stops it)[/]")
+        if config.host not in ("127.0.0.1", "::1", "localhost") and not config.token:
+            warning = "Anybody who can reach this address can use it: there is no --token"
+            reporter.say(f"[yellow]{warning} (or {_TOKEN} in the environment).[/]")
         server.run(sockets=[listener])
     reporter.say("Stopped.")
 
 
 def _bound(config: ServeConfig) -> socket.socket:
-    with _explained(config):
+    """A socket at the address of the server, not listening yet."""
+    with _explain_errors(config), contextlib.ExitStack() as on_error:
         family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-        # asyncio sets TCP_NODELAY only if the protocol is given; without it answers are delayed.
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((config.host, config.port))
-        except BaseException:
-            listener.close()
-            raise
-        return listener
+        # With IPPROTO_TCP, asyncio sets TCP_NODELAY; without it, small answers are delayed.
+        listener = on_error.enter_context(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((config.host, config.port))
+        on_error.pop_all()
+    return listener
 
 
 @contextlib.contextmanager
-def _explained(config: ServeConfig) -> Iterator[None]:
+def _explain_errors(config: ServeConfig) -> Iterator[None]:
     try:
         yield
     except (OSError, TypeError, UnicodeError) as error:
         no_host = isinstance(error, TypeError | UnicodeError | socket.gaierror)
         raise ConfigError(
             f"Cannot listen on {config.host} port {config.port}: {getattr(error, 'strerror', '') or error}.",
-            remedy="Choose another --host: 127.0.0.1, or 0.0.0.0 for all of this machine's addresses."
+            remedy="Choose another --host: 127.0.0.1, or 0.0.0.0 for all addresses of this machine."
             if no_host
-            else "Choose another --port (0 picks a free one), or stop what is using it.",
+            else "Choose another --port (0 takes a free one), or stop what is using it.",
         ) from error
-
-
-def _announce(config: ServeConfig, listener: socket.socket, reporter: Reporter) -> None:
-    host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    reporter.say(f"[bold green]Ready:[/] http://{escape(shown)}:{port}  [dim](Ctrl-C stops it)[/]")
-    if config.host not in ("127.0.0.1", "::1", "localhost") and not config.token:
-        reporter.say(
-            "[yellow]Anyone who can reach this address can use the models. Restrict access with --token or "
-            f"{_TOKEN} in the environment.[/]"
-        )

@@ -16,8 +16,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from elmokit.cli.options import READ, Settings, resolve_model, with_settings
+from elmokit.cli.options import READ, Settings, with_settings
 from elmokit.core.errors import ConfigError
+from elmokit.core.names import resolve_name
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.settings import StoreConfig
 
@@ -38,7 +39,7 @@ def command(
         Path,
         typer.Argument(
             metavar="MODEL",
-            parser=resolve_model,
+            parser=resolve_name,
             help="A bundled model, a folder, published ELMo files, or word vectors.",
         ),
     ],
@@ -84,7 +85,7 @@ def command(
     of [bold]elmokit baseline[/] know no context: for them, the nearest words are found, without a corpus.
     """
     config = StoreConfig.from_dict({"layer": layer, "mix_weights": mix_weights, "state": state})
-    read = ReadConfig.from_dict(settings["read"])
+    read = ReadConfig.from_dict(settings)
 
     from elmokit.core.model_folder import kind_of
 

@@ -2,97 +2,67 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from elmokit.cli.options import resolve_model
-from elmokit.core.errors import ConfigError, nearest
+from elmokit.cli.options import Json, Model, argument, flag, print_json
+from elmokit.core.names import resolve_name
 
-_STATES = ("zero", "warm", "stateful")
+_EXPECTED = "An HDF5 file of vectors, a folder with *sentences*.json and *embeddings*.hdf5, or another model."
+_SENTENCES = "The sentences: one per line, words between spaces; or JSON. Default: in EXPECTED, or bundled."
 
 
 def command(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL", parser=resolve_model, help="A model folder, or published ELMo files."
-        ),
-    ],
-    expected: Annotated[
-        Path,
-        typer.Argument(
-            metavar="EXPECTED",
-            parser=resolve_model,
-            help="An HDF5 file of vectors, a folder with *sentences*.json and *embeddings*.hdf5, or another "
-            "model.",
-        ),
-    ],
+    model: Model,
+    expected: Annotated[Path, argument("EXPECTED", _EXPECTED, parser=resolve_name)],
     state: Annotated[
         str,
-        typer.Option(help="Where sentences start \\[zero|warm|stateful]; published programs carry state on."),
+        typer.Option(help="State at the start of a sentence \\[zero|warm|stateful]."),
     ] = "stateful",
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            help="Sentences side by side, as in the program that made EXPECTED. Else as files are laid out, "
-            "or 1.",
+        flag(
+            "Sentences side by side when EXPECTED was made. Default: as in its files, or 1.",
             min=1,
-            show_default=False,
         ),
     ] = None,
-    sentences: Annotated[
-        Path | None,
-        typer.Option(
-            help="The sentences: one a line, words between spaces; or JSON. Else found in EXPECTED, or a "
-            "bundled few.",
-            show_default=False,
-        ),
-    ] = None,
+    sentences: Annotated[Path | None, flag(_SENTENCES)] = None,
     tolerance: Annotated[
         float, typer.Option(help="Largest difference, absolute or relative, that passes.", min=0)
     ] = 1e-5,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare a model's vectors with expected ones: the largest difference of each layer.
 
-    Words go in both by their characters and from a token cache. Ends with code 1 if a layer is off by more
-    than the tolerance.
+    Words are encoded both from their characters and from a token cache. Exits with code 1 if a layer differs
+    by more than the tolerance.
     """
-    if state not in _STATES:
-        raise ConfigError(f"--state {state} is not a choice.", remedy=nearest(state, _STATES))
+    from rich.console import Console
+    from rich.table import Table
 
     from elmokit.vectors.verify import verify
 
-    found = verify(
-        model,
-        expected,
-        state=state,  # type: ignore[arg-type]
-        batch_size=batch_size,
-        sentences=sentences,
-        tolerance=tolerance,
-    )
+    options: dict[str, Any] = {"state": state, "batch_size": batch_size, "sentences": sentences}
+    result = verify(model, expected, tolerance=tolerance, **options)
     if as_json:
-        typer.echo(json.dumps(found.to_dict()))
+        print_json(result.to_dict())
     else:
-        names = ("path", "layer", "largest absolute", "largest relative", "words")
-        table = Table(*names, box=None, pad_edge=False)
-        for row in found.differences:
-            table.add_row(
-                row.path, str(row.layer), f"{row.absolute:.2e}", f"{row.relative:.2e}", f"{row.n_words:,}"
-            )
+        table = Table(
+            "path", "layer", "largest absolute", "largest relative", "words", box=None, pad_edge=False
+        )
+        for row in result.differences:
+            errors = f"{row.absolute:.2e}", f"{row.relative:.2e}"
+            table.add_row(row.path, str(row.layer), *errors, f"{row.n_words:,}")
+        batches = "" if result.batch_size is None else f", batches of {result.batch_size}"
+        verdict = "[bold green]Passed[/]" if result.passed else "[bold red]Differs[/]"
         console = Console(highlight=False)
         console.print(table)
-        batches = "" if found.batch_size is None else f", batches of {found.batch_size}"
-        verdict = "[bold green]Passed[/]" if found.passed else "[bold red]Differs[/]"
         console.print(
-            f"{verdict}: {found.n_sentences:,} sentences, state {found.state}{batches}, "
-            f"tolerance {found.tolerance:g}.",
+            f"{verdict}: {result.n_sentences:,} sentences, state {result.state}{batches}, "
+            f"tolerance {result.tolerance:g}.",
             soft_wrap=True,
         )
-    if not found.passed:
+    if not result.passed:
         raise typer.Exit(1)

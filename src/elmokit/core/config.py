@@ -88,7 +88,8 @@ def _validate(name: str, hint: Any, value: Any) -> Any:
         return _validate(name, inner, value)
     if origin is tuple:
         try:
-            pairs = tuple((int(width), int(count)) for width, count in value)
+            rows = [pair.split(":") for pair in value.split(",")] if isinstance(value, str) else value
+            pairs = tuple((int(width), int(count)) for width, count in rows)
         except (TypeError, ValueError):
             pairs = ()
         if pairs and all(width > 0 and count > 0 for width, count in pairs):
@@ -159,8 +160,8 @@ class RunConfig(Config):
     seed: int = option(0, "Random seed.", at_least=0, at_most=2**31 - 1)
 
 
-def read_toml(path: Path, config: type[Config] | None = None) -> dict[str, Any]:
-    """Read a TOML file; with ``config``, its sections and names must be those of this class."""
+def read_toml(path: Path, sections: Mapping[str, type[Config]] | None = None) -> dict[str, Any]:
+    """Read a TOML file; with ``sections``, any other section or name is an error that names the nearest."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -171,21 +172,19 @@ def read_toml(path: Path, config: type[Config] | None = None) -> dict[str, Any]:
         raise ConfigError(f"Cannot read settings from {path}: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
-    if config is not None:
-        _check_names(path, config, values, "")
+    if sections is None:
+        return values
+    for section, settings in values.items():
+        if section not in sections:
+            raise ConfigError(f"{path}: unknown section {section!r}.", remedy=nearest(section, sections))
+        if not isinstance(settings, dict):
+            raise ConfigError(f"{section} in {path} must be a section: [{section}].")
+        known = get_type_hints(sections[section])
+        for name in settings:
+            if name not in known:
+                message = f"{path}: there is no setting {name!r} in [{section}]."
+                raise ConfigError(message, remedy=nearest(name, known))
     return values
-
-
-def _check_names(path: Path, config: type[Config], values: Mapping[str, Any], section: str) -> None:
-    hints = get_type_hints(config)
-    for name, value in values.items():
-        if name not in hints:
-            place = f"there is no setting {name!r} in [{section}]" if section else f"unknown section {name!r}"
-            raise ConfigError(f"{path}: {place}.", remedy=nearest(name, hints))
-        if isinstance(hints[name], type) and issubclass(hints[name], Config):
-            if not isinstance(value, dict):
-                raise ConfigError(f"{name} in {path} must be a section: [{name}].")
-            _check_names(path, hints[name], value, f"{section}.{name}" if section else name)
 
 
 def setting_paths(config: Config | type[Config]) -> Iterator[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -40,11 +40,18 @@ class Reporter:
         self.mode = mode
         if mode == "auto":
             self.mode = "live" if self._console.is_terminal else "plain"
+        if not self._console.is_terminal:  # a file or a pipe has room for tables
+            self._console.width = max(100, self._console.width)
 
     def say(self, message: str) -> None:
         """A message for a person; may have rich markup."""
         if self.mode in ("live", "plain"):
             self._console.print(message, soft_wrap=True)
+
+    def show(self, table: RenderableType) -> None:
+        """A table, or anything else that rich can print, for a person."""
+        if self.mode in ("live", "plain"):
+            self._console.print(table)
 
     def event(self, event: str, **values: Any) -> None:
         """A record for a program."""
