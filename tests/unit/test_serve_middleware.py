@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from elmokit.cli.serve import _bound
+from elmokit.cli.serve import bind
 from elmokit.core.errors import ConfigError
 from elmokit.serve import middleware
 from elmokit.serve.app import PAGE, make_app
@@ -452,5 +452,5 @@ def test_half_characters_are_mended_as_everywhere(client: TestClient) -> None:
 
 
 def test_the_listener_says_that_it_is_tcp_so_that_answers_leave_at_once() -> None:
-    with _bound(ServeConfig(port=0)) as listener:
+    with bind(ServeConfig(port=0)) as listener:
         assert listener.proto == socket.IPPROTO_TCP

@@ -19,8 +19,8 @@ from elmokit.serve.settings import ServeConfig
 from elmokit.text.settings import ReadConfig
 
 _TOKEN = "ELMOKIT_TOKEN"
-_MODELS = "Models (names or folders), and folders of elmokit compare; else the bundled model."
-_CORPUS = "Text to find neighbors in: files, folders or patterns; may repeat. Default: the bundled corpus."
+_MODELS = "Models of any kind (names or folders), and folders of elmokit compare. Default: the bundled one."
+_CORPUS = "Text to search for neighbors: files, folders or patterns; may repeat. Default: the bundled corpus."
 
 
 @with_settings(Section("serve", ServeConfig, "Server", ("host", "port", "token", "cors")), READ)
@@ -35,7 +35,8 @@ def command(
     [bold]elmokit serve[/] opens the bundled model: type sentences, click a word, and see the words most like
     it in context. [bold]elmokit serve topics[/] adds the classifier in the folder topics,
     [bold]elmokit serve news report[/] the report of a comparison. Programs use /v1/embed, /v1/similar,
-    /v1/predict and more, described at /docs. Nothing leaves this machine; stop it with Ctrl-C.
+    /v1/predict and more, described at /docs. Nothing leaves this machine. Stop it with Ctrl-C;
+    requests in progress get up to ten seconds to finish.
     """
     settings["token"] = settings.get("token") or os.environ.get(_TOKEN, "")
     configs: Any = merge_settings(settings, serve=ServeConfig(), read=ReadConfig())
@@ -54,7 +55,7 @@ def command(
     from elmokit.text.tokenizing import replace_surrogates
 
     reporter = Reporter()
-    with _bound(config) as listener:  # before models are loaded, which takes time
+    with bind(config) as listener:  # before models are loaded: a port in use is an error at once
         if corpus:
             texts = TextSource(corpus, configs["read"])
             name = ", ".join(replace_surrogates(Path(part).name) for part in corpus)
@@ -76,22 +77,22 @@ def command(
         with _explain_errors(config):
             listener.listen()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, server.handle_exit)  # the server restores the handlers when it ends
+            signal.signal(number, server.handle_exit)  # uvicorn raises the signal again when it is done
         host, port = listener.getsockname()[:2]
         address = f"[{host}]" if ":" in host else host
         reporter.say(f"[bold green]Ready:[/] http://{escape(address)}:{port}  [dim](Ctrl-C stops it)[/]")
         if config.host not in ("127.0.0.1", "::1", "localhost") and not config.token:
-            warning = "Anybody who can reach this address can use it: there is no --token"
-            reporter.say(f"[yellow]{warning} (or {_TOKEN} in the environment).[/]")
+            advice = f"Restrict access with --token or {_TOKEN} in the environment."
+            reporter.say(f"[yellow]Anyone who can reach this address can use the models. {advice}[/]")
         server.run(sockets=[listener])
     reporter.say("Stopped.")
 
 
-def _bound(config: ServeConfig) -> socket.socket:
+def bind(config: ServeConfig) -> socket.socket:
     """A socket at the address of the server, not listening yet."""
     with _explain_errors(config), contextlib.ExitStack() as on_error:
         family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-        # With IPPROTO_TCP, asyncio sets TCP_NODELAY; without it, small answers are delayed.
+        # asyncio sets TCP_NODELAY only if the protocol is given; without it answers are delayed.
         listener = on_error.enter_context(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((config.host, config.port))
@@ -109,5 +110,5 @@ def _explain_errors(config: ServeConfig) -> Iterator[None]:
             f"Cannot listen on {config.host} port {config.port}: {getattr(error, 'strerror', '') or error}.",
             remedy="Choose another --host: 127.0.0.1, or 0.0.0.0 for all addresses of this machine."
             if no_host
-            else "Choose another --port (0 takes a free one), or stop what is using it.",
+            else "Choose another --port (0 picks a free one), or stop what is using it.",
         ) from error
