@@ -30,12 +30,14 @@ import torch
 
 from ag_news import FINETUNED, FROZEN, LANGUAGE_MODELS
 from elmokit.bilm.settings import resolve
-from elmokit.comparison.compare import Comparison, compare_files
+from elmokit.comparison.compare import compare_files
 from elmokit.comparison.data import load_rows, read_rows, save_rows
 from elmokit.comparison.doing import measured
 from elmokit.comparison.methods import CATALOGUE, Method, Plan
 from elmokit.comparison.recipes import make_plan, with_text
+from elmokit.comparison.result import Comparison, to_json
 from elmokit.comparison.steps import RESULT, Unit, made_from, units_of
+from elmokit.comparison.verdict import summarize_ranking
 from elmokit.core.atomic import write_text
 from elmokit.core.console import Reporter
 from elmokit.core.run_folder import open_out
@@ -203,17 +205,12 @@ def main() -> None:
             plan = dataclasses.replace(plan, methods=static, counts=(), curve=())
     begun = time.monotonic()
     found = run(arguments, plan, adopting=arguments.only != "quick")
-    facts = found.facts
     finish(
         {
             "minutes": round((time.monotonic() - begun) / 60, 1),
-            "accuracy": {
-                method["id"]: method["splits"]["test"]["accuracy"]["mean"]
-                for method in facts.get("methods", [])
-                if method["status"] == "done"
-            },
-            "curve": facts.get("curve"),
-            "summary": (facts.get("ranking") or {}).get("summary"),
+            "accuracy": {result.method.id: result.main.mean for result in found.ranked},
+            "curve": to_json(found)["curve"],
+            "summary": summarize_ranking(found),
         }
     )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from elmokit.report.document import (
@@ -26,6 +29,9 @@ from elmokit.report.figures import (
     draw_reliability,
     draw_scatter,
 )
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 HOSTILE = [
     "<script>alert('class')</script>",
@@ -95,3 +101,34 @@ def make_document(names: list[str]) -> Document:
         tuple(names),
         "Measured on 100 rows.",
     )
+
+
+OUTSIDE = """() => [...document.querySelectorAll('body *')]
+    .filter(part => part.getBoundingClientRect().right > innerWidth + 1 && !part.closest('.scroll'))
+    .map(part => part.outerHTML.slice(0, 80))"""
+"""JavaScript: the elements that stick out of the window."""
+
+
+def contrast(page: Page, selector: str) -> float:
+    """The contrast of a text with its background, by the rule of WCAG."""
+    colors = page.evaluate(
+        """selector => {
+            let part = document.querySelector(selector);
+            const color = part.tagName == 'text' ? getComputedStyle(part).fill : getComputedStyle(part).color;
+            const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+            const layers = [];
+            for (; part; part = part.parentElement) layers.unshift(getComputedStyle(part).backgroundColor);
+            canvas.fillStyle = 'white';
+            canvas.fillRect(0, 0, 1, 1);
+            for (const layer of layers) { canvas.fillStyle = layer; canvas.fillRect(0, 0, 1, 1); }
+            return [color, `rgb(${canvas.getImageData(0, 0, 1, 1).data.slice(0, 3).join(',')})`];
+        }""",
+        selector,
+    )
+    lights: list[float] = []
+    for color in colors:
+        red, green, blue = (
+            ((float(part) / 255 + 0.055) / 1.055) ** 2.4 for part in re.findall(r"[\d.]+", color)[:3]
+        )
+        lights.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+    return (max(lights) + 0.05) / (min(lights) + 0.05)

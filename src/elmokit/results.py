@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elmokit.bilm.perplexity import Perplexity, TextPerplexity
 from elmokit.bilm.pretrain import PretrainResult
-from elmokit.comparison.compare import Comparison
+from elmokit.comparison.result import Comparison
 from elmokit.published.convert import Conversion
 from elmokit.static.intrinsic import IntrinsicResult
 from elmokit.tasks.fit import Evaluation, FittedModel, PredictionSummary

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from documents import HOSTILE, make_document
+from documents import HOSTILE, OUTSIDE, contrast, make_document
 from elmokit.report.render import write_report
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 CASES = {
     "news": ["World", "Sports", "Business", "Sci/Tech"],
     "thirty": [f"a.rather.long.group.name.{number}" for number in range(30)],
     "hostile": [*HOSTILE, "<script>document.title = 'broken'</script>", "L" * 200, "unbroken" * 40],
 }
-OUTSIDE = """() => [...document.querySelectorAll('body *')]
-    .filter(part => part.getBoundingClientRect().right > innerWidth + 1 && !part.closest('.scroll'))
-    .map(part => part.outerHTML.slice(0, 80))"""
 
 
 @pytest.fixture(scope="module")
@@ -30,31 +26,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         name: write_report(tmp_path_factory.mktemp(name), make_document(names), {})[2]
         for name, names in CASES.items()
     }
-
-
-def contrast(page: Page, selector: str) -> float:
-    """The contrast of a text with its background, by the rule of WCAG."""
-    colors = page.evaluate(
-        """selector => {
-            let part = document.querySelector(selector);
-            const color = part.tagName == 'text' ? getComputedStyle(part).fill : getComputedStyle(part).color;
-            const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-            const layers = [];
-            for (; part; part = part.parentElement) layers.unshift(getComputedStyle(part).backgroundColor);
-            canvas.fillStyle = 'white';
-            canvas.fillRect(0, 0, 1, 1);
-            for (const layer of layers) { canvas.fillStyle = layer; canvas.fillRect(0, 0, 1, 1); }
-            return [color, `rgb(${canvas.getImageData(0, 0, 1, 1).data.slice(0, 3).join(',')})`];
-        }""",
-        selector,
-    )
-    lights: list[float] = []
-    for color in colors:
-        red, green, blue = (
-            ((float(part) / 255 + 0.055) / 1.055) ** 2.4 for part in re.findall(r"[\d.]+", color)[:3]
-        )
-        lights.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
-    return (max(lights) + 0.05) / (min(lights) + 0.05)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -15,9 +15,9 @@ from urllib.parse import quote
 import pytest
 import uvicorn
 
-from comparison_facts import comparison
+from comparisons import make_comparison
 from elmokit.bilm.folder import save_bilm
-from elmokit.comparison.report import write_comparison
+from elmokit.comparison.report import write_report
 from elmokit.serve.app import make_app
 from elmokit.serve.registry import Registry, open_registry
 from elmokit.serve.settings import ServeConfig
@@ -83,7 +83,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     hostile = replace(hostile, labels=Labels(tuple(CLASSES)))
     hostile.save(home / "hostile")
     save_bilm(home / "lower", replace(make_model(), text=PIPELINES["classic"]))
-    write_comparison(home / "report", comparison())
+    write_report(make_comparison(folder=home / "report"))
     script = "try { parent.document.title = 'broken' } catch { document.body.append('alone') }"
     title = "<script>document.title = 1</script>"
     save_report(home / "other", title, f"<p>other figures</p><script>{script}</script>")
@@ -237,7 +237,7 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
 
     turn_to(page, "Compare")
     frame = page.frame_locator("#report-frame")
-    assert "ELMo, trainable mix" in frame.locator(".ranking").inner_text()
+    assert "ELMo, trainable mix" in frame.locator("#ranking").inner_text()
     check_fits("#report-link")
     page.select_option("#report", "1")
     assert frame.locator("p").first.inner_text() == "other figures"
@@ -531,7 +531,7 @@ def test_an_address_from_elsewhere(visit: Visit, full: str) -> None:
     assert page.locator("#layer-name").inner_text() == "the mix of all layers"
     for rest in ("#compare?report=77", "#compare?report=-1", "#compare?report=x"):
         opened(page, full, rest)
-        page.frame_locator("#report-frame").locator(".ranking").wait_for()
+        page.frame_locator("#report-frame").locator("#ranking").wait_for()
     for rest in (
         "#nothing?x",
         "#words?texts=%E0%A4%A",
@@ -775,7 +775,7 @@ def test_a_token_is_asked_for(visit: Visit, folders: dict[str, Path]) -> None:
         assert not page.locator("#token-form").is_visible()
         assert not page.locator("#problem").is_visible()
         turn_to(page, "Compare")
-        assert "ELMo" in page.frame_locator("#report-frame").locator(".ranking").inner_text()
+        assert "ELMo" in page.frame_locator("#report-frame").locator("#ranking").inner_text()
         page.reload()
         settled(page)
         assert not page.locator("#token-form").is_visible(), "kept as long as the page is open"

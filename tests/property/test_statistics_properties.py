@@ -94,9 +94,7 @@ def test_holm_keeps_the_order_and_never_lowers_a_p(p_values: list[float]) -> Non
 
 @settings(max_examples=25)
 @given(st.integers(1, 5), st.integers(1, 20), st.integers(0, 2**31))
-def test_every_rank_lies_in_its_range_and_every_sentence_fits_its_verdict(
-    n_methods: int, n_rows: int, seed: int
-) -> None:
+def test_every_rank_lies_in_its_range_and_no_p_is_lowered(n_methods: int, n_rows: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     correct = {f"m{number}": rng.random((number % 3 + 1, n_rows)) < 0.7 for number in range(n_methods)}
     found = rank(correct, n_resamples=FEW)
@@ -108,4 +106,3 @@ def test_every_rank_lies_in_its_range_and_every_sentence_fits_its_verdict(
     for pair in found.pairs:
         assert pair.difference >= 0
         assert pair.p_adjusted >= pair.p
-        assert ("not significantly different" in pair.sentence) != pair.significant

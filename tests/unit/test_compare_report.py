@@ -1,490 +1,407 @@
-"""A comparison's report: its answer in words, its tables and pictures, and what may be missing."""
+"""The result of a comparison and its report: sentences, tables, JSON, and what may be missing."""
 
 from __future__ import annotations
 
-import copy
 import io
-import itertools
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from comparison_facts import comparison
-from elmokit.comparison import pictures
-from elmokit.comparison.labels import place_labels, touch
-from elmokit.comparison.ranking_rows import ranking_columns, ranking_rows
-from elmokit.comparison.report import write_comparison
-from elmokit.comparison.standing import ranked
-from elmokit.comparison.terminal import ranking_table
-from elmokit.comparison.verdict import answer, chosen, listed
+from comparisons import METHODS, Spec, make_comparison
+from documents import HOSTILE
+from elmokit.comparison.ranking import rank, recommend
+from elmokit.comparison.report import make_document, print_comparison, write_report
+from elmokit.comparison.result import Comparison, to_json
+from elmokit.comparison.verdict import answer, compare_families, describe_pair, summarize_ranking
 from elmokit.core.errors import RunError
-from elmokit.tasks.drawing import apart
+from elmokit.report.document import Document, Section, Table
+from elmokit.report.render import render_html, render_markdown
 
-VOID = {"meta", "link", "br", "img", "hr", "input"}
-MINIMAL: dict[str, Any] = {
-    "title": "Two methods",
-    "data": {},
-    "methods": [
-        {"id": "a", "name": "A", "splits": {"test": {"accuracy": {"mean": 0.9}}}},
-        {"id": "b", "name": "B", "splits": {"test": {"accuracy": {"mean": 0.8}}}},
+FROZEN = Path(__file__).resolve().parents[1] / "fixtures" / "v0_1" / "comparison" / "report.json"
+SECTIONS = ["ranking", "scores", "differences", "curve", "classes", "confusion", "examples", "training"]
+SECTIONS += ["mix", "pretraining", "data", "details"]
+
+
+@pytest.fixture(scope="module")
+def news(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """A comparison with everything."""
+    folder = tmp_path_factory.mktemp("news")
+    return make_comparison(METHODS[:6], 1000, folder=folder, missing=True, curve=True)
+
+
+@pytest.fixture(scope="module")
+def report(news: Comparison) -> dict[str, str]:
+    """The text of its files."""
+    paths = write_report(news)
+    assert [path.name for path in paths[:3]] == ["report.json", "report.md", "report.html"]
+    assert [path.name for path in paths[3:]] == [
+        f"confusion_{split}.png" for split in ("test", "valid", "train")
+    ]
+    return {path.name: path.read_text(encoding="utf-8") for path in paths[:3]}
+
+
+def section(document: Document, id: str) -> Section:
+    return next(section for section in document.sections if section.id == id)
+
+
+def tables(document: Document, id: str) -> list[Table]:
+    return [item for item in section(document, id).items if isinstance(item, Table)]
+
+
+def texts(table: Table) -> list[list[str]]:
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+# -- the result -----------------------------------------------------------------------------------
+
+
+def test_a_clear_lead_is_not_tied_and_a_small_one_is() -> None:
+    clear = make_comparison({"a": 0.9, "b": 0.8}, n_rows=500)
+    assert clear.ranking is not None
+    assert clear.ranking.tied_with_best == ("a",)
+    assert clear.recommended == "a"
+    assert clear.method("b").main.mean == pytest.approx(0.8)
+    close = make_comparison({"a": 0.9, "b": 0.898, "c": 0.7}, n_rows=500, n_seeds=3)
+    assert close.ranking is not None
+    assert close.ranking.tied_with_best == ("a", "b")
+    score = close.method("a").main
+    assert len(score.values) == 3
+    assert score.low is not None
+    assert score.high is not None
+    assert score.low < score.mean < score.high
+    assert close.method("a").scores["valid"].low is None
+
+
+def test_methods_without_results_have_a_reason(news: Comparison) -> None:
+    assert [(result.status, result.reason) for result in news.methods[-2:]] == [
+        ("failed", "glove.txt, line 17: 99 numbers, not 100."),
+        ("skipped", "No time."),
+    ]
+    assert list(news.failed) == ["glove-s0"]
+    nothing = make_comparison({}, missing=True)
+    assert (nothing.ranking, nothing.recommended, nothing.ranked) == (None, None, [])
+    assert answer(nothing)[0] == "No method finished, so there is nothing to rank."
+
+
+def test_the_cost_has_its_parts(news: Comparison) -> None:
+    tuned, svm = news.method("elmo-finetuned").cost, news.method("tfidf-svm").cost
+    assert (tuned.pretrain_seconds, tuned.fit_seconds, tuned.seconds) == (1511, 1904, 3415)
+    assert (svm.pretrain_seconds, svm.seconds) == (None, 13.1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ([15.0, 6.0, 5.0], 0),  # nine seconds are not worth it
+        ([7000.0, 15.0, 6.0], 1),  # nor here: the second has saved the time and has a higher score
+        ([7000.0, 4000.0, 6.0], 2),
+        ([100.0, 45.0, 39.0], 2),
     ],
-}
-PARTS = ["ranking", "accuracies", "differences", "cost", "curve", "classes", "confusions", "examples"]
-PARTS += ["training", "mix", "pretraining", "intrinsic", "data", "details"]
+)
+def test_of_tied_methods_a_far_cheaper_one_is_recommended(seconds: list[float], expected: int) -> None:
+    rows = np.arange(300)
+    ranking = rank({"a": rows < 202, "b": rows < 201, "c": rows < 200})
+    assert recommend(ranking, dict(zip("abc", seconds, strict=True))) == "abc"[expected]
+    clear = rank({"a": rows < 290, "b": rows < 201, "c": rows < 200})
+    assert recommend(clear, dict(zip("abc", seconds, strict=True))) == "a"
+
+
+def same_keys(value: Any, frozen: Any, path: str = "") -> None:
+    """Check that both have the same keys, wherever both have something."""
+    if isinstance(frozen, dict) and path.split("/")[-1] not in ("class_counts", "settings", "methods_by_id"):
+        assert set(value) == set(frozen), path
+        for key in frozen:
+            same_keys(value[key], frozen[key], f"{path}/{key}")
+    elif isinstance(frozen, list) and frozen and value:
+        same_keys(value[0], frozen[0], path)
+
+
+def test_report_json_has_the_keys_of_0_1(report: dict[str, str]) -> None:
+    record, frozen = json.loads(report["report.json"]), json.loads(FROZEN.read_text(encoding="utf-8"))
+    for each in (record, frozen):  # ids of methods and names of classes are no keys
+        each["curve"]["methods"] = list(each["curve"]["methods"].values())
+        each["ranking"]["ranks"] = []
+        each["data"]["class_counts"] = list(each["data"]["class_counts"])
+        each["examples"][0]["guesses"] = []
+        each["methods"][0] |= {"settings": [], "history": []}
+        del each["machine"], each["versions"]
+    same_keys(record, frozen)
+    assert [method["status"] for method in record["methods"]][-2:] == ["failed", "left out"]
+
+
+# -- sentences ------------------------------------------------------------------------------------
+
+
+def test_the_answer_names_a_method_its_lead_and_its_cost(news: Comparison) -> None:
+    sentences = answer(news)
+    assert sentences[0] == "Recommended: ELMo, fine-tuned (accuracy 93.9% on 1,000 test rows)."
+    assert sentences[2:] == [
+        "Fitting takes 32 min, after 25 min of pretraining.",
+        "The best method that is much faster is TF-IDF bigrams + SVM: 92.4% in 13 s.",
+        sentences[4],
+        "GloVe failed; the ranking gives the reason.",
+        "CoVe was skipped; the ranking gives the reason.",
+    ]
+    assert sentences[4].startswith("With only 100 labels, ELMo, fine-tuned leads with 75.5%, ahead of ELMo")
+
+
+def test_the_answer_says_whether_the_lead_is_significant() -> None:
+    clear, tied = make_comparison({"a": 0.9, "b": 0.8}, 500), make_comparison({"a": 0.9, "b": 0.898}, 500)
+    assert re.match(r"Its lead of 10\.0 points over B is significant \(95% interval \d", answer(clear)[1])
+    assert answer(tied)[1] == "B is not significantly different from the best."
+    assert "no method is faster" in answer(tied)[2]
+    assert answer(make_comparison({"a": 0.9}))[1].startswith("No other method finished")
+    specs = [
+        Spec("slow", "Slow", "elmo", 0.9, fit=5000),
+        Spec("fast", "Fast", "linear", 0.898),
+        Spec("other", "Other", "linear", 0.897),
+    ]
+    cheap = answer(make_comparison(specs, 500))
+    assert cheap[0].endswith(
+        " It is not significantly different from the best, Slow (90.0%), and takes far less time."
+    )
+    assert cheap[1] == "Other is not significantly different from the best either."
+
+
+def test_pairs_are_described_in_words() -> None:
+    comparison = make_comparison({"a": 0.93, "b": 0.89, "c": 0.887}, 1000, disagreement=0.05)
+    assert comparison.ranking is not None
+    first, second, third = comparison.ranking.pairs
+    assert describe_pair(comparison, first).startswith(
+        "A is significantly better than B (93.0% vs. 89.0%, +4.0 points, 95% interval +2."
+    )
+    assert describe_pair(comparison, first).endswith(", p < 0.001).")
+    assert describe_pair(comparison, second).startswith(
+        "B and C are not significantly different (89.0% vs. 88.7%, +0.3 points, 95% interval "
+    )
+    assert (third.better, third.worse) == ("a", "c")
+    summary = summarize_ranking(comparison)
+    assert summary[:2] == [describe_pair(comparison, first), describe_pair(comparison, second)]
+    assert "Of 1 other pair, 1 differs significantly." in summary
+    assert any("corrected for 3 tests" in sentence for sentence in summary)
+    assert any("one seed" in sentence for sentence in summary)
+
+
+def test_a_summary_says_what_its_tests_cannot_show() -> None:
+    assert summarize_ranking(make_comparison({"a": 0.9})) == [
+        "Only one method finished, so there is nothing to compare it with."
+    ]
+    few = summarize_ranking(make_comparison({"a": 0.9, "b": 0.85}, 40, disagreement=0.0))
+    assert any("40 test rows, differences below about 12.5 points" in sentence for sentence in few)
+    fewer = summarize_ranking(make_comparison({"a": 1.0, "b": 0.0}, 3))
+    assert any("no difference can be significant" in sentence for sentence in fewer)
+    corrected = make_comparison(
+        {"a": 1.0, "b": 0.9975, "c": 0.995, "d": 0.9925, "e": 0.9775}, 400, disagreement=0
+    )
+    assert corrected.ranking is not None
+    pair = corrected.ranking.pair("d", "e")
+    assert pair.p < 0.05 <= pair.p_adjusted
+    assert "not significantly different after correction for several tests (" in describe_pair(
+        corrected, pair
+    )
+
+
+def test_a_large_difference_that_few_seeds_leave_open_asks_for_more() -> None:
+    comparison = make_comparison({"a": 0.9, "b": 0.8}, 20, n_seeds=2)
+    assert comparison.ranking is not None
+    (pair,) = comparison.ranking.pairs
+    assert not pair.significant
+    assert "more seeds may show one" in describe_pair(comparison, pair)
+
+
+def test_families_are_compared_with_each_other() -> None:
+    names = {"a": "ELMo, one", "b": "ELMo, two", "c": "ELMo, three", "x": "Skip-gram", "y": "SVD"}
+
+    def sentences(ours: str, theirs: str, **accuracies: float) -> list[str]:
+        specs = [Spec(id, names[id], "linear", share) for id, share in accuracies.items()]
+        comparison = make_comparison(specs, 1000, disagreement=0)
+        assert comparison.ranking is not None
+        return compare_families(comparison, comparison.ranking, list(ours), list(theirs), "static method")
+
+    assert sentences("abc", "xy", a=0.95, b=0.948, c=0.9, x=0.88, y=0.879) == [
+        "ELMo, one; ELMo, two and ELMo, three are better than every static method."
+    ]
+    assert sentences("abc", "xy", a=0.95, b=0.9, c=0.8, x=0.901, y=0.85) == [
+        "ELMo, one is better than every static method.",
+        "ELMo, two is better than SVD, and is not significantly different from Skip-gram.",
+        "ELMo, three is worse than every static method.",
+    ]
+    assert sentences("a", "xyb", a=0.9, x=0.93, y=0.86, b=0.901) == [
+        "ELMo, one is better than SVD, is not significantly different from ELMo, two, "
+        "and is worse than Skip-gram."
+    ]
+    assert sentences("ab", "", a=0.95, b=0.948) == []
+
+
+# -- the report -----------------------------------------------------------------------------------
 
 
 class Outline(HTMLParser):
-    """Checks that all tags are closed in order, and keeps what the page is made of."""
+    """The tags, ids and words of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.open: list[str] = []
         self.tags: list[str] = []
         self.ids: list[str] = []
-        self.links: list[str] = []
         self.words: list[str] = []
         self.feed(page)
-        self.close()
-        assert not self.open
-        assert len(self.ids) == len(set(self.ids)), "every id is used once"
-        assert {link.removeprefix("#") for link in self.links} <= set(self.ids)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        for name, value in attrs:
-            assert not name.startswith("on")
-            assert "http:" not in (value or "") or name == "xmlns"
-            self.ids += [value or ""] if name == "id" else []
-            self.links += [value or ""] if name in ("href", "src") else []
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+        self.ids += [value or "" for name, value in attrs if name == "id"]
 
     def handle_data(self, data: str) -> None:
         self.words.append(data)
 
 
-def written(folder: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], str, str]:
-    paths = write_comparison(folder, facts)
-    assert [path.name for path in paths] == ["report.json", "report.md", "report.html"]
-    record, text, page = (path.read_text(encoding="utf-8") for path in paths)
-
-    def refuse(token: str) -> None:
-        raise AssertionError(token)
-
-    return json.loads(record, parse_constant=refuse), text, page
+def test_the_page_has_all_its_sections(report: dict[str, str]) -> None:
+    outline = Outline(report["report.html"])
+    assert [id for id in outline.ids if id in SECTIONS] == SECTIONS
+    assert not {"script", "link", "img", "iframe"} & set(outline.tags)
+    for title in ("Significant differences", "Confusion matrix", "Learning curve", "Scores by class"):
+        assert f"## {title}\n" in report["report.md"]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, str]:
-    return written(tmp_path_factory.mktemp("whole") / "deep", comparison())
-
-
-# -- the page ---------------------------------------------------------------------------------
-
-
-def test_the_page_has_all_its_parts_and_lists_them(whole: tuple[dict[str, Any], str, str]) -> None:
-    _, _, page = whole
-    outline = Outline(page)
-    assert [name for name in outline.ids if name in PARTS] == PARTS
-    assert [link for link in outline.links if link.removeprefix("#") in PARTS] == [
-        f"#{name}" for name in PARTS
-    ]
-    n_pictures = (
-        3 * 2 + 11 * 3 + 8 + 2 + 1
-    )  # main ones twice, confusions, losses, mixes that move, perplexity
-    assert outline.tags.count("svg") == n_pictures
-    assert not {"script", "link", "img", "iframe", "object"} & set(outline.tags)
-
-
-def test_every_picture_has_a_title_and_says_what_it_shows(whole: tuple[dict[str, Any], str, str]) -> None:
-    record, _, page = whole
-    labels = re.findall(r'<svg[^>]*role="img" aria-label="([^"]+)"[^>]*><title>[^<]+</title><desc>', page)
-    assert len(labels) == Outline(page).tags.count("svg")
-    mean = record["methods"][0]["splits"]["test"]["accuracy"]["mean"]
-    assert any(f"ELMo, fine-tuned: {mean:.1%}, interval" in label for label in labels)
-    assert any("fastText: " in label and " in 3.2 s." in label for label in labels)
-    assert any("TF-IDF bigrams + SVM: 56.1% with 100, 73.6% with 300" in label for label in labels)
-
-
-def test_failed_methods_say_why_and_stand_last(whole: tuple[dict[str, Any], str, str]) -> None:
-    _, text, page = whole
-    assert "Failed: glove.txt, line 17: 99 numbers, not 100." in page
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|.*\|$", text.split("## Ranking")[1].split("##")[0], re.M)[2:]
-    assert [row[0] for row in rows[-2:]] == ["GloVe", "CoVe"]
-    assert [row[1] for row in rows] == [
-        "1",
-        "2–3",
-        "2–3",
-        "4",
-        "5",
-        "6–7",
-        "6–7",
-        "8",
-        "9",
-        "10",
-        "11",
-        "–",
-        "–",
+def test_the_ranking_has_all_figures(news: Comparison, report: dict[str, str]) -> None:
+    row = next(
+        line for line in report["report.md"].splitlines() if line.startswith("| ELMo, trainable mix |")
+    )
+    score = news.method("elmo-trainable").main
+    assert score.low is not None
+    assert score.high is not None
+    cells = [cell.strip() for cell in row.strip("| ").split("|")]
+    interval = f"({score.low * 100:.1f} to {score.high * 100:.1f})"
+    assert cells[2] == f"{score.mean * 100:.2f} ± 0.20 {interval}"
+    assert cells[-6:] == ["25 min", "4.0 min", "228", "1.5 GB", "69.8 MB", "91.0 / 88.7"]
+    assert "120,000 train rows" in report["report.md"]
+    (ranking, missing) = tables(make_document(news), "ranking")
+    assert ranking.highlight == 0
+    assert texts(missing) == [
+        ["GloVe", "failed", "glove.txt, line 17: 99 numbers, not 100."],
+        ["CoVe", "skipped", "No time."],
     ]
 
 
-def test_the_markdown_ranking_has_all_figures(whole: tuple[dict[str, Any], str, str]) -> None:
-    record, text, _ = whole
-    split = record["methods"][1]["splits"]
-    row = next(line for line in text.splitlines() if line.startswith("| ELMo, trainable mix | 2–3 |"))
-    accuracy = split["test"]["accuracy"]
-    interval = f"({accuracy['low'] * 100:.1f} to {accuracy['high'] * 100:.1f})"
-    macro = [f"{split['test']['macro'][name] * 100:.2f}" for name in ("precision", "recall", "f1")]
-    assert [cell.strip() for cell in row.strip("| ").split("|")] == [
-        "ELMo, trainable mix",
-        "2–3",
-        f"{accuracy['mean'] * 100:.2f} ± {accuracy['sd'] * 100:.2f} {interval}",
-        *(f"{split[name]['accuracy']['mean'] * 100:.2f}" for name in ("valid", "train")),
-        *macro,
-        "25 min",
-        "4.0 min",
-        "228",
-        "1.5 GB",
-        "69.8 MB",
-        "91.0 / 88.7",
+def test_columns_that_no_method_fills_are_left_out() -> None:
+    (ranking,) = tables(make_document(make_comparison({"a": 0.9, "b": 0.8})), "ranking")
+    titles = [column.title for column in ranking.columns]
+    assert "Published" not in titles
+    assert "Pretrain" not in titles
+    assert titles[:5] == ["Method", "Rank", "Test", "Valid", "Train"]
+
+
+def test_points_carry_the_numbers_of_the_methods(news: Comparison) -> None:
+    intervals, scatter = section(make_document(news), "scores").items
+    assert "1. ELMo, fine-tuned: 93.9%, interval" in getattr(intervals, "alt", "")
+    assert "1, ELMo, fine-tuned: 93.9%, 56 min 55 s." in getattr(scatter, "alt", "")
+
+
+def test_only_the_recommended_method_has_pictures_of_its_confusions(news: Comparison) -> None:
+    confusions = tables(make_document(news), "confusion")
+    assert [table.picture for table in confusions[:4]] == [
+        "confusion_test.png",
+        "confusion_valid.png",
+        "confusion_train.png",
+        "",
     ]
-    assert "120,000 train rows" in text
+    assert [table.folded for table in confusions] == [False] + [True] * (len(confusions) - 1)
 
 
-def test_markdown_tables_have_as_many_cells_in_every_row(whole: tuple[dict[str, Any], str, str]) -> None:
-    tables = re.findall(r"(?:^\|.*\|$\n?)+", whole[1], re.M)
-    assert len(tables) > 15
-    for table in tables:
-        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
+@pytest.mark.parametrize(("n_classes", "first"), [(4, "Method"), (12, "Class")])
+def test_the_fewer_of_classes_and_methods_are_columns(n_classes: int, first: str) -> None:
+    classes = [f"topic {number}" for number in range(n_classes)]
+    comparison = make_comparison({"a": 0.9, "b": 0.8}, 300, classes=classes)
+    (table,) = tables(make_document(comparison), "classes")
+    assert table.columns[0].title == first
+    assert sum(cell.bold for row in table.rows for cell in row) >= n_classes
 
 
-def test_the_record_is_the_facts(whole: tuple[dict[str, Any], str, str]) -> None:
-    record, facts = whole[0], comparison()
-    assert record["ranking"] == facts["ranking"]
-    assert [method["id"] for method in record["methods"]] == [method["id"] for method in facts["methods"]]
-    assert list(record) == list(facts)
+def test_many_classes_have_no_confusion_matrix() -> None:
+    comparison = make_comparison({"a": 0.9, "b": 0.8}, 400, classes=[str(n) for n in range(31)])
+    document = make_document(comparison)
+    assert tables(document, "confusion") == []
+    assert "31 classes are too many" in section(document, "confusion").text
 
 
-def test_the_same_facts_give_the_same_page(tmp_path: Path) -> None:
-    facts = comparison(n_methods=2, failed=False)
-    assert written(tmp_path / "one", facts) == written(tmp_path / "two", copy.deepcopy(facts))
+def test_examples_are_texts_on_which_methods_disagree(news: Comparison) -> None:
+    assert 6 < len(news.examples) <= 12
+    best = news.ranking.order[0] if news.ranking else ""
+    assert all(best in example.right for example in news.examples[:6])
+    assert all(best in example.wrong for example in news.examples[6:])
+    for example in news.examples:
+        assert {example.guesses[id] for id in example.right} == {example.label}
+        assert example.label not in {example.guesses[id] for id in example.wrong}
+    (table,) = tables(make_document(news), "examples")
+    assert len(table.rows) == len(news.examples)
+
+
+def test_one_method_alone_and_none_at_all_have_a_report(tmp_path: Path) -> None:
+    alone = make_document(make_comparison({"a": 0.9}))
+    assert "scores" not in [section.id for section in alone.sections]
+    nothing = make_document(make_comparison({}, missing=True))
+    assert [section.id for section in nothing.sections] == ["ranking", "data", "details"]
+    render_html(alone), render_markdown(nothing)
+
+
+def test_a_given_encoder_is_told_apart_from_a_pretrained_one(news: Comparison) -> None:
+    assert news.pretraining is not None
+    for changes, words in (
+        ({}, "share one encoder"),
+        ({"was_given": True}, "The encoder was given"),
+        ({"n_models": 2}, "2 encoders were pretrained"),
+    ):
+        changed = replace(news, pretraining=replace(news.pretraining, **changes))
+        assert words in section(make_document(changed), "pretraining").text
 
 
 def test_hostile_names_and_texts_stay_text(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    classes = ["<script>alert('class')</script>", "a|b\nc", "$x_1$", "L" * 200, "أخبار", "\x00\ud800\uffff"]
-    facts = comparison(classes, n_methods=4, n_test=600)
-    facts["title"] = "<img src=x onerror=alert(1)>"
-    facts["methods"][0] |= {"name": "</svg><script>alert(2)</script>", "family": '"><b>'}
-    facts["methods"][1]["settings"] = {"<b>": "</td></table>"}
-    facts["methods"][4]["reason"] = "</td><script>\x07"
-    facts["examples"][0]["text"] = "\u202eturned</td> <u>under</u> " + "unbroken" * 50
-    facts["commands"] = ["`````\n</pre><script>alert(3)</script>"]
-    facts["notes"] = ["<i>note</i>"]
-    _, text, page = written(tmp_path, facts)
+    comparison = make_comparison(METHODS[2:6], 200, folder=tmp_path, classes=HOSTILE, missing=True)
+    methods = tuple(
+        replace(
+            result, method=replace(result.method, name=name), reason=result.reason and "</td><script>\x07"
+        )
+        for result, name in zip(comparison.methods, HOSTILE, strict=False)
+    )
+    hostile = replace(comparison, methods=methods, title="<img src=x>", command="`````\n</pre><script>")
+    paths = write_report(hostile)
+    text, page = (path.read_text(encoding="utf-8") for path in paths[1:3])
     outline = Outline(page)
-    assert not {"script", "img", "u"} & set(outline.tags)
-    words = "".join(outline.words)
-    assert "<script>alert('class')</script>" in words
-    assert "</svg><script>alert(2)</script>" in words
+    assert not {"script", "img"} & set(outline.tags)
+    assert "<script>alert('class')</script>" in "".join(outline.words)
     assert not set("\x00\x07\u202e") & set(page + text)
-    assert "<script" not in text.split("``````")[0]
     assert "``````\n`````" in text, "the fence is longer than what it holds"
+    print_comparison(hostile, Console(file=io.StringIO()))
     assert capfd.readouterr() == ("", "")
-
-
-# -- what may be missing ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("key", [key for key in comparison(n_methods=3) if key not in ("title", "methods")])
-@pytest.mark.parametrize("given", [False, True])
-def test_the_page_adapts_to_what_is_missing(tmp_path: Path, key: str, given: bool) -> None:
-    facts = comparison(n_methods=2, n_test=400)
-    for method, part in itertools.product(facts["methods"], ("history", "mix", "seconds")):
-        method.pop(part, None)
-    value = facts.pop(key)
-    if given:
-        facts[key] = type(value)() if key != "pretraining" else None
-    _, text, page = written(tmp_path, facts)
-    outline = Outline(page)
-    gone = {
-        "ranking": "differences",
-        "notes": "",
-        "left_out": "",
-        "versions": "",
-        "machine": "",
-        "commands": "",
-    }
-    part = gone.get(key, key)
-    assert part not in outline.ids if part else "details" in outline.ids
-    assert text.startswith("# ")
-
-
-def test_two_methods_and_little_else(tmp_path: Path) -> None:
-    _, text, page = written(tmp_path, MINIMAL)
-    assert [name for name in Outline(page).ids if name in PARTS] == ["ranking", "accuracies"]
-    assert "Take A: it gets 90.0% of the test texts right." in page
-    assert "whether that is chance was not tested" in text
-    assert "| A | 1 | 90.00 |" in text
-
-
-def test_one_method_alone(tmp_path: Path) -> None:
-    _, _, page = written(tmp_path, comparison(n_methods=1, failed=False))
-    outline = Outline(page)
-    assert not {"accuracies", "cost"} & set(outline.ids)
-    assert "nothing to set beside it" in page
-
-
-def test_no_method_finished(tmp_path: Path) -> None:
-    facts = comparison()
-    facts["methods"] = [method for method in facts["methods"] if method["status"] != "done"]
-    _, text, page = written(tmp_path, facts)
-    assert "No method finished, so there is nothing to rank." in page
-    assert "Failed: glove.txt" in text
-    assert "svg" in Outline(page).tags, "pretraining and the learning curve are still worth seeing"
-
-
-def _broken(value: Any, bad: Any) -> Any:
-    """The same facts with ``bad`` instead of every number."""
-    if isinstance(value, dict):
-        return {key: _broken(entry, bad) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_broken(entry, bad) for entry in value]
-    return bad if isinstance(value, (int, float)) and not isinstance(value, bool) else value
-
-
-@pytest.mark.parametrize("bad", [None, float("nan"), float("inf")])
-def test_facts_without_a_single_number(tmp_path: Path, bad: float | None) -> None:
-    facts = comparison(n_methods=3, n_test=400)
-    _, _, page = written(tmp_path, _broken(facts, bad))
-    Outline(page)
-    assert "No method finished" in page
-
-
-@pytest.mark.parametrize(
-    "key", ["splits", "seconds", "history", "mix", "seeds", "settings", "published", "bytes"]
-)
-def test_methods_that_lack_something(tmp_path: Path, key: str) -> None:
-    facts = comparison(n_methods=3, n_test=400) | {"curve": None, "pretraining": None}
-    facts["methods"][0].pop(key)
-    facts["methods"][1][key] = None
-    _, _, page = written(tmp_path, facts)
-    Outline(page)
-    assert "Take " in page
-
-
-def test_twelve_methods_and_thirty_classes(tmp_path: Path) -> None:
-    classes = [f"topic number {number}" for number in range(30)]
-    _, text, page = written(tmp_path, comparison(classes, n_methods=12))
-    outline = Outline(page)
-    assert sum(name.startswith("confusion-test-") for name in outline.ids) == 12
-    assert sum(name.startswith("confusion-train-") for name in outline.ids) == 12
-    assert "Test: the other methods" in page
-    assert "| Class | ELMo, fine-tuned |" in text, "with many classes, they are the rows"
-    assert "There are too many classes for tables" in text
-    assert len(page) < 4_000_000
-
-
-@pytest.mark.parametrize(("n_classes", "words"), [(40, "only test is drawn"), (70, "too many for a picture")])
-def test_very_many_classes(tmp_path: Path, n_classes: int, words: str) -> None:
-    facts = comparison([str(number) for number in range(n_classes)], n_methods=2)
-    _, _, page = written(tmp_path, facts)
-    drawn = {name.split("-")[1] for name in Outline(page).ids if re.fullmatch(r"confusion-\w+-\d", name)}
-    assert drawn == ({"test"} if n_classes == 40 else set())
-    assert words in page
-
-
-def test_without_a_test_split_the_validation_ranks(tmp_path: Path) -> None:
-    facts = comparison(n_methods=3, failed=False)
-    for method in facts["methods"]:
-        del method["splits"]["test"]
-    _, _, page = written(tmp_path, facts)
-    assert "of the 3,800 valid texts right" in page
-    assert "F1 on valid, in percent" in page
 
 
 def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
+    comparison = replace(make_comparison({"a": 0.9, "b": 0.8}), folder=tmp_path / "file" / "report")
     with pytest.raises(RunError, match="Cannot write"):
-        write_comparison(tmp_path / "file" / "report", MINIMAL)
+        write_report(comparison)
 
 
-# -- the answer -------------------------------------------------------------------------------
+def test_the_same_comparison_gives_the_same_report(news: Comparison) -> None:
+    assert render_html(make_document(news)) == render_html(make_document(news))
+    assert to_json(news) == to_json(news)
 
 
-def test_the_answer_says_what_to_take_why_and_at_what_cost() -> None:
-    facts = comparison()
-    said = answer(facts)
-    mean = facts["methods"][0]["splits"]["test"]["accuracy"]["mean"]
-    assert said[0] == f"Take ELMo, fine-tuned: it gets {mean:.1%} of the 7,600 test texts right."
-    assert re.match(r"Its lead of 0\.\d points over ELMo, trainable mix is real \(95% interval ", said[1])
-    assert said[2] == "Fitting it takes 32 min, after 25 min of pretraining."
-    assert re.match(r"If seconds matter, TF-IDF bigrams \+ SVM gives 92\.\d% in 13 s\.", said[3])
-    assert said[4].startswith(
-        "With only 100 labels ELMo, fine-tuned leads with 86.1%, before ELMo, trainable mix"
-    )
-    assert said[5:] == ["GloVe failed; the table says why."]
+# -- the terminal ---------------------------------------------------------------------------------
 
 
-def test_a_lead_that_may_be_chance_is_called_so() -> None:
-    facts = comparison(n_methods=3, failed=False)
-    facts["ranking"]["ranks"] = dict.fromkeys(facts["ranking"]["order"], "1–3")
-    for method in facts["methods"]:
-        method["seconds"] = {"pretrain": None, "fit": 100.0}
-    said = answer(facts)
-    assert said[0].startswith("Take ELMo, fine-tuned")
-    assert said[1] == "Its lead may be chance: ELMo, trainable mix and ELMo, learnt function may be as good."
-    assert said[2] == "Fitting it takes 1.7 min; none is quicker."
-
-
-def test_of_equals_the_far_quicker_is_taken() -> None:
-    facts = comparison(n_methods=5, failed=False)
-    facts["ranking"]["ranks"] = dict.fromkeys(facts["ranking"]["order"], "1–5")
-    take = chosen(facts)
-    assert take is not None
-    assert take["id"] == "tfidf-svm"
-    assert "cannot be told from the best, ELMo, fine-tuned with" in answer(facts)[0]
-    assert [row.name for row in ranking_rows(facts) if row.chosen] == ["TF-IDF bigrams + SVM"]
-    del facts["ranking"]["ranks"]
-    take = chosen(facts)
-    assert take is not None
-    assert take["id"] == "elmo-finetuned", "the pairs say that its lead is real"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "taken"),
-    [
-        ([15.0, 6.0, 5.0], 0),  # nobody needs the nine seconds
-        ([7000.0, 15.0, 6.0], 1),  # nor here: the second has saved the time, and is more accurate
-        ([7000.0, 4000.0, 6.0], 2),
-        ([100.0, 45.0, 39.0], 2),
-        ([7000.0, None, 300.0], 2),
-        ([None, 10.0, 10.0], 0),
-    ],
-)
-def test_seconds_are_not_worth_a_worse_method(seconds: list[float | None], taken: int) -> None:
-    facts = comparison(n_methods=3, failed=False)
-    facts["ranking"]["ranks"] = dict.fromkeys(facts["ranking"]["order"], "1–3")
-    for method, fit in zip(ranked(facts), seconds, strict=True):
-        method["seconds"] = {"pretrain": None, "fit": fit}
-    assert chosen(facts) is ranked(facts)[taken]
-
-
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        ([], ""),
-        (["A"], "A"),
-        (["A", "B"], "A and B"),
-        (["A", "B, b", "C"], "A; B, b and C"),
-        (list("ABCDEF"), "A, B, C and 3 more"),
-    ],
-)
-def test_names_in_a_sentence(names: list[str], words: str) -> None:
-    assert listed(names) == words
-
-
-# -- the terminal -----------------------------------------------------------------------------
-
-
-def _printed(facts: dict[str, Any], width: int) -> str:
+def test_the_terminal_shows_the_ranking_and_the_answer(news: Comparison) -> None:
     out = io.StringIO()
-    Console(width=width, file=out).print(ranking_table(facts))
-    return out.getvalue()
-
-
-def test_the_terminal_table_fits_a_hundred_columns() -> None:
-    facts = comparison(n_methods=12)
-    facts["methods"][0]["name"] = "A very long name [bold]with[/] marks that nobody can read in full"
-    text = _printed(facts, 200)
+    print_comparison(news, Console(file=out, width=100))
+    text = out.getvalue()
     lines = [line.rstrip() for line in text.splitlines()]
-    assert max(map(len, lines)) <= 100
-    assert lines[0].split() == [
-        "method",
-        "test",
-        "published",
-        "valid",
-        "macro",
-        "F1",
-        "pretrain",
-        "fit",
-        "texts/s",
-        "disk",
-    ]
-    assert len(lines) == 1 + 12 + 2
-    assert "A very long name " in text
-    assert "[/]" not in text
-    assert re.search(r"5 +TF-IDF bigrams \+ SVM +92\.\d\d ± 0\.00 .* 13 s +21,400 +96\.1 MB", text)
-    assert "GloVe: failed: glove.txt, line 17" in text
-    assert "…" not in _printed(comparison(n_methods=2), 100), "nothing is cut at a hundred columns"
-
-
-def test_columns_that_nobody_fills_are_left_out() -> None:
-    assert [column.name for column in ranking_columns(MINIMAL)] == ["Test"]
-    assert "Published" not in [column.name for column in ranking_columns(comparison(n_methods=1))]
-    assert _printed(MINIMAL, 100).split() == ["method", "test", "1", "A", "90.00", "2", "B", "80.00"]
-
-
-# -- pictures ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n", [1, 2, 5, 12])
-def test_labels_touch_neither_each_other_nor_a_dot(n: int) -> None:
-    names = [f"ELMo, mix number {row}" for row in range(n)]
-    spots = [(300 + 9.0 * (row % 3), 200 + 11.0 * (row // 3)) for row in range(n)]
-    frame = (56.0, 44.0, 704.0, 384.0)
-    boxes = place_labels(names, spots, frame)
-    assert not any(touch(one, other) for one, other in itertools.combinations(boxes, 2))
-    dots = [(x - 5, y - 5, x + 5, y + 5) for x, y in spots]
-    assert not any(touch(box, dot) for box in boxes for dot in dots)
-    for left, bottom, right, top in boxes:
-        assert frame[0] <= left < right <= frame[2]
-        assert frame[1] <= bottom < top <= frame[3]
-
-
-def test_labels_keep_off_lines_if_they_can() -> None:
-    line = [(200.0, 98.0, 400.0, 102.0)]
-    (box,) = place_labels(["name"], [(200.0, 100.0)], (0.0, 0.0, 400.0, 200.0), line)
-    assert not touch(box, line[0])
-
-
-def test_things_are_moved_apart_as_little_as_may_be() -> None:
-    assert apart([], 5) == []
-    assert apart([0, 100], 10) == [0, 100]
-    assert apart([50, 50], 10) == [45, 55]
-    assert apart([52, 50, 0], 10) == [56, 46, 0]
-    assert apart([99, 100], 10, 0, 100) == [90, 100]
-    assert apart([1, 0], 10, 0, 100) == [10, 0]
-
-
-def test_the_unbeaten_line_and_times_are_drawn() -> None:
-    marks = [
-        pictures.Mark("quick", "linear", 0.9, seconds=10, fit=10),
-        pictures.Mark("slow and worse", "static", 0.88, seconds=100, fit=90),
-        pictures.Mark("slow and better", "elmo", 0.93, seconds=7000, fit=600),
-        pictures.Mark("no cost known", "elmo", 0.5),
-    ]
-    svg = pictures.cost(marks, name="one", words="Words. More.")
-    for text in ("10 s", "1 min", "10 min", "1 h", "quick", "slow and better"):
-        assert f">{text}<" in svg
-    assert "no cost known" not in svg
-    assert "<title>Words</title><desc>More.</desc>" in svg
-
-
-def test_a_learning_curve_of_one_count_is_drawn() -> None:
-    svg = pictures.learning_curves(
-        [pictures.Curve("one", "elmo", [(100.0, 0.5, None)])], name="one", words="Words.", wide=False
-    )
-    assert ">100<" in svg
+    assert max(len(line) for line in lines[: len(news.ranked) + 3]) <= 100
+    assert re.search(r"TF-IDF bigrams \+ SVM +\S+ +92\.40 .* 13 s +228 +69\.8 MB", text)
+    assert "GloVe failed: glove.txt, line 17" in text
+    assert "Recommended: ELMo, fine-tuned" in text

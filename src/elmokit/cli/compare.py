@@ -104,8 +104,8 @@ def command(
 
     from elmokit.comparison.compare import compare_files
     from elmokit.comparison.recipes import make_plan, read_plan_toml
-    from elmokit.comparison.terminal import ranking_table
-    from elmokit.comparison.verdict import answer, chosen
+    from elmokit.comparison.report import print_comparison
+    from elmokit.comparison.result import to_json
     from elmokit.core.console import Reporter
 
     plan = make_plan(
@@ -118,45 +118,43 @@ def command(
         curve=_listed(curve_methods),
     )
     reporter = Reporter("json" if as_json else "auto")
-    found = compare_files(
-        files[0],
-        files[-1],
-        out,
-        plan,
-        valid=files[1:-1],
-        unlabelled=unlabeled or (),
-        encoder=encoder,
-        budget=seconds,
-        workers=workers,
-        read=read,
-        labels=labels,
-        title=title,
-        reporter=reporter,
-        command=command_line(),
-    )
-    if found.outcome.interrupted:
-        reporter.say(f"Saved in {escape(str(out))}. Run the same command again to go on.")
-        raise typer.Exit(130)
+    try:
+        comparison = compare_files(
+            files[0],
+            files[-1],
+            out,
+            plan,
+            valid=files[1:-1],
+            unlabelled=unlabeled or (),
+            encoder=encoder,
+            budget=seconds,
+            workers=workers,
+            read=read,
+            labels=labels,
+            title=title,
+            reporter=reporter,
+            command=command_line(),
+        )
+    except KeyboardInterrupt:
+        reporter.say(f"Saved in {escape(str(out))}. Run the same command again to resume.")
+        raise typer.Exit(130) from None
     if as_json:
-        ranking = found.facts["ranking"]
+        ranking = to_json(comparison)["ranking"]
         typer.echo(json.dumps({"event": "result", "ranking": ranking, "report": str(out / "report.html")}))
     else:
         console = Console(highlight=False)
         if not console.is_terminal:  # a file or a pipe has room
             console = Console(highlight=False, width=max(100, console.width))
         console.print()
-        console.print(ranking_table(found.facts))
-        console.print()
-        for sentence in answer(found.facts):
-            console.print(escape(sentence), soft_wrap=True)
+        print_comparison(comparison, console)
         console.print(f"\nRead [bold]{escape(str(out / 'report.html'))}[/].", soft_wrap=True)
-        if (take := chosen(found.facts)) is not None:
-            place = out / "work" / "units" / f"{take['id']}-s{plan.seeds[0]}" / "model"
+        if comparison.recommended is not None:
+            place = out / "work" / "units" / f"{comparison.recommended}-s{plan.seeds[0]}" / "model"
             use = ["elmokit", "predict", str(place), "new.csv"]
             named = not any(map(str.isdecimal, read.columns))  # numbers may be others where labels are not
             use += ["--text-columns", read.text_columns] if read.columns and named else []
             console.print(f"Use it: {escape(shlex.join(use))}", soft_wrap=True)
-    if found.outcome.failed:
+    if comparison.failed:
         raise typer.Exit(1)
 
 

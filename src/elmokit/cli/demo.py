@@ -14,10 +14,11 @@ from rich.markup import escape
 from elmokit.core.names import resolve_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
+    from elmokit.comparison.result import Comparison
     from elmokit.core.console import Reporter
     from elmokit.vectors.elmo import Elmo
 
@@ -58,8 +59,7 @@ def command(
     folder = model or resolve_name("news")
     elmo = Elmo.load(folder)
     _senses(elmo, folder.name, console, reporter)
-    facts = _comparison(folder, out, seeds, console, reporter)
-    _mixes(facts, console)
+    _mixes(_comparison(folder, out, seeds, console, reporter), console)
     _closing(out, str(model or "news"), console)
 
 
@@ -121,14 +121,11 @@ def _matrix(rows: Sequence[Any], console: Console) -> None:
     console.print("   [dim]With static vectors every number in this table would be 1.00.[/]\n")
 
 
-def _comparison(
-    model: Path, out: Path, seeds: int, console: Console, reporter: Reporter
-) -> Mapping[str, Any]:
+def _comparison(model: Path, out: Path, seeds: int, console: Console, reporter: Reporter) -> Comparison:
     """All methods on the bundled texts, and the report."""
     from elmokit.comparison.compare import compare_files
     from elmokit.comparison.recipes import make_plan
-    from elmokit.comparison.terminal import ranking_table
-    from elmokit.comparison.verdict import answer
+    from elmokit.comparison.report import print_comparison
     from elmokit.core.atomic import explain_os_errors
     from elmokit.text.settings import LabelConfig, ReadConfig
 
@@ -138,35 +135,33 @@ def _comparison(
         "   [dim]ELMo brings what its model has read before; the others know these texts alone.[/]\n",
         soft_wrap=True,
     )
-    found = compare_files(
-        train,
-        test,
-        out / "report",
-        make_plan(methods=_METHODS, n_seeds=seeds),
-        encoder=model,
-        read=ReadConfig(text_columns="text"),
-        labels=LabelConfig(label_column="topic"),
-        title="The demo: topics of the bundled news texts",
-        reporter=reporter,
-        command="elmokit demo",
-    )
-    if found.outcome.interrupted:
-        reporter.say("Saved. Run elmokit demo again to go on.")
-        raise typer.Exit(130)
-    if found.outcome.failed:
+    try:
+        comparison = compare_files(
+            train,
+            test,
+            out / "report",
+            make_plan(methods=_METHODS, n_seeds=seeds),
+            encoder=model,
+            read=ReadConfig(text_columns="text"),
+            labels=LabelConfig(label_column="topic"),
+            title="The demo: topics of the bundled news texts",
+            reporter=reporter,
+            command="elmokit demo",
+        )
+    except KeyboardInterrupt:
+        reporter.say("Saved. Run elmokit demo again to resume.")
+        raise typer.Exit(130) from None
+    if comparison.failed:
         raise typer.Exit(1)
     console.print()
-    console.print(ranking_table(found.facts))
-    console.print()
-    for sentence in answer(found.facts):
-        console.print(escape(sentence), soft_wrap=True)
+    print_comparison(comparison, console)
     best = out / "report" / "work" / "units" / "elmo-trainable-s0" / "model"
     if best.is_dir() and not (out / "topics").exists():
         with explain_os_errors(out / "topics"):
             shutil.rmtree(out / ".topics.new", ignore_errors=True)
             shutil.copytree(best, out / ".topics.new")
             (out / ".topics.new").rename(out / "topics")
-    return found.facts
+    return comparison
 
 
 def _split(out: Path) -> tuple[Path, Path]:
@@ -196,16 +191,16 @@ def _split(out: Path) -> tuple[Path, Path]:
     return train, test
 
 
-def _mixes(facts: Mapping[str, Any], console: Console) -> None:
+def _mixes(comparison: Comparison, console: Console) -> None:
     """How much each layer counts in each mix."""
     console.print("\n[bold]3. What the mixes made of the layers[/] [dim](λ of the first seed)[/]\n")
-    for method in facts["methods"]:
-        mix = method.get("mix")
-        if method["family"] == "elmo" and mix and mix.get("values"):
+    for result in comparison.methods:
+        mix = result.mix
+        if mix is not None:
             values = "   ".join(f"λ{depth} {value:.3f}" for depth, value in enumerate(mix["values"]))
-            notes = {"function": "share of the function's matrix", "frozen": "drawn at random, not learnt"}
+            notes = {"function": "share of the function's matrix", "frozen": "drawn at random, not learned"}
             note = f"  [dim]({notes[mix['kind']]})[/]" if mix["kind"] in notes else ""
-            console.print(f"   {escape(method['name']):<24} {values}{note}")
+            console.print(f"   {escape(result.method.name):<24} {values}{note}")
 
 
 def _closing(out: Path, model: str, console: Console) -> None:

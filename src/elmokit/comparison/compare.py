@@ -7,57 +7,41 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.markup import escape
 
 from elmokit.comparison.budget import within_budget
 from elmokit.comparison.costs import Sizes, estimate, operations_per_second
-from elmokit.comparison.data import Rows, n_words, read_rows, save_rows
+from elmokit.comparison.data import Data, Rows, n_words, read_rows, save_rows
 from elmokit.comparison.methods import Plan, source_id
 from elmokit.comparison.recipes import make_plan, with_text
-from elmokit.comparison.report import write_comparison
-from elmokit.comparison.result import comparison_facts
-from elmokit.comparison.runner import Grid, Outcome
-from elmokit.comparison.steps import made_from, units_of
+from elmokit.comparison.report import write_report
+from elmokit.comparison.result import Comparison, build_result
+from elmokit.comparison.runner import Grid, RunSummary
+from elmokit.comparison.steps import (
+    ANSWERS,
+    MetricsRecord,
+    Step,
+    StepResult,
+    Unit,
+    made_from,
+    result_of,
+    units_of,
+)
 from elmokit.core.atomic import write_text
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.core.names import resolve_name
 from elmokit.core.run_folder import open_out
-from elmokit.static.intrinsic import (
-    Pair,
-    Question,
-    analogy_accuracy,
-    read_pairs,
-    read_questions,
-    similarity_correlation,
-)
-from elmokit.static.word_vectors import WordVectors
-from elmokit.tasks.fit import versions
+from elmokit.core.tensors import load_tensors
+from elmokit.tasks.task import get_task
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.elmo import Elmo
-
-__all__ = ["Comparison", "compare_files"]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What a comparison found.
-
-    Attributes:
-        folder: where its report is.
-        facts: all of it, as in report.json.
-        outcome: what failed, what was left out, and whether it was interrupted.
-    """
-
-    folder: Path
-    facts: dict[str, Any]
-    outcome: Outcome
 
 
 def compare_files(
@@ -71,8 +55,6 @@ def compare_files(
     encoder: str | Path | None = None,
     budget: float | None = None,
     workers: int = 0,
-    similarity: Sequence[str | Path] = (),
-    analogies: Sequence[str | Path] = (),
     read: ReadConfig | None = None,
     labels: LabelConfig | None = None,
     title: str = "",
@@ -94,8 +76,6 @@ def compare_files(
         encoder: a biLM folder to use instead of pretraining one.
         budget: seconds that all of it may take; the plan is cut down to fit.
         workers: parts at once, a core each; as many as there are cores unless given.
-        similarity: files of word pairs with scores, to check word vectors by.
-        analogies: files of word analogies, likewise.
         read: how files are read.
         labels: where labels stand.
         title: of the report.
@@ -112,10 +92,6 @@ def compare_files(
     plan = plan or make_plan()
     if given is not None:
         plan = _with_given(plan, Elmo.load(given))
-    checks = (
-        {Path(file).stem: read_pairs(file) for file in similarity},
-        {Path(file).stem: read_questions(file) for file in analogies},
-    )
     begun = time.monotonic()
     rows = read_rows(
         train,
@@ -166,22 +142,70 @@ def compare_files(
             reporter.say(f"Going on: {grid.n_done} of {len(units)} parts are done already.")
         outcome = grid.run(n_workers)
         if outcome.interrupted:
-            return Comparison(out, {}, outcome)
-        facts = comparison_facts(work, plan, rows, outcome, given)
-        facts |= {
-            "title": title or "Which vectors for this text?",
-            "commands": [replace_surrogates(command)] if command else [],
-            "versions": versions(),
-            "intrinsic": _intrinsic(work, plan, *checks),
-        }
-        facts["data"]["names"] = {
-            name: ", ".join(Path(file).name for file in files)
-            for name, files in (("train", train), ("valid", valid), ("test", test))
-            if files
-        }
-        write_comparison(out, facts)
+            raise KeyboardInterrupt
+        data = Data(
+            get_task("classify"),
+            rows.parts,
+            rows.unlabelled,
+            rows.notes,
+            {
+                name: ", ".join(Path(file).name for file in files)
+                for name, files in (("train", train), ("valid", valid), ("test", test))
+                if files
+            },
+        )
+        steps = [Step(**{**dataclasses.asdict(unit), "kind": _kind(unit)}) for unit in units]
+        comparison = build_result(
+            out,
+            plan,
+            data,
+            RunSummary(outcome.failed, outcome.left_out),
+            steps,
+            _results(work, units, data),
+            encoder=given,
+            title=title,
+            command=replace_surrogates(command),
+        )
+        write_report(comparison)
         shutil.rmtree(work / "layers", ignore_errors=True)
-    return Comparison(out, facts, outcome)
+    return comparison
+
+
+def _kind(unit: Unit) -> Any:
+    return "fit" if unit.kind == "linear" else unit.kind
+
+
+def _results(work: Path, units: Sequence[Unit], data: Data) -> dict[str, StepResult]:
+    results = {}
+    for unit in units:
+        found = result_of(work, unit)
+        if found is None:
+            continue
+        metrics = {}
+        for split, details in found.get("splits", {}).items():
+            tensors = load_tensors(work / "units" / unit.id / ANSWERS)[0]
+            predicted = tensors[split].numpy()
+            true = data.splits[split].targets
+            right = predicted == true if len(true) == len(predicted) else np.ones(len(predicted))
+            values = {"accuracy": details["accuracy"]}
+            values |= {f"macro_{name}": value for name, value in details["macro"].items()}
+            metrics[split] = MetricsRecord(
+                "accuracy", values, details, right[:, None], right.astype(float), predicted
+            )
+        seconds = found.get("fit_seconds", found.get("seconds", 0.0))
+        results[unit.id] = StepResult(
+            {},
+            seconds,
+            found.get("encoding_seconds", 0.0),
+            found["peak_memory"],
+            found.get("bytes", 0),
+            metrics,
+            found.get("documents_per_second", 0.0),
+            found.get("history") or (),
+            found.get("mix"),
+            found.get("notes", ()),
+        )
+    return results
 
 
 def _sizes(rows: Rows) -> Sizes:
@@ -238,28 +262,3 @@ def _describe(plan: Plan, rows: Rows, encoder: Path | None, reporter: Reporter) 
         reporter.say(f"[yellow]{escape(sentence)}[/]")
     if encoder is not None:
         reporter.say(f"Language model: {escape(str(encoder))}.")
-
-
-def _intrinsic(
-    work: Path,
-    plan: Plan,
-    pairs: Mapping[str, list[Pair]],
-    questions: Mapping[str, Mapping[str, Sequence[Question]]],
-) -> list[dict[str, Any]]:
-    """How well the word vectors agree with what people say of words."""
-    found: list[dict[str, Any]] = []
-    figures: dict[str, Any]
-    seen: set[str] = set()
-    for method in plan.methods if pairs or questions else ():
-        source = source_id(method)
-        folder = work / "units" / source / "model"
-        if method.family != "static" or source in seen or not folder.is_dir():
-            continue
-        seen.add(source)
-        vectors, names = WordVectors.load(folder), {"method": method.id, "name": method.name}
-        results = {task: similarity_correlation(vectors, listed) for task, listed in pairs.items()}
-        results |= {task: analogy_accuracy(vectors, asked) for task, asked in questions.items()}
-        for task, result in results.items():
-            figures = {"measure": result.measure, "value": result.value, "total": result.n_total}
-            found.append({**names, "task": task, **figures, "covered": result.n_covered})
-    return found

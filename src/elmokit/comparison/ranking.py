@@ -13,7 +13,6 @@ import numpy.typing as npt
 from elmokit.comparison.statistics import (
     N_RESAMPLES,
     Difference,
-    RowScores,
     compare_pair,
     holm,
     pool_variance,
@@ -22,10 +21,9 @@ from elmokit.comparison.statistics import (
 from elmokit.core.errors import DataError
 
 LEVEL = 0.05
-_MANY_ROWS = 2000  # enough for a second decimal to mean something
-_MANY_SEEDS = 5
 _RESAMPLES_PER_PAIR = 100  # so that the smallest possible p-value is significant after correction
-_LARGE = 0.05  # a difference that readers will not believe to be chance
+_MUCH_CHEAPER = 2.0  # a method tied with the best is recommended instead if it costs this many times less
+_WORTH_SAVING = 60.0  # and at least this many seconds less
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +34,11 @@ class Pair(Difference):
         better: id of the method with the higher score (if equal, the one ranked first).
         worse: id of the other.
         p_adjusted: p, corrected for all tests of the ranking.
-        sentence: the result in words.
     """
 
     better: str
     worse: str
     p_adjusted: float
-    sentence: str
 
     @property
     def significant(self) -> bool:
@@ -58,17 +54,19 @@ class Ranking:
         order: ids, best first; equal scores in alphabetical order.
         ranks: first and last rank that a method may have, given what is significant.
         pairs: neighbors in the order of the ranking, then all others.
-        tied_with_best: ids of the best method and of those not significantly different from it.
         detectable: about the smallest difference that would have been significant; None without any pair.
-        summary: the result in sentences.
     """
 
     order: tuple[str, ...]
     ranks: Mapping[str, tuple[int, int]]
     pairs: tuple[Pair, ...]
-    tied_with_best: tuple[str, ...]
     detectable: float | None
-    summary: tuple[str, ...]
+
+    @property
+    def tied_with_best(self) -> tuple[str, ...]:
+        """The best method and those not significantly different from it."""
+        best, *others = self.order
+        return best, *(method for method in others if not self.pair(best, method).significant)
 
     def pair(self, one: str, other: str) -> Pair:
         """The result for two methods, in either order."""
@@ -81,13 +79,7 @@ class Ranking:
         )
 
 
-def rank(
-    scores: Mapping[str, npt.ArrayLike],
-    names: Mapping[str, str] | None = None,
-    *,
-    seed: int = 0,
-    n_resamples: int = N_RESAMPLES,
-) -> Ranking:
+def rank(scores: Mapping[str, npt.ArrayLike], *, seed: int = 0, n_resamples: int = N_RESAMPLES) -> Ranking:
     """Rank methods by their mean score and test which differences are significant.
 
     Every method is tested against every other. All tests are corrected together by Holm's method, so that at
@@ -96,12 +88,10 @@ def rank(
     Args:
         scores: For each method id what each row adds to its score, (n_seeds, n_rows): the same rows for all,
             any number of seeds. For accuracy: right or wrong.
-        names: Display names by id; default: the id.
         n_resamples: At least this many for each pair.
     """
     rows = {method: row_scores(values) for method, values in scores.items()}
     order = sorted(rows, key=lambda method: (-rows[method].mean, method))
-    names = {method: (names or {}).get(method, method) for method in order}
     places = sorted(itertools.combinations(range(len(order)), 2), key=lambda place: place[1] - place[0] > 1)
     n_resamples = max(n_resamples, _RESAMPLES_PER_PAIR * len(places))
     pooled = pool_variance(rows.values())
@@ -109,31 +99,32 @@ def rank(
         compare_pair(scores[order[a]], scores[order[b]], pooled=pooled, seed=seed, n_resamples=n_resamples)
         for a, b in places
     ]
-    pairs = []
-    for (a, b), difference, p in zip(
-        places, differences, holm([test.p for test in differences]), strict=True
-    ):
-        sentence = _sentence(difference, p, [(names[id], rows[id]) for id in (order[a], order[b])])
-        pairs.append(
-            Pair(
-                **dataclasses.asdict(difference),
-                better=order[a],
-                worse=order[b],
-                p_adjusted=p,
-                sentence=sentence,
-            )
-        )
+    adjusted = holm([difference.p for difference in differences])
+    pairs = [
+        Pair(**dataclasses.asdict(difference), better=order[a], worse=order[b], p_adjusted=p)
+        for (a, b), difference, p in zip(places, differences, adjusted, strict=True)
+    ]
     neighbors = pairs[: max(0, len(order) - 1)]
-    detectable = float(np.median([pair.detectable for pair in neighbors])) if neighbors else None
-    ranks = _ranks(order, {place: pair.significant for place, pair in zip(places, pairs, strict=True)})
     return Ranking(
         order=tuple(order),
-        ranks=ranks,
+        ranks=_ranks(order, {place: pair.significant for place, pair in zip(places, pairs, strict=True)}),
         pairs=tuple(pairs),
-        tied_with_best=tuple(method for method in order if ranks[method][0] == 1),
-        detectable=detectable,
-        summary=tuple(_summary(pairs, list(rows.values()), detectable)),
+        detectable=float(np.median([pair.detectable for pair in neighbors])) if neighbors else None,
     )
+
+
+def recommend(ranking: Ranking, seconds: Mapping[str, float]) -> str:
+    """The best method, or one tied with it that costs far less time.
+
+    Args:
+        seconds: Time to pretrain and fit each method.
+    """
+    recommended, *others = ranking.tied_with_best
+    for method in others:
+        cost, less = seconds[recommended], seconds[method]
+        if less * _MUCH_CHEAPER <= cost and cost - less >= _WORTH_SAVING:
+            recommended = method
+    return recommended
 
 
 def format_rank(rank: tuple[int, int]) -> str:
@@ -157,64 +148,3 @@ def _ranks(order: Sequence[str], significant: Mapping[tuple[int, int], bool]) ->
             last += 1
         ranks[method] = (first + 1, last + 1)
     return ranks
-
-
-def _sentence(test: Difference, p: float, methods: Sequence[tuple[str, RowScores]]) -> str:
-    (better, first), (worse, second) = methods
-    n = _n_decimals(first)
-    figures = (
-        f"{first.mean:.{n}%} vs. {second.mean:.{n}%}, {_points(test.difference, n)} points, "
-        f"95% interval {_points(test.low, n)} to {_points(test.high, n)}, "
-        + ("p < 0.001" if p < 0.001 else f"p = {p:.2f}" if p >= 0.0995 else f"p = {p:.3f}")
-    )
-    if p < LEVEL:
-        return f"{better} is significantly better than {worse} ({figures})."
-    after = " after correction for several tests" if test.low > 0 else ""
-    few_seeds = any(1 < len(rows.values) < _MANY_SEEDS for _, rows in methods)
-    more = "; more seeds may show one" if few_seeds and test.difference >= _LARGE else ""
-    return f"{better} and {worse} are not significantly different{after} ({figures}{more})."
-
-
-def _summary(pairs: Sequence[Pair], methods: Sequence[RowScores], detectable: float | None) -> list[str]:
-    if detectable is None:
-        return ["Only one method finished, so there is nothing to compare it with."]
-    neighbors, others = pairs[: len(methods) - 1], pairs[len(methods) - 1 :]
-    sentences = [pair.sentence for pair in neighbors]
-    if others:
-        n_significant = sum(pair.significant for pair in others)
-        differ = "differs" if n_significant == 1 else "differ"
-        sentences.append(
-            f"Of {_counted(len(others), 'other pair')}, {n_significant or 'none'} {differ} significantly."
-        )
-    n_rows = _counted(methods[0].values.shape[1], "test row")
-    if detectable >= 1:
-        sentences.append(f"With {n_rows}, no difference can be significant.")
-    else:
-        least = f"{detectable * 100:.{_n_decimals(methods[0])}f}"
-        sentences.append(f"With {n_rows}, differences below about {least} points are rarely significant.")
-    if all(len(rows.values) == 1 for rows in methods):
-        sentences.append("Every method was trained with one seed; variation between seeds is not included.")
-    if len(pairs) > 1:
-        sentences.append(
-            f"p-values are corrected for {len(pairs)} tests (Holm); the intervals are for each pair alone."
-        )
-    return sentences
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
-def _n_decimals(rows: RowScores) -> int:
-    return 2 if rows.values.shape[1] >= _MANY_ROWS else 1
-
-
-def _points(difference: float, n: int) -> str:
-    """A difference in percentage points with its sign; zero has none.
-
-    >>> _points(0.0071, 1), _points(-0.0123, 2), _points(-0.00001, 1)
-    ('+0.7', '−1.23', '0.0')
-    """
-    size = f"{abs(difference) * 100:.{n}f}"
-    sign = "" if float(size) == 0 else "+" if difference > 0 else "−"
-    return sign + size

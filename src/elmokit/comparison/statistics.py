@@ -118,9 +118,9 @@ def row_values(metrics: Metrics) -> Floats:
     if n == 1:
         return np.array([score])
     by_kind = np.array([n * score - (n - 1) * metrics.score(sums - kind) for kind in kinds])
-    values: Floats = by_kind[numbers.ravel()]
-    values = np.round(values + (score - values.mean()), 6)
-    return values
+    values = by_kind[numbers.ravel()]
+    rounded: Floats = np.round(values + (score - values.mean()), 6)
+    return rounded
 
 
 def row_scores(values: npt.ArrayLike) -> RowScores:

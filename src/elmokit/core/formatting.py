@@ -77,7 +77,7 @@ def plural(count: int, noun: str, many: str = "") -> str:
 
 
 def join_names(names: Iterable[str], *, at_most: int = 0, last: str = "and") -> str:
-    """Names as a list in a sentence.
+    """Names as a list in a sentence; semicolons stand between names with commas.
 
     >>> join_names("abc"), join_names("ab", last="or"), join_names("abcde", at_most=2)
     ('a, b and c', 'a or b', 'a, b and 3 more')
@@ -85,7 +85,8 @@ def join_names(names: Iterable[str], *, at_most: int = 0, last: str = "and") -> 
     known = list(names)
     if at_most and len(known) > at_most:
         known = [*known[:at_most], f"{len(known) - at_most:,} more"]
-    return f" {last} ".join([", ".join(known[:-1]), known[-1]] if len(known) > 1 else known)
+    comma = "; " if any("," in name for name in known) else ", "
+    return f" {last} ".join([comma.join(known[:-1]), known[-1]] if len(known) > 1 else known)
 
 
 _TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")  # they would change the direction of what follows

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LONG_TEXT = 60  # characters; a cell with more is prose
 _NARROW_COLUMNS = 6  # a table of so many columns fits beside another one
-_MARKDOWN_COLUMNS = 13  # a wider table cannot be read as plain text
+_MARKDOWN_COLUMNS = 14  # a wider table cannot be read as plain text
 
 
 def write_report(folder: Path, document: Document, record: Mapping[str, Any]) -> list[Path]:
@@ -204,18 +204,21 @@ def print_document(document: Document, console: Console) -> None:
         for item in () if section.folded else section.items:
             if isinstance(item, Table) and not item.folded:
                 console.print()
-                _print_table(item, console)
+                print_table(item, console)
 
 
-def _print_table(table: Table, console: Console) -> None:
+def print_table(table: Table, console: Console) -> None:
+    """Print a table; headers of numbers are wrapped."""
     from rich.markup import escape
     from rich.table import Table as RichTable
 
     rich = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     rich.title, rich.title_justify = table.caption or None, "left"
-    for column in table.columns:
-        rich.add_column(escape(one_line(column.title)), justify=column.align)
-    for number, row in enumerate(table.rows):
-        cells = [escape(one_line(cell.text)) for cell in row]
-        rich.add_row(*cells, style="bold" if number == table.highlight else "")
+    rows = [[one_line(cell.text) for cell in row] for row in table.rows]
+    for place, column in enumerate(table.columns):
+        words = [*column.title.split(), *(row[place] for row in rows)]
+        width = max(map(len, words), default=0) if column.align == "right" else None
+        rich.add_column(escape(one_line(column.title)), justify=column.align, width=width)
+    for number, row in enumerate(rows):
+        rich.add_row(*map(escape, row), style="bold" if number == table.highlight else "")
     console.print(rich)
