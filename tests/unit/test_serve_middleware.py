@@ -179,7 +179,7 @@ def test_too_much_waiting(registry: Registry) -> None:
         assert client.portal is not None
         client.portal.start_task_soon(app.state.worker.call, work)
         assert begun.wait(60)
-        client.portal.start_task_soon(app.state.worker.call, work)  # waits, at a cost of 1
+        second = client.portal.start_task_soon(app.state.worker.call, work)  # waits, at a cost of 1
         try:
             answer = client.post("/v1/embed", json={"texts": ["a"]})
             assert "Too many requests are waiting" in error_of(answer, 503)
@@ -187,6 +187,7 @@ def test_too_much_waiting(registry: Registry) -> None:
             assert client.get("/healthz").status_code == 200
         finally:
             hold.set()
+        second.result(60)
         assert client.post("/v1/embed", json={"texts": ["a"]}).status_code == 200
 
 

@@ -1,12 +1,12 @@
-"""Where each dataset of a published ELMo weight file belongs in our model: one table, read both ways.
+"""Where each array of a published weight file belongs in our model: a table for each format.
 
-Their LSTM columns are in the order input, candidate, forget, output; ours are input, forget, candidate,
-output. They add 1 to the forget gate at run time, so our bias is one higher.
+In ``weights.hdf5`` LSTM columns are in the order input, candidate, forget, output; ours are input, forget,
+candidate, output. Its programs add 1 to the forget gate at run time, so our bias is one higher.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,15 +16,8 @@ from elmokit.bilm.settings import BilmConfig
 from elmokit.text.vocabulary import N_CHARACTERS
 
 Floats = npt.NDArray[np.float32]
+WORD_TABLE, CHAR_TABLE = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
 _GATES = [0, 2, 1, 3]  # swaps the two middle gates, so it is its own inverse
-
-
-@dataclass(frozen=True)
-class Transform:
-    """How a dataset becomes one or more of our parameters, and back."""
-
-    read: Callable[[Floats], tuple[Floats, ...]]
-    write: Callable[..., Floats]
 
 
 def _read_lstm(kernel: Floats) -> tuple[Floats, ...]:
@@ -57,24 +50,34 @@ def _transpose(values: Floats) -> Floats:
     return np.ascontiguousarray(values.T)
 
 
-_SAME = Transform(lambda values: (values,), lambda values: values)
-_TRANSPOSED = Transform(lambda values: (_transpose(values),), _transpose)
-_FILTER = Transform(lambda kernel: (kernel[0],), lambda weight: weight[None])
-_CHARACTERS = Transform(  # row 0 of ours stands for "no character"
-    lambda table: (np.concatenate([np.zeros_like(table[:1]), table]),), lambda weight: weight[1:]
-)
-_LSTM = Transform(_read_lstm, _write_lstm)
-_BIAS = Transform(_read_bias, _write_bias)
+def _keep(values: Floats) -> tuple[Floats, ...]:
+    return (values,)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One dataset of a published file, and our parameters that hold the same numbers."""
+    """One array of a published file, and our parameters that hold the same numbers.
+
+    Attributes:
+        read: From the array to the values of each parameter.
+        write: The inverse.
+    """
 
     name: str
     shape: tuple[int, ...]
     parameters: tuple[str, ...]
-    transform: Transform = _SAME
+    read: Callable[[Floats], tuple[Floats, ...]] = _keep
+    write: Callable[..., Floats] = lambda values: values
+
+
+_TRANSPOSED = (lambda values: (_transpose(values),), _transpose)
+_FILTER = (lambda kernel: (kernel[0],), lambda weight: weight[None])
+_CHARACTERS = (  # row 0 of ours stands for "no character"
+    lambda table: (np.concatenate([np.zeros_like(table[:1]), table]),),
+    lambda weight: weight[1:],
+)
+_LSTM = (_read_lstm, _write_lstm)
+_BIAS = (_read_bias, _write_bias)
 
 
 def cell(direction: int, depth: int) -> str:
@@ -82,10 +85,10 @@ def cell(direction: int, depth: int) -> str:
     return f"RNN_{direction}/RNN/MultiRNNCell/Cell{depth}/LSTMCell"
 
 
-def layout(config: BilmConfig, n_words: int) -> list[Entry]:
+def official_layout(config: BilmConfig, n_words: int) -> list[Entry]:
     """All datasets of a model of this shape; ``n_words`` is the number of rows of a word table."""
     if config.input == "char":
-        entries = _characters(config)
+        entries = _official_characters(config)
     else:
         entries = [Entry("embedding", (n_words, config.dim), ("encoder.weight",))]
     dim, hidden = config.dim, config.hidden_dim
@@ -94,33 +97,85 @@ def layout(config: BilmConfig, n_words: int) -> list[Entry]:
             theirs, ours = cell(direction, depth), f"{stack}.layers.{depth}"
             weights = (f"{ours}.input_weight", f"{ours}.recurrent_weight")
             entries += [
-                Entry(f"{theirs}/W_0", (2 * dim, 4 * hidden), weights, _LSTM),
-                Entry(f"{theirs}/B", (4 * hidden,), (f"{ours}.bias",), _BIAS),
+                Entry(f"{theirs}/W_0", (2 * dim, 4 * hidden), weights, *_LSTM),
+                Entry(f"{theirs}/B", (4 * hidden,), (f"{ours}.bias",), *_BIAS),
             ]
             if hidden != dim:
-                entries.append(Entry(f"{theirs}/W_P_0", (hidden, dim), (f"{ours}.projection",), _TRANSPOSED))
+                entries.append(Entry(f"{theirs}/W_P_0", (hidden, dim), (f"{ours}.projection",), *_TRANSPOSED))
     return entries
 
 
-def _characters(config: BilmConfig) -> list[Entry]:
+def _official_characters(config: BilmConfig) -> list[Entry]:
     width, char_dim = sum(count for _, count in config.filters), config.char_dim
-    entries = [Entry("char_embed", (N_CHARACTERS - 1, char_dim), ("encoder.weight",), _CHARACTERS)]
+    entries = [Entry("char_embed", (N_CHARACTERS - 1, char_dim), ("encoder.weight",), *_CHARACTERS)]
     for number, (span, count) in enumerate(config.filters):
         ours = f"encoder.filters.{number}"
         entries += [
-            Entry(f"CNN/W_cnn_{number}", (1, span, char_dim, count), (f"{ours}.weight",), _FILTER),
+            Entry(f"CNN/W_cnn_{number}", (1, span, char_dim, count), (f"{ours}.weight",), *_FILTER),
             Entry(f"CNN/b_cnn_{number}", (count,), (f"{ours}.bias",)),
         ]
     for number in range(config.n_highway):
         for part in ("carry", "transform"):
             ours = f"encoder.highways.{number}.{part}"
             entries += [
-                Entry(f"CNN_high_{number}/W_{part}", (width, width), (f"{ours}.weight",), _TRANSPOSED),
+                Entry(f"CNN_high_{number}/W_{part}", (width, width), (f"{ours}.weight",), *_TRANSPOSED),
                 Entry(f"CNN_high_{number}/b_{part}", (width,), (f"{ours}.bias",)),
             ]
     if width != config.dim:
         entries += [
-            Entry("CNN_proj/W_proj", (width, config.dim), ("encoder.projection.weight",), _TRANSPOSED),
+            Entry("CNN_proj/W_proj", (width, config.dim), ("encoder.projection.weight",), *_TRANSPOSED),
             Entry("CNN_proj/b_proj", (config.dim,), ("encoder.projection.bias",)),
         ]
     return entries
+
+
+def many_langs_layout(
+    config: BilmConfig, n_rows: Mapping[str, int], word_dim: int
+) -> tuple[list[Entry], list[Entry]]:
+    """The tensors of ``encoder.pkl`` and of ``token_embedder.pkl`` of an ELMoForManyLangs model.
+
+    Gates are in our order and forget biases complete. What has no parameters here is combined by the loader.
+
+    Args:
+        n_rows: Rows of the word table and the character table, under their names; none for no table.
+        word_dim: Width of the word table, 0 for none.
+    """
+    dim, hidden, char_dim = config.dim, config.hidden_dim, config.char_dim
+    parts = {
+        "input_linearity.weight": ("input_weight", (4 * hidden, dim)),
+        "state_linearity.weight": ("recurrent_weight", (4 * hidden, dim)),
+        "state_linearity.bias": ("bias", (4 * hidden,)),
+        "state_projection.weight": ("projection", (dim, hidden)),
+    }
+    encoder = [
+        Entry(f"{direction}_layer_{depth}.{theirs}", shape, (f"{direction}_stack.layers.{depth}.{ours}",))
+        for direction in ("forward", "backward")
+        for depth in range(config.n_layers)
+        for theirs, (ours, shape) in parts.items()
+    ]
+    width = sum(count for _, count in config.filters) if CHAR_TABLE in n_rows else 0
+    widths = {WORD_TABLE: word_dim, CHAR_TABLE: char_dim}
+    embedder = [Entry(name, (count, widths[name]), ()) for name, count in n_rows.items()]
+    embedder += [
+        Entry("projection.weight", (dim, word_dim + width), ()),
+        Entry("projection.bias", (dim,), ()),
+    ]
+    if CHAR_TABLE in n_rows:
+        for number, (span, count) in enumerate(config.filters):
+            theirs, ours = f"convolutions.{number}", f"encoder.filters.{number}"
+            embedder += [
+                Entry(f"{theirs}.weight", (count, char_dim, span), (f"{ours}.weight",), *_TRANSPOSED),
+                Entry(f"{theirs}.bias", (count,), (f"{ours}.bias",)),
+            ]
+        for number in range(config.n_highway):
+            for part, shape in (("weight", (2 * width, width)), ("bias", (2 * width,))):
+                ours = f"encoder.highways.{number}"
+                names = (f"{ours}.transform.{part}", f"{ours}.carry.{part}")
+                embedder.append(Entry(f"highways._layers.{number}.{part}", shape, names, _read_highway))
+    return encoder, embedder
+
+
+def _read_highway(both: Floats) -> tuple[Floats, ...]:
+    """Change and gate; their gate lets the input through, ours the change."""
+    change, gate = np.split(both, 2)
+    return change, -gate

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import models
 from torch import Tensor
@@ -21,6 +22,7 @@ from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.core.errors import ConfigError, ModelError
 from elmokit.core.tensors import check_tensors
+from elmokit.published.layout import CHAR_TABLE, WORD_TABLE, Entry, many_langs_layout
 from elmokit.published.options import read_options
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
@@ -36,13 +38,6 @@ from elmokit.text.vocabulary import (
 )
 
 _FILES = ("encoder.pkl", "token_embedder.pkl")
-_WORD_TABLE, _CHAR_TABLE = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
-_LSTM = {
-    "input_linearity.weight": "input_weight",
-    "state_linearity.weight": "recurrent_weight",
-    "state_linearity.bias": "bias",
-    "state_projection.weight": "projection",
-}
 _MAX_DIGITS = 12  # of a row number in a list
 _THEIR_SPECIALS = ("<pad>", "<oov>", "<bos>", "<eos>")  # in the order of ours
 # Their programs give the start of a word the row named <eow> and its end the row named <bow>, in training
@@ -100,26 +95,35 @@ def load_many_langs(folder: Path, *, text: TextConfig) -> BilmFolder:
     settings = _settings(folder, notes)
     encoder, embedder = (read_state_dict(folder / name) for name in _FILES)
     config = _config(folder, settings, encoder, embedder)
-    words = _read_list(folder / "word.dic", ["<oov>"]) if _WORD_TABLE in embedder else {}
-    chars = _read_list(folder / "char.dic", [*_MARKS.values(), CHAR_PAD]) if _CHAR_TABLE in embedder else {}
+    words = _read_list(folder / "word.dic", ["<oov>"]) if WORD_TABLE in embedder else {}
+    chars = _read_list(folder / "char.dic", [*_MARKS.values(), CHAR_PAD]) if CHAR_TABLE in embedder else {}
     listed = [NO_CHAR, *_MARKS, *_in_order(chars, lambda name: len(name) == 1), CHAR_PAD] if chars else []
     others = _in_order(words, lambda name: name not in (*_THEIR_SPECIALS, *SPECIALS))
     vocabulary = Vocabulary([*SPECIALS, *others])
     with torch.device("meta"):
         model = Bilm(config, len(vocabulary), len(listed))
-    tensors = _stacks(model, encoder, folder / _FILES[0])
-    word_dim = _size(embedder, _WORD_TABLE, 1)
-    check_tensors(folder / _FILES[1], _embedder_layout(config, words, chars, word_dim), embedder)
+    word_dim = _size(embedder, WORD_TABLE, 1)
+    n_rows = {
+        name: max(rows.values()) + 1 for name, rows in ((WORD_TABLE, words), (CHAR_TABLE, chars)) if rows
+    }
+    layouts = many_langs_layout(config, n_rows, word_dim)
+    tensors = {
+        name: tensor
+        for file, layout, theirs in zip(_FILES, layouts, (encoder, embedder), strict=True)
+        for name, tensor in _read_entries(folder / file, layout, theirs).items()
+    }
     projection, bias = embedder["projection.weight"], embedder["projection.bias"]
     table = torch.zeros(len(vocabulary), config.dim)
     if words:
         rows = torch.tensor([words.get(name, -1) for name in (*_THEIR_SPECIALS, *others)])
-        table = embedder[_WORD_TABLE][rows.clamp(min=0)] @ projection[:, :word_dim].t()
+        table = embedder[WORD_TABLE][rows.clamp(min=0)] @ projection[:, :word_dim].t()
         table = table * (rows >= 0).unsqueeze(1)
     pipeline = TextPipeline(text)
     if chars:
-        tensors |= _cnn(config, embedder, [chars.get(_MARKS.get(name, name), 0) for name in listed])
+        characters = embedder[CHAR_TABLE][[chars.get(_MARKS.get(name, name), 0) for name in listed]]
+        characters[0] = 0.0
         tensors |= {
+            "encoder.weight": characters,
             "encoder.projection.weight": projection[:, word_dim:].contiguous(),
             "encoder.projection.bias": bias,
             "encoder.words": table,
@@ -169,21 +173,26 @@ def _config(
                 f"{folder}: its {part} is not of the kind {known!r}, the only one supported.",
                 remedy="Use a model with a character CNN and ELMo layers, as all published ones have.",
             )
+    if (dim := _size(encoder, projection, 0)) == _size(encoder, projection, 1) > 0:
+        raise ModelError(
+            f"{folder / _FILES[0]} projects {dim} cells to {dim}, which is not supported.",
+            remedy="Use a model that projects to another width, as all published ones do.",
+        )
     values: dict[str, Any] = {
         "objective": "none",
         "residual": True,
         "n_layers": _count(encoder, "forward_layer_{}.input_linearity.weight"),
         "hidden_dim": _size(encoder, weight, 0) // 4,
-        "dim": _size(encoder, projection, 0),
+        "dim": dim,
         "cell_clip": lstm.get("cell_clip", 3) or None,
         "proj_clip": lstm.get("proj_clip", 3) or None,
         "input": "word",
     }
-    if _CHAR_TABLE in embedder:
+    if CHAR_TABLE in embedder:
         kernels = [f"convolutions.{n}.weight" for n in range(_count(embedder, "convolutions.{}.weight"))]
         values |= {
             "input": "dictionary",
-            "char_dim": _size(embedder, _CHAR_TABLE, 1),
+            "char_dim": _size(embedder, CHAR_TABLE, 1),
             "filters": [(_size(embedder, name, 2), _size(embedder, name, 0)) for name in kernels],
             "n_highway": _count(embedder, "highways._layers.{}.weight"),
             "max_chars": token.get("max_characters_per_token", 50),
@@ -236,59 +245,13 @@ def _size(tensors: Mapping[str, Tensor], name: str, axis: int) -> int:
     return shape[axis] if axis < len(shape) else 0
 
 
-def _stacks(model: Bilm, encoder: Mapping[str, Tensor], file: Path) -> dict[str, Tensor]:
-    """The LSTM layers, laid out as ours: gates in the same order, the forget bias complete."""
-    dim = model.config.dim
-    if dim == model.config.hidden_dim:
-        raise ModelError(
-            f"{file} projects {dim} cells to {dim}, which is not supported.",
-            remedy="Use a model that projects to another width, as all published ones do.",
-        )
-    names = {
-        f"{direction}_layer_{depth}.{theirs}": f"{direction}_stack.layers.{depth}.{ours}"
-        for direction in ("forward", "backward")
-        for depth in range(model.config.n_layers)
-        for theirs, ours in _LSTM.items()
+def _read_entries(file: Path, layout: list[Entry], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Our parameters, after checking that the file has all tensors, and no others, in the right shapes."""
+    with torch.device("meta"):
+        check_tensors(file, {entry.name: torch.empty(entry.shape) for entry in layout}, tensors)
+    return {
+        name: torch.from_numpy(np.ascontiguousarray(array))
+        for entry in layout
+        if entry.parameters
+        for name, array in zip(entry.parameters, entry.read(tensors[entry.name].numpy()), strict=True)
     }
-    parameters = dict(model.named_parameters())
-    check_tensors(file, {theirs: parameters[ours] for theirs, ours in names.items()}, encoder)
-    return {ours: encoder[theirs] for theirs, ours in names.items()}
-
-
-def _embedder_layout(
-    config: BilmConfig, words: Mapping[str, int], chars: Mapping[str, int], word_dim: int
-) -> dict[str, Tensor]:
-    """The tensors of the token embedder, as empty ones of their shapes."""
-    width = sum(count for _, count in config.filters) if chars else 0
-    shapes: dict[str, tuple[int, ...]] = {
-        "projection.weight": (config.dim, word_dim + width),
-        "projection.bias": (config.dim,),
-    }
-    if words:
-        shapes[_WORD_TABLE] = (max(words.values()) + 1, word_dim)
-    if chars:
-        shapes[_CHAR_TABLE] = (max(chars.values()) + 1, config.char_dim)
-        for number, (span, count) in enumerate(config.filters):
-            shapes[f"convolutions.{number}.weight"] = (count, config.char_dim, span)
-            shapes[f"convolutions.{number}.bias"] = (count,)
-        for number in range(config.n_highway):
-            shapes[f"highways._layers.{number}.weight"] = (2 * width, width)
-            shapes[f"highways._layers.{number}.bias"] = (2 * width,)
-    return {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
-
-
-def _cnn(config: BilmConfig, embedder: Mapping[str, Tensor], rows: list[int]) -> dict[str, Tensor]:
-    """Characters, filters and highway layers. Their highway gate passes the input on, ours the change."""
-    table = embedder[_CHAR_TABLE][rows]
-    table[0] = 0.0
-    tensors = {"encoder.weight": table}
-    for number in range(len(config.filters)):
-        theirs, ours = f"convolutions.{number}", f"encoder.filters.{number}"
-        tensors[f"{ours}.weight"] = embedder[f"{theirs}.weight"].permute(2, 1, 0).contiguous()
-        tensors[f"{ours}.bias"] = embedder[f"{theirs}.bias"]
-    for number in range(config.n_highway):
-        for part in ("weight", "bias"):
-            change, gate = embedder[f"highways._layers.{number}.{part}"].chunk(2)
-            tensors[f"encoder.highways.{number}.transform.{part}"] = change.contiguous()
-            tensors[f"encoder.highways.{number}.carry.{part}"] = -gate
-    return tensors

@@ -16,7 +16,7 @@ from elmokit.bilm.model import Bilm
 from elmokit.core.atomic import staging, write_text
 from elmokit.core.errors import ModelError
 from elmokit.published.hdf5 import open_arrays, require_h5py, write_arrays
-from elmokit.published.layout import Floats, layout
+from elmokit.published.layout import Floats, official_layout
 from elmokit.published.options import checked_layout, model_config, options_of, read_options
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, TextPipeline
@@ -113,7 +113,7 @@ def load_official(
             values = weights.read(entry.name)
             if entry.name == "char_embed":
                 values = _character_rows(values, files.weights, notes)
-            for name, array in zip(entry.parameters, entry.transform.read(values), strict=True):
+            for name, array in zip(entry.parameters, entry.read(values), strict=True):
                 tensors[name] = torch.from_numpy(array)
         if extra := sorted(set(weights.names()) - {entry.name.split("/")[0] for entry in entries}):
             notes.append(f"{files.weights.name} also holds {', '.join(extra)}, which is not used.")
@@ -217,14 +217,14 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
     require_h5py()
     words, rows = _their_words(saved.vocabulary)
     parameters = dict(saved.model.named_parameters())
-    entries = layout(config, len(rows))
+    entries = official_layout(config, len(rows))
 
     def arrays() -> Iterator[tuple[str, Floats]]:
         for entry in entries:
             values = [parameters[name].detach().numpy() for name in entry.parameters]
             if entry.name == "embedding":
                 values = [values[0][rows]]
-            yield entry.name, entry.transform.write(*values)
+            yield entry.name, entry.write(*values)
 
     source = saved.training.get("source") or {}
     options = options_of(config, source.get("options") if source.get("format") == "official" else None)
