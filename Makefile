@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # first. Files asked for by name need no workers.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint types tests docs format clean
+.PHONY: demo test lint types tests coverage docs format clean
 
 demo: $(VENV)/.installed
 	@echo "==> elmokit demo"
@@ -31,11 +31,18 @@ docs: $(VENV)/.docs
 	@echo "==> mkdocs: the pages and the API reference, in site/"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# Branch coverage, also of the processes that tests start: the total, and the files with the lowest.
+coverage: $(VENV)/.installed
+	@echo "==> pytest with branch coverage"
+	@OMP_NUM_THREADS=1 $(BIN)/pytest $(if $(findstring .py,$(TESTS)),,$(WORKERS)) --cov --cov-report= $(TESTS)
+	@$(BIN)/coverage report --format=total | sed 's/.*/==> total: & %/'
+	@$(BIN)/coverage report --sort=cover --skip-covered | head -n 25
+
 format: $(VENV)/.installed
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) site elmokit-demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site elmokit-demo build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "==> Making the environment $(VENV) (a few minutes the first time)"

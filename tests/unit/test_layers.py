@@ -18,6 +18,14 @@ PACKAGES = [
     *("core", "report", "corpora", "text", "training", "bilm", "published", "vectors", "static"),
     *("translation", "tasks", "comparison", "serve", "cli"),
 ]
+LONG = {
+    "cli/compare.py:command",
+    "comparison/compare.py:compare_files",
+    "cli/similar.py:command",
+    "tasks/fit.py:fit",
+}
+UNFINISHED = {"comparison", "tasks"}  # packages that are being rewritten
+N_MODULES = 126
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -49,8 +57,27 @@ def test_a_module_imports_only_from_packages_to_its_left(path: Path) -> None:
     assert _imported_packages(path) <= {*PACKAGES[: PACKAGES.index(package)], package}
 
 
-def test_no_file_is_named_for_nothing() -> None:
+def test_modules_are_few_named_for_what_they_hold_and_without_lists_of_names() -> None:
+    modules = [path for path in FILES if path.stem != "__init__"]
+    assert len(modules) <= N_MODULES
     assert not [path for path in FILES if path.stem in ("utils", "helpers", "misc", "common")]
+    lists = {str(path.relative_to(ROOT)) for path in modules if "\n__all__ = " in path.read_text("utf-8")}
+    assert {name for name in lists if name.split("/")[0] not in UNFINISHED} == {"settings.py", "results.py"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_functions_are_short_or_say_why_not(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for node in ast.walk(ast.parse("\n".join(lines))):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        first, given = lines[node.lineno - 1], node.args
+        names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+        n_parameters = len(set(names) - {"self", "cls"}) + bool(given.vararg) + bool(given.kwarg)
+        n_lines = (node.end_lineno or 0) - node.lineno + 1
+        if f"{path.relative_to(ROOT)}:{node.name}" not in LONG:
+            assert n_lines <= 80 or "# long because " in first, f"{node.name}: {n_lines} lines"
+            assert n_parameters <= 10 or "# many parameters because " in first, f"{node.name}: {n_parameters}"
 
 
 def test_public_names_exist_and_have_docstrings() -> None:

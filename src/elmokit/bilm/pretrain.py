@@ -124,7 +124,7 @@ class LanguageModeling:
         return {"score": result.perplexity, **figures}
 
 
-def pretrain(
+def pretrain(  # many parameters because each is a flag of the command
     texts: str | Path | Sequence[str | Path],
     out: str | Path,
     config: PretrainConfig | str = "small",
@@ -142,7 +142,7 @@ def pretrain(
     """Train a bidirectional language model on raw text.
 
     Called again with the same arguments, it resumes where it was stopped, and ends with the same bits as if
-    it had not been stopped. (It has more than ten parameters because each is a flag of the command.)
+    it had not been stopped.
 
     Args:
         texts: Files, folders, glob patterns, or ``-`` for standard input.
@@ -153,7 +153,6 @@ def pretrain(
         corpus_folder: Where to keep the prepared text, to share it between runs.
         checkpoint_every: Seconds between checkpoints.
         tensorboard: Write TensorBoard files into the run folder.
-        reporter: Silent unless given.
         command: The command line, for the model card.
         settings: Changes to ``config`` and ``read`` by name, such as ``epochs=3`` or ``text_columns="body"``.
     """

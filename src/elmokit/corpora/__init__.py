@@ -1,11 +1,9 @@
-"""A small labelled corpus that comes with the package, written for it."""
+"""A small labeled corpus, written for this package and part of it."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
-
-__all__ = ["mini_news", "mini_news_split"]
 
 
 def mini_news() -> Path:

@@ -76,7 +76,7 @@ class Conversion:
     notes: tuple[str, ...] = ()
 
 
-def convert(
+def convert(  # many parameters because each is a flag of the command
     source: str | Path,
     out: str | Path | None = None,
     *,
@@ -105,7 +105,6 @@ def convert(
         compact: Half precision and no word predictor: smaller, for vectors only.
         token_cache: Write only the token-encoder vectors of this word list, to ``out`` or into the model's
             folder, where they are used whenever the model is opened.
-        reporter: Silent unless given.
         command: The command line, for the model card.
         settings: Of ``TextConfig`` and ``ReadConfig`` by name; ``max_words`` of a table.
     """
