@@ -1,11 +1,10 @@
-"""A biLM as a folder: ``config.json``, ``model.safetensors``, ``tokenizer.json``, ``vocab.txt``,
-``README.md``. No pickle, no absolute path; loaded strictly or not at all."""
+"""A biLM as a folder: ``config.json``, ``model.safetensors``, ``tokenizer.json``, ``vocab.txt``, README."""
 
 from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +24,7 @@ from elmokit.core.model_folder import kind_of, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
 from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import TextPipeline, load_tokenizer
+from elmokit.text.tokenizing import SPECIALS, TextPipeline, load_tokenizer
 from elmokit.text.vocabulary import (
     Characters,
     DictionaryCharacters,
@@ -38,10 +37,10 @@ from elmokit.text.vocabulary import (
 _START = "start_state.safetensors"
 _BARS = "▁▂▃▄▅▆▇█"
 _PARTS = {
-    "token encoder": "encoder.",
-    "forward LSTM": "forward_stack.",
-    "backward LSTM": "backward_stack.",
-    "word predictor": "predictor.",
+    "encoder": "token encoder",
+    "forward_stack": "forward LSTM",
+    "backward_stack": "backward LSTM",
+    "predictor": "word predictor",
 }
 
 
@@ -77,17 +76,14 @@ class BilmFolder:
     def facts(self) -> Facts:
         """What the model is: for its card and ``elmokit inspect``."""
         model, config, training = self.model, self.model.config, self.training
-        counts = {
-            part: sum(p.numel() for name, p in model.named_parameters() if name.startswith(prefix))
-            for part, prefix in _PARTS.items()
-        }
+        counts = dict.fromkeys(_PARTS.values(), 0)
+        for name, parameter in model.named_parameters():
+            counts[_PARTS[name.partition(".")[0]]] += parameter.numel()
         parts = ", ".join(f"{part} {n:,}" for part, n in counts.items() if n)
-        first_words = self.vocabulary.words[4:16]
-        cleaning = [
-            name for name in ("mend", "contractions", "urls", "lowercase") if getattr(self.text, name)
-        ]
-        if self.text.punctuation == "remove":
-            cleaning.append("no punctuation")
+        first_words = self.vocabulary.words[len(SPECIALS) :][:12]
+        switches = ("mend", "contractions", "urls", "lowercase")
+        cleaning = [name for name in switches if getattr(self.text, name)]
+        cleaning += ["no punctuation"] if self.text.punctuation == "remove" else []
         rows = [
             ("input", _describe_input(config, model.n_pieces)),
             ("LSTM", _describe_lstm(config)),
@@ -126,14 +122,14 @@ def _describe_input(config: BilmConfig, n_pieces: int) -> str:
 
 
 def _describe_lstm(config: BilmConfig) -> str:
-    parts = [f"{config.n_layers} + {config.n_layers} layers, {config.dim} wide each way"]
-    if config.hidden_dim != config.dim:
-        parts.append(f"{config.hidden_dim} cells projected")
-    if config.residual:
-        parts.append("residual")
     clips = {"cells": config.cell_clip, "outputs": config.proj_clip}
-    parts += [f"{name} within ±{clip:g}" for name, clip in clips.items() if clip is not None]
-    return ", ".join(parts)
+    parts = [
+        f"{config.n_layers} + {config.n_layers} layers, {config.dim} wide each way",
+        f"{config.hidden_dim} cells projected" if config.hidden_dim != config.dim else "",
+        "residual" if config.residual else "",
+        *(f"{name} within ±{clip:g}" for name, clip in clips.items() if clip is not None),
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _training_rows(training: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -210,31 +206,27 @@ def load_bilm(folder: str | Path) -> BilmFolder:
             training["license"] = training.pop("licence")
     except (KeyError, TypeError, ValueError, ConfigError) as error:
         raise ModelError(f"{folder / 'config.json'} is damaged: {error}", remedy=FRESH) from error
-    vocabulary = Vocabulary.load(folder / "vocab.txt")
-    if len(vocabulary) != n_words:
-        raise ModelError(
-            f"{folder / 'vocab.txt'} has {len(vocabulary)} words, config.json says {n_words}.",
-            remedy=FRESH,
-        )
-    tokenizer = load_tokenizer(folder / "tokenizer.json")
-    if n_pieces and tokenizer.get_vocab_size() != n_pieces:
-        raise ModelError(
-            f"{folder / 'tokenizer.json'} has {tokenizer.get_vocab_size()} pieces, "
-            f"config.json says {n_pieces}.",
-            remedy=FRESH,
-        )
-    tensors, _ = load_tensors(folder / "model.safetensors")
+    vocabulary, tokenizer = Vocabulary.load(folder / "vocab.txt"), load_tokenizer(folder / "tokenizer.json")
+    n_tokens = tokenizer.get_vocab_size() if n_pieces else 0
+    for count, expected, unit in ((len(vocabulary), n_words, "words"), (n_tokens, n_pieces, "pieces")):
+        if count != expected:
+            file = folder / ("vocab.txt" if unit == "words" else "tokenizer.json")
+            raise ModelError(f"{file} has {count} {unit}, config.json says {expected}.", remedy=FRESH)
     with torch.device("meta"):
         model = Bilm(config, n_words, n_pieces)
-    check_tensors(folder / "model.safetensors", dict(model.named_parameters()), tensors)
-    loaded = {name: tensor.float() for name, tensor in tensors.items()}
-    model.load_state_dict(loaded, strict=False, assign=True)
+    weights = _load_float(folder / "model.safetensors", dict(model.named_parameters()))
+    model.load_state_dict(weights, strict=False, assign=True)
     if config.tie:
         model.predictor.weight = model.encoder.weight
     model.eval()
     start_state = None
     if (folder / _START).exists():
-        start, _ = load_tensors(folder / _START)
-        check_tensors(folder / _START, model.zero_state(1).tensors(), start)
-        start_state = BilmState.from_tensors({name: tensor.float() for name, tensor in start.items()})
+        start_state = BilmState.from_tensors(_load_float(folder / _START, model.zero_state(1).tensors()))
     return BilmFolder(model, text, vocabulary, tokenizer, training, start_state)
+
+
+def _load_float(file: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file, which must have the names and shapes of ``expected``, in single precision."""
+    tensors, _ = load_tensors(file)
+    check_tensors(file, expected, tensors)
+    return {name: tensor.float() for name, tensor in tensors.items()}

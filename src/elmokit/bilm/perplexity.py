@@ -16,6 +16,7 @@ from torch import Tensor
 
 from elmokit.bilm.folder import load_bilm
 from elmokit.bilm.model import Bilm
+from elmokit.bilm.state import distinct_words
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.text.batching import Streams, StreamWindow, bucket_batches
@@ -26,10 +27,11 @@ from elmokit.text.tokenizing import BOS, EOS, UNK
 from elmokit.text.vocabulary import Rows
 from elmokit.training.machine import tuned_process
 
-_EVAL_STREAMS, _EVAL_STEPS = 32, 64
-_EVAL_TOKENS = 4096
+_EVAL_STREAMS, _EVAL_STEPS, _EVAL_TOKENS = 32, 64, 4096
 State = Literal["carried", "zero"]
 _STATES = ("carried", "zero")
+_Part = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], int]
+"""Hidden states (n, dim) and target words (n) in each direction; the number of words read."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,14 @@ class StreamBatch:
     forward_index: Tensor
     backward_index: Tensor
     forward_kept: Tensor
-    backward_kept: Tensor
     forward_targets: Tensor
+    backward_kept: Tensor
     backward_targets: Tensor
 
 
 def stream_batch(window: StreamWindow, features: Rows, n_words: int) -> StreamBatch:
     """Make the tensors of a window. Words past the first ``n_words`` are predicted as ``<unk>``."""
-    both = np.stack([window.forward_inputs, window.backward_inputs])
-    distinct, index = np.unique(both, return_inverse=True)
-    places = torch.from_numpy(index.reshape(both.shape))
+    rows, index = distinct_words(np.stack([window.forward_inputs, window.backward_inputs]), features)
 
     def targets(words: npt.NDArray[np.int64], trivial: int) -> tuple[Tensor, Tensor]:
         flat = words.ravel()
@@ -65,17 +65,9 @@ def stream_batch(window: StreamWindow, features: Rows, n_words: int) -> StreamBa
         ids = flat[kept]
         return torch.from_numpy(kept), torch.from_numpy(np.where(ids < n_words, ids, UNK))
 
-    forward_kept, forward_targets = targets(window.forward_targets, BOS)
-    backward_kept, backward_targets = targets(window.backward_targets, EOS)
-    return StreamBatch(
-        torch.from_numpy(features[distinct].astype(np.int64)),
-        places[0],
-        places[1],
-        forward_kept,
-        backward_kept,
-        forward_targets,
-        backward_targets,
-    )
+    forward = targets(window.forward_targets, BOS)
+    backward = targets(window.backward_targets, EOS)
+    return StreamBatch(rows, index[0], index[1], *forward, *backward)
 
 
 @dataclass(frozen=True)
@@ -130,28 +122,20 @@ def perplexity(
     model.eval()
     forward = backward = 0.0
     n_forward = n_backward = 0
+    parts = (_predict_carried if state == "carried" else _predict_from_zero)(model, documents, features)
     try:
-        for part in (_carried if state == "carried" else _from_zero)(model, documents, features):
-            forward += model.predictor.exact_loss(*part.forward)
-            backward += model.predictor.exact_loss(*part.backward)
-            n_forward += len(part.forward[1])
-            n_backward += len(part.backward[1])
-            progress(part.n_tokens)
+        for forward_part, backward_part, n_tokens in parts:
+            forward += model.predictor.exact_loss(*forward_part)
+            backward += model.predictor.exact_loss(*backward_part)
+            n_forward += len(forward_part[1])
+            n_backward += len(backward_part[1])
+            progress(n_tokens)
     finally:
         model.train(was_training)
     return Perplexity.from_losses(forward, n_forward, backward, n_backward)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Some predictions: hidden states (n, dim) and target words (n) in each direction."""
-
-    forward: tuple[Tensor, Tensor]
-    backward: tuple[Tensor, Tensor]
-    n_tokens: int
-
-
-def _carried(model: Bilm, documents: Documents, features: Rows) -> Iterator[_Part]:
+def _predict_carried(model: Bilm, documents: Documents, features: Rows) -> Iterator[_Part]:
     n_streams = min(_EVAL_STREAMS, max(1, documents.n_tokens // _EVAL_STEPS))
     streams = Streams(documents, n_streams, _EVAL_STEPS)
     state = model.zero_state(streams.n_streams)
@@ -161,25 +145,23 @@ def _carried(model: Bilm, documents: Documents, features: Rows) -> Iterator[_Par
         forward, backward, state = model.stream(
             batch.features, batch.forward_index, batch.backward_index, state
         )
-        yield _Part(
+        yield (
             (forward.flatten(0, 1)[batch.forward_kept], batch.forward_targets),
             (backward.flatten(0, 1)[batch.backward_kept], batch.backward_targets),
             batch.forward_index.numel(),
         )
 
 
-def _from_zero(model: Bilm, documents: Documents, features: Rows) -> Iterator[_Part]:
+def _predict_from_zero(model: Bilm, documents: Documents, features: Rows) -> Iterator[_Part]:
     lengths, dim = documents.lengths, model.config.dim
     for rows in bucket_batches(lengths, _EVAL_TOKENS):
         sizes = torch.from_numpy(lengths[rows])
         ids = documents.padded(rows).astype(np.int64)
-        distinct, index = np.unique(ids, return_inverse=True)
-        batch_features = torch.from_numpy(features[distinct].astype(np.int64))
-        out = model(batch_features, torch.from_numpy(index.reshape(ids.shape)), sizes)
+        out = model(*distinct_words(ids, features), sizes)
         top = out.layer(-1)  # (batch, time, 2 dim)
         words = torch.from_numpy(np.where(ids < model.n_words, ids, UNK))
         inner = out.mask[:, 1:]  # there is a word here and one before it
-        yield _Part(
+        yield (
             (top[:, :-1, :dim][inner], words[:, 1:][inner]),
             (top[:, 1:, dim:][inner], words[:, :-1][inner]),
             int(sizes.sum()),
@@ -199,13 +181,8 @@ def text_perplexity(
         raise ConfigError(f"state = {state!r} is not a choice.", remedy=nearest(state, _STATES))
     reporter = reporter or Reporter("silent")
     saved = load_bilm(model)
-    settings = CorpusSettings(
-        text=saved.text,
-        vocabulary=VocabularyConfig(),
-        open_words=saved.model.config.input != "word",
-        held_out=0.0,
-        fixed=tuple(saved.vocabulary.words),
-    )
+    open_words, fixed = saved.model.config.input != "word", tuple(saved.vocabulary.words)
+    settings = CorpusSettings(saved.text, VocabularyConfig(), open_words, held_out=0.0, fixed=fixed)
     with tuned_process(), tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
         with reporter.counting("Reading the text", unit="characters") as advance:
             corpus = prepare_corpus(

@@ -103,17 +103,12 @@ class LanguageModeling:
         forward, backward, state = self.model.stream(
             batch.features, batch.forward_index, batch.backward_index, state, self.config, rng
         )
-        hidden = torch.cat(
-            [
-                forward.flatten(0, 1).index_select(0, batch.forward_kept),
-                backward.flatten(0, 1).index_select(0, batch.backward_kept),
-            ]
-        )
+        outputs = ((forward, batch.forward_kept), (backward, batch.backward_kept))
+        hidden = torch.cat([output.flatten(0, 1).index_select(0, kept) for output, kept in outputs])
         targets = torch.cat([batch.forward_targets, batch.backward_targets])
         loss = self.model.predictor.training_loss(hidden, targets, rng) / max(1, len(targets))
-        kept = state.rows(state.forward[0][0].shape[0]).tensors()
-        n_words = (len(batch.forward_targets) + len(batch.backward_targets)) // 2
-        return StepResult(loss, n_words, kept)
+        carry = state.rows(state.forward[0][0].shape[0]).tensors()
+        return StepResult(loss, len(targets) // 2, carry)
 
     def evaluate(self) -> dict[str, float]:
         """Exact perplexity of the held-out text."""
@@ -166,8 +161,8 @@ def pretrain(  # many parameters because each is a flag of the command
         source = TextSource(texts, read, exclude=out)
         valid_source = TextSource(valid, read, exclude=out) if valid else None
         corpus_settings = CorpusSettings(
-            text=config.text,
-            vocabulary=config.vocabulary,
+            config.text,
+            config.vocabulary,
             open_words=config.model.input != "word",
             held_out=config.training.held_out,
             fixed=tuple(base.vocabulary.words) if base else (),
@@ -183,14 +178,21 @@ def pretrain(  # many parameters because each is a flag of the command
         weights = fingerprint(*base.model.parameters()) if base else None
         inputs = {"corpus.content_hash": corpus.content_hash, "start_from.weights": weights}
         folder.require_same(config.to_dict(), inputs)
-        if base is not None:
-            saved = replace(base, training={}, start_state=None)
-        else:
-            saved = _build(config, corpus, folder.run, reporter)
+        saved = (
+            replace(base, training={}, start_state=None)
+            if base is not None
+            else _build(config, corpus, folder.run, reporter)
+        )
         task = LanguageModeling(saved, corpus, config.training)
         _describe(config, corpus, task, reporter)
-        options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "tensorboard": tensorboard}
-        result = train(task, config.training, folder.run, reporter=reporter, **options)
+        result = train(
+            task,
+            config.training,
+            folder.run,
+            reporter=reporter,
+            checkpoint_every=checkpoint_every,
+            tensorboard=tensorboard,
+        )
         with torch.no_grad():
             for name, parameter in saved.model.named_parameters():
                 parameter.copy_(result.weights[name])
@@ -249,22 +251,22 @@ def _describe(config: PretrainConfig, corpus: Corpus, task: LanguageModeling, re
 def _build(config: PretrainConfig, corpus: Corpus, run: Path, reporter: Reporter) -> BilmFolder:
     """A new model before its first step."""
     vocabulary = corpus.vocabulary
-    tokenizer_file = run / "tokenizer.json"
+    tokenizer_file, pipeline = run / "tokenizer.json", TextPipeline(config.text)
+    has_pieces = config.model.input in ("subword", "morpheme")
     if tokenizer_file.exists():  # pieces are learned once in a run
         tokenizer = load_tokenizer(tokenizer_file)
+    elif has_pieces:
+        with reporter.counting("Learning pieces"):
+            pieces = (
+                learn_bpe(corpus.words, corpus.counts, config.vocabulary.n_pieces)
+                if config.model.input == "subword"
+                else learn_morphemes(corpus.words, corpus.counts)
+            )
+        tokenizer = pipeline.tokenizer(pieces)
     else:
-        pipeline = TextPipeline(config.text)
-        if config.model.input == "subword":
-            with reporter.counting("Learning pieces"):
-                pieces = learn_bpe(corpus.words, corpus.counts, config.vocabulary.n_pieces)
-            tokenizer = pipeline.tokenizer(pieces)
-        elif config.model.input == "morpheme":
-            with reporter.counting("Learning morphemes"):
-                tokenizer = pipeline.tokenizer(learn_morphemes(corpus.words, corpus.counts))
-        else:
-            tokenizer = pipeline.word_tokenizer(vocabulary.words)
+        tokenizer = pipeline.word_tokenizer(vocabulary.words)
+    if not tokenizer_file.exists():
         write_text(tokenizer_file, tokenizer.to_str(pretty=False))
-    has_pieces = config.model.input in ("subword", "morpheme")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.training.seed)
         model = Bilm(config.model, len(vocabulary), tokenizer.get_vocab_size() if has_pieces else 0)

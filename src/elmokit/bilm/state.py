@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -67,6 +68,12 @@ class BilmState:
         return self.map(lambda tensor: tensor.expand(n_rows, -1).contiguous())
 
 
+def distinct_words(ids: npt.NDArray[np.integer[Any]], features: Rows) -> tuple[Tensor, Tensor]:
+    """The features of each distinct id, (n_distinct, width), and the place of every id among them."""
+    distinct, index = np.unique(ids, return_inverse=True)
+    return torch.from_numpy(features[distinct].astype(np.int64)), torch.from_numpy(index.reshape(ids.shape))
+
+
 @torch.no_grad()
 def average_state(
     model: Bilm,
@@ -78,27 +85,19 @@ def average_state(
     """The mean state after a text, over texts read one after the other in a few chains.
 
     Args:
-        documents: ids into ``features``, ``<s>`` and ``</s>`` included; a sample of them is read.
-        features: a row for each word of the corpus.
-        progress: called with the number of words just read.
+        documents: Ids into ``features``; a sample of them is read.
+        features: A row for each word of the corpus.
+        progress: Called with the number of words just read.
     """
     sample = documents.spread(_TOKENS)
     n_chains = max(1, min(_CHAINS, len(sample) // 4))
     state, n_added = model.zero_state(n_chains), 0
     total = model.zero_state(1).tensors()
     for first in range(0, len(sample) - n_chains + 1, n_chains):
-        ids = sample.padded(np.arange(first, first + n_chains))
+        rows, index = distinct_words(sample.padded(np.arange(first, first + n_chains)), features)
         lengths = sample.lengths[first : first + n_chains]
-        distinct, index = np.unique(ids, return_inverse=True)
-        vectors = model.encoder(torch.from_numpy(features[distinct].astype(np.int64)))
-        out = model.run(
-            vectors,
-            torch.from_numpy(index.reshape(ids.shape)),
-            torch.from_numpy(lengths),
-            state,
-            keep_state=True,
-            window=_WINDOW,
-        )
+        sizes = torch.from_numpy(lengths)
+        out = model.run(model.encoder(rows), index, sizes, state, keep_state=True, window=_WINDOW)
         assert out.state is not None
         state = out.state
         for name, tensor in state.tensors().items():
