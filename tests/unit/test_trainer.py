@@ -21,7 +21,7 @@ from elmokit.bilm.settings import BilmConfig
 from elmokit.core.errors import ConfigError, DataError, RunError
 from elmokit.core.tensors import load_tensors
 from elmokit.tasks import layer_cache, trainer
-from elmokit.tasks.layer_cache import LayerSource, cache_layers, number_texts
+from elmokit.tasks.layer_cache import LayerSource, number_texts, write_layers
 from elmokit.tasks.model import Network
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import Examples, Labels, get_task
@@ -330,12 +330,11 @@ def test_kept_layers_are_gone_after_the_fit_unless_a_folder_is_given(
 ) -> None:
     sizes: list[tuple[int, ...]] = []
 
-    def cache(*args: Any, **options: Any) -> Any:
-        cached = cache_layers(*args, **options)
+    def write(*args: Any) -> None:
+        write_layers(*args)
         sizes.append(np.load(args[2], mmap_mode="r").shape)
-        return cached
 
-    monkeypatch.setattr(layer_cache, "cache_layers", cache)
+    monkeypatch.setattr(layer_cache, "write_layers", write)
     fit(make_elmo(), settings(mix=mix, epochs=2), run=tmp_path)
     assert {shape[1:] for shape in sizes} == {(1 if mix == "frozen" else 3, 24)}
     assert {file.name for file in tmp_path.iterdir()} == {
@@ -345,13 +344,18 @@ def test_kept_layers_are_gone_after_the_fit_unless_a_folder_is_given(
 
 def test_auto_keeps_layers_only_if_they_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Path] = []
-    monkeypatch.setattr(layer_cache, "cache_layers", lambda *args, **options: kept.append(args[2]))
+
+    def write(*args: Any) -> None:
+        kept.append(args[2])
+        write_layers(*args)
+
+    monkeypatch.setattr(layer_cache, "write_layers", write)
     fit(make_elmo(), settings(epochs=1, cache="auto"))
     fit(make_elmo(), settings(epochs=2, cache="no"))
     fit(make_elmo(), settings(epochs=1, cache="yes", finetune=True))
     assert kept == []
     fit(make_elmo(), settings(epochs=2, cache="auto"))
-    assert len(kept) == 1
+    assert len(kept) == 2
 
 
 def test_layers_that_do_not_fit_on_the_disk_are_computed_anew_or_refused(

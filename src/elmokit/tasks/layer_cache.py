@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from elmokit.core.atomic import explain_os_errors, reserve, sync
 from elmokit.core.config import DropoutConfig
 from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import RunError
+from elmokit.core.formatting import format_size
 from elmokit.tasks.task import Inputs
 from elmokit.text.batching import bucket_batches
 from elmokit.vectors.encoder import Encoder, IntArray, Layers, TokenIds
@@ -59,9 +59,9 @@ def number_texts(
 
     def words(field: int) -> Iterator[list[str]]:
         for row, texts in enumerate(inputs):
-            (found,) = encoder.words([texts[field]])
-            counts[field, row] = len(found)
-            yield found[:max_words]
+            (all_words,) = encoder.words([texts[field]])
+            counts[field, row] = len(all_words)
+            yield all_words[:max_words]
             progress(0 if field else 1)
 
     fields = tuple(encoder.to_ids(words(field)) for field in range(n_fields))
@@ -69,83 +69,47 @@ def number_texts(
 
 
 class LayerCache:
-    """A frozen encoder's layers (or their fixed mix) of all texts, in a file of half-precision numbers.
+    """A frozen encoder's layers (or their fixed mix) of all texts, in a .npy file of half-precision numbers.
 
     Args:
-        values: (n_words, layer, dim), as the file has them.
+        file: Holds an array (n_words, layer, dim).
         n_edge: As in ``Layers``.
         is_mixed: The file holds the mix instead of the layers.
     """
 
-    def __init__(
-        self, file: Path, ids: TokenIds, values: npt.NDArray[np.float16], *, n_edge: int, is_mixed: bool
-    ) -> None:
-        self._file, self._ids, self._shape = file, ids, values.shape
-        self.n_edge, self.is_mixed = n_edge, is_mixed
+    def __init__(self, file: Path, ids: TokenIds, n_edge: int, *, is_mixed: bool) -> None:
+        self._ids, self.n_edge, self.is_mixed = ids, n_edge, is_mixed
+        mapped = np.load(file, mmap_mode="r")
+        self._start, self._shape = mapped.offset, mapped.shape[1:]
         # Read, not mapped: mapped pages would count as this process's memory.
-        self._start = getattr(values, "offset", 0)
-        self._stream = open(file, "rb", buffering=0) if len(values) else None  # noqa: SIM115
+        self._stream = open(file, "rb", buffering=0)  # noqa: SIM115
 
     def layers(self, rows: IntArray) -> Layers:
         """The layers of some texts, in full precision."""
         lengths, offsets = self._ids.lengths[rows], self._ids.offsets
-        n_time = int(lengths.max())
-        _, n_layers, dim = self._shape
+        n_time, (n_layers, dim) = int(lengths.max()), self._shape
         values = torch.zeros(n_layers, len(rows), n_time, dim)
-        for place, row in enumerate(rows):
-            cached = torch.from_numpy(self._read(int(offsets[row]), int(lengths[place])))
-            values[:, place, : lengths[place]] = cached.transpose(0, 1)
-        mask = torch.arange(n_time) < torch.from_numpy(lengths).unsqueeze(1)
-        return Layers(tuple(values), mask, self.n_edge)
-
-    def _read(self, first: int, n_words: int) -> npt.NDArray[np.float16]:
-        assert self._stream is not None
-        values = np.empty((n_words, *self._shape[1:]), dtype=np.float16)
-        self._stream.seek(self._start + first * values[0].nbytes)
-        room = memoryview(values.data).cast("B")
-        while room:
-            n_read = self._stream.readinto(room)
-            if not n_read:
+        for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+            self._stream.seek(self._start + 2 * n_layers * dim * int(offsets[row]))
+            cached = np.fromfile(self._stream, np.float16, length * n_layers * dim)
+            if len(cached) < length * n_layers * dim:
                 raise RunError(
-                    f"{self._file} ends too early.", remedy="Run the same command again to rebuild it."
+                    f"{self._stream.name} ends too early.", remedy="Run the same command again to rebuild it."
                 )
-            room = room[n_read:]
-        return values
+            values[:, place, :length] = torch.from_numpy(cached.reshape(length, n_layers, dim)).transpose(
+                0, 1
+            )
+        return Layers(
+            tuple(values), torch.arange(n_time) < torch.from_numpy(lengths).unsqueeze(1), self.n_edge
+        )
 
 
 @torch.no_grad()
-def cache_layers(
-    encoder: Encoder, ids: TokenIds, file: Path, mix: Mix | None, progress: Advance, *, must_fit: bool
-) -> LayerCache | None:
-    """Compute all layers once and cache them in ``file``, or use what is there.
-
-    Args:
-        mix: A mix that never changes, so that only its result is stored.
-        must_fit: A full disk is an error; otherwise None is returned.
-    """
-    shape = (int(ids.offsets[-1]), 1 if mix else encoder.n_layers, encoder.dim)
-    n_edge = encoder.n_edge
-    if not len(ids):
-        return LayerCache(file, ids, np.zeros(shape, np.float16), n_edge=n_edge, is_mixed=mix is not None)
-    values: npt.NDArray[np.float16] | None = None
-    if file.exists():
-        with contextlib.suppress(OSError, EOFError, ValueError):  # a damaged file is rebuilt
-            values = np.load(file, mmap_mode="r", allow_pickle=False)
-        if values is not None and values.shape == shape and values.dtype == np.float16:
-            progress(len(ids))
-            return LayerCache(file, ids, values, n_edge=n_edge, is_mixed=mix is not None)
-    n_bytes = 2 * int(np.prod(shape, dtype=np.int64))
-    with explain_os_errors(file):
-        free = shutil.disk_usage(file.parent).free
-    if n_bytes > _DISK_SHARE * free:
-        if must_fit:
-            raise RunError(
-                f"Caching the encoder's layers needs {n_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free.",
-                remedy="Free some space, or compute them in every epoch: --cache no.",
-            )
-        return None
+def write_layers(encoder: Encoder, ids: TokenIds, file: Path, mix: Mix | None, progress: Advance) -> None:
+    """Compute the layers of all texts, or their mix, and write them to ``file``, whole or not at all."""
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.new")
     with explain_os_errors(file):
+        shape = _shape(encoder, ids, mix)
         values = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.float16, shape=shape)
         reserve(unfinished)  # a disk that fills up later could not be told from a crash
     computed = encoder.precompute(ids)
@@ -160,7 +124,19 @@ def cache_layers(
         values.flush()
         sync(unfinished)
         os.replace(unfinished, file)
-    return LayerCache(file, ids, values, n_edge=n_edge, is_mixed=mix is not None)
+
+
+def _shape(encoder: Encoder, ids: TokenIds, mix: Mix | None) -> tuple[int, int, int]:
+    return (int(ids.offsets[-1]), 1 if mix else encoder.n_layers, encoder.dim)
+
+
+def _is_whole(file: Path, shape: tuple[int, int, int]) -> bool:
+    """False if there is no such file, or a damaged one."""
+    try:
+        values = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, EOFError, ValueError):
+        return False
+    return bool(values.shape == shape and values.dtype == np.float16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,25 +184,32 @@ def cached_sources(
     """The layers of some lists of texts, cached in ``folder``; without caches if the disk has no room.
 
     Args:
-        mix: As for ``cache_layers``.
-        must_fit: As for ``cache_layers``.
+        mix: A mix that never changes, so that only its result is stored.
+        must_fit: A full disk is an error.
         compute: False uses only what is cached already.
     """
     plain = [LayerSource(encoder, part) for part in texts]
-    with explain_os_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     salt = encoder.fingerprint
     files = {ids: folder / f"layers-{ids.content_hash(salt)}.npy" for part in texts for ids in part.fields}
-    if not compute and not all(file.exists() for file in files.values()):
+    missing = [ids for ids, file in files.items() if not _is_whole(file, _shape(encoder, ids, mix))]
+    if missing and not compute:
         return plain
-    caches: dict[TokenIds, LayerCache] = {}
-    with reporter.counting("Computing layers", total=sum(map(len, files)), unit="texts") as advance:
-        for ids, file in files.items():
-            cache = cache_layers(encoder, ids, file, mix, advance, must_fit=must_fit)
-            if cache is None:
-                reporter.say(
-                    "[yellow]The disk has no room for the layers: every epoch computes them again.[/]"
-                )
-                return plain
-            caches[ids] = cache
+    with explain_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    n_bytes = 2 * sum(math.prod(_shape(encoder, ids, mix)) for ids in missing)
+    if n_bytes > _DISK_SHARE * free:
+        if must_fit:
+            raise RunError(
+                f"Caching the encoder's layers needs {format_size(n_bytes)}, {format_size(free)} are free.",
+                remedy="Free some space, or compute them in every epoch: --cache no.",
+            )
+        reporter.say("[yellow]The disk has no room for the layers: every epoch computes them again.[/]")
+        return plain
+    with reporter.counting("Computing layers", total=sum(map(len, missing)), unit="texts") as advance:
+        for ids in missing:
+            write_layers(encoder, ids, files[ids], mix, advance)
+    caches = {
+        ids: LayerCache(file, ids, encoder.n_edge, is_mixed=mix is not None) for ids, file in files.items()
+    }
     return [replace(part, caches=tuple(caches[ids] for ids in part.texts.fields)) for part in plain]

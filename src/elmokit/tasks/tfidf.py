@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from elmokit.core.model_folder import read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
 from elmokit.tasks.classification import ClassPrediction
-from elmokit.tasks.model import FitRecord
+from elmokit.tasks.model import FitRecord, chunks
 from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, get_task
 
 TfidfMethod = Literal["tfidf-svm", "tfidf-lr"]
@@ -33,7 +33,7 @@ METHODS: dict[str, str] = {
 }
 _FEW = 10_000  # texts below which terms of a single text are worth keeping, and weights may be larger
 _C_SVM, _C_SVM_FEW, _C_LOGISTIC = 0.5, 2.0, 10.0
-_CHUNK = 1024
+_ARRAYS = ("idf", "weights", "intercepts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,38 +81,31 @@ class TfidfModel:
         self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None
     ) -> Iterator[ClassPrediction]:
         """A prediction for each row, in order; reads and answers some rows at a time."""
-        rows = iter(inputs)
-        while chunk := list(itertools.islice(rows, _CHUNK)):
-            texts = [text if isinstance(text, str) else " ".join(text) for (text,) in chunk]
-            for shares in self.probabilities(texts):
+        for chunk in chunks(inputs):
+            for shares in self.probabilities(_plain(chunk)):
                 yield ClassPrediction(labels=self.labels, probabilities=shares, calibrated=self.calibrated)
             progress(len(chunk))
 
     def probabilities(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """The probability of each class, (n_texts, n_classes); for an SVM, its scores on the same scale."""
-        scores = self._scores(texts)  # (n_texts, n_seen)
-        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-        rounded = (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
+        from scipy.special import softmax
+
+        scores = self._vectorizer.transform(texts) @ self.weights.T + self.intercepts  # (n_texts, n_seen)
+        if len(self.weights) == 1:  # two classes
+            scores = np.hstack([np.zeros_like(scores), scores])
+        shares = softmax(scores, axis=1).astype(np.float32)
         best = scores.argmax(axis=1)
-        tied = np.flatnonzero(rounded.argmax(axis=1) != best)  # by rounding only
-        rounded[tied, best[tied]] = np.nextafter(rounded[tied].max(axis=1), np.float32(1))
+        tied = np.flatnonzero(shares.argmax(axis=1) != best)  # by rounding only
+        shares[tied, best[tied]] = np.nextafter(shares[tied].max(axis=1), np.float32(1))
         probabilities = np.zeros((len(texts), len(self.labels)), dtype=np.float32)
-        probabilities[:, self.seen] = rounded
+        probabilities[:, self.seen] = shares
         return probabilities
 
-    def _scores(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        from sklearn.preprocessing import normalize
-
-        counts = self._counter.transform(texts)  # (n_texts, n_terms), sparse
-        counts.data = (np.log(counts.data) + 1) * self.idf[counts.indices]
-        scores: npt.NDArray[np.float64] = normalize(counts, copy=False) @ self.weights.T + self.intercepts
-        return np.hstack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores
-
     @cached_property
-    def _counter(self) -> Any:
-        from sklearn.feature_extraction.text import CountVectorizer
-
-        return CountVectorizer(vocabulary=self.terms, ngram_range=(1, self.n_words), dtype=np.float64)
+    def _vectorizer(self) -> Any:
+        vectorizer = _make_vectorizer(self.n_words, vocabulary=self.terms)
+        vectorizer.idf_ = self.idf
+        return vectorizer
 
     def facts(self) -> Facts:
         """For the card, ``elmokit inspect`` and the service."""
@@ -124,35 +117,24 @@ class TfidfModel:
             ("settings", ", ".join(f"{key} {value}" for key, value in self.settings.items())),
             *record.rows(),
         ]
-        values = {
-            "kind": self.kind,
-            "task": "classify",
+        values = {"kind": self.kind, "task": "classify", **self._header(), **record.to_json()}
+        usage = "Use it with `elmokit predict` or, in Python, `elmokit.load`."
+        return Facts("A linear text classifier.", tuple(rows), values, usage)
+
+    def _header(self) -> dict[str, Any]:
+        return {
             "method": self.method,
-            "classes": list(names),
+            "classes": list(self.labels.names),
             "n_terms": len(self.terms),
             "settings": dict(self.settings),
-            **record.to_json(),
         }
-        summary = "A linear text classifier."
-        usage = "Use it with `elmokit predict` or, in Python, `elmokit.load`."
-        return Facts(summary, tuple(rows), values, usage)
 
     def save(self, folder: str | Path) -> None:
         """Write it to a folder."""
-        record = {
-            "method": self.method,
-            "classes": list(self.labels.names),
-            "seen": self.seen,
-            "settings": dict(self.settings),
-            "notes": list(self.record.notes),
-            "record": self.record.to_json(),
-            "n_terms": len(self.terms),
-            "n_words": self.n_words,
-        }
-        with write_model(Path(folder), self.kind, record, card=self.facts()) as staged:
-            arrays = {
-                name: torch.from_numpy(getattr(self, name)) for name in ("idf", "weights", "intercepts")
-            }
+        notes, record = list(self.record.notes), self.record.to_json()
+        record = {"seen": self.seen, "n_words": self.n_words, "notes": notes, "record": record}
+        with write_model(Path(folder), self.kind, self._header() | record, card=self.facts()) as staged:
+            arrays = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
             save_tensors(staged / "model.safetensors", arrays, {})
             write_text(staged / "vocab.txt", "".join(f"{term}\n" for term in self.terms))
 
@@ -172,11 +154,8 @@ class TfidfModel:
                 raise ValueError(f"there is no method {method!r}")
             labels = Labels(tuple(map(str, values["classes"])))
             seen = [int(number) for number in values["seen"]]
-            settings, n_terms, n_words = (
-                dict(values["settings"]),
-                int(values["n_terms"]),
-                int(values["n_words"]),
-            )
+            settings = dict(values["settings"])
+            n_terms, n_words = int(values["n_terms"]), int(values["n_words"])
             record = FitRecord.from_json({**values["record"], "notes": list(values["notes"])})
             if len(set(labels.names)) < len(labels) or seen != sorted({*seen} & {*range(len(labels))}):
                 raise ValueError("its classes are not in order")
@@ -190,7 +169,7 @@ class TfidfModel:
         shapes = {"idf": (n_terms,), "weights": (n_rows, n_terms), "intercepts": (n_rows,)}
         with torch.device("meta"):
             check_tensors(file, {name: torch.empty(shape) for name, shape in shapes.items()}, tensors)
-        arrays = {name: tensors[name].float().numpy() for name in shapes}
+        arrays = {name: tensors[name].float().numpy() for name in _ARRAYS}
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise ModelError(f"{file} holds values that are not numbers.", remedy=FRESH)
         return cls(method, labels, seen, terms, **arrays, n_words=n_words, settings=settings, record=record)
@@ -226,35 +205,29 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
             f"{method} gives one label a row; --label-separator is for several.",
             remedy="Fit an encoder with a head instead: elmokit fit news TRAIN.",
         )
-    texts = [text if isinstance(text, str) else " ".join(text) for (text,) in examples.inputs]
+    start, texts = time.monotonic(), _plain(examples.inputs)
     seen, targets = np.unique(examples.targets, return_inverse=True)
     if len(seen) < 2:
         raise DataError(
             f"All {len(texts):,} training texts have the same label.",
             remedy="Give texts of two classes or more.",
         )
-    few, is_svm = len(texts) < _FEW, method == "tfidf-svm"
-    n_words, min_df = (2, 1 if few else 2) if is_svm else (1, 1)
-    try:
-        vectorizer, rows = _count(texts, n_words, min_df)
-    except ValueError:  # all terms are too rare
-        min_df = 1
-        vectorizer, rows = _count_or_refuse(texts, n_words)
-    notes = []
+    few, is_svm, notes = len(texts) < _FEW, method == "tfidf-svm", list[str]()
+    n_words = 2 if is_svm else 1
+    vectorizer, rows, min_df = _count(texts, n_words, 2 if is_svm and not few else 1)
     if is_svm and min_df == 1:
         notes.append("Terms that occur in one text only were kept, since there are few texts.")
-    settings: dict[str, Any] = {"n_words": n_words, "min_df": min_df, "sublinear_tf": True, "seed": seed}
+    strength = (_C_SVM_FEW if few else _C_SVM) if is_svm else _C_LOGISTIC
+    model: Any = LogisticRegression(C=strength, max_iter=1000)
     if is_svm:
-        settings["C"] = _C_SVM_FEW if few else _C_SVM
-        model: Any = LinearSVC(C=settings["C"], random_state=seed)
-    else:
-        settings["C"] = _C_LOGISTIC
-        model = LogisticRegression(C=settings["C"], max_iter=1000)
+        model = LinearSVC(C=strength, random_state=seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(rows, targets)
     if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
         notes.append("The solver stopped before it had converged.")
+    timings = {"training": round(time.monotonic() - start, 2)}
+    settings = {"n_words": n_words, "min_df": min_df, "sublinear_tf": True, "seed": seed, "C": strength}
     return TfidfModel(
         method,  # type: ignore[arg-type]
         examples.labels,
@@ -265,21 +238,28 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
         intercepts=np.atleast_1d(model.intercept_).astype(np.float32),
         n_words=n_words,
         settings=settings,
-        record=FitRecord(notes=notes),
+        record=FitRecord(stopped="done", notes=notes, timings=timings),
     )
 
 
-def _count(texts: Sequence[str], n_words: int, min_df: int) -> tuple[Any, Any]:
+def _plain(inputs: Iterable[Inputs]) -> list[str]:
+    return [text if isinstance(text, str) else " ".join(text) for (text,) in inputs]
+
+
+def _make_vectorizer(n_words: int, **options: Any) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    vectorizer = TfidfVectorizer(ngram_range=(1, n_words), sublinear_tf=True, min_df=min_df)
-    return vectorizer, vectorizer.fit_transform(texts)
+    return TfidfVectorizer(ngram_range=(1, n_words), sublinear_tf=True, **options)
 
 
-def _count_or_refuse(texts: Sequence[str], n_words: int) -> tuple[Any, Any]:
+def _count(texts: Sequence[str], n_words: int, min_df: int) -> tuple[Any, Any, int]:
+    """A vectorizer, the texts as it sees them, and the least number of texts that a term is in."""
+    vectorizer = _make_vectorizer(n_words, min_df=min_df)
     try:
-        return _count(texts, n_words, 1)
+        return vectorizer, vectorizer.fit_transform(texts), min_df
     except ValueError as error:
+        if min_df > 1:  # all terms are too rare
+            return _count(texts, n_words, 1)
         raise DataError(
             f"None of the {len(texts):,} texts has a word of two letters or more.",
             remedy="Give texts with words, or leave out the methods that count them.",
