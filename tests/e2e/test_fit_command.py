@@ -222,7 +222,7 @@ def test_evaluate_shows_figures_lists_unseen_labels_and_writes_a_report(
     cli("evaluate", made, test).check_refused(f"{test}, line 33", "no label", "--set", "drop_unlabeled=true")
     found = cli("evaluate", made, test, "--set", "drop_unlabeled=true", "--out", tmp_path / "report")
     found.check_fine(
-        *("accuracy", "(31 rows", "1 rows without a label were left out", "weather"),
+        *("accuracy", "(31 rows", "1 row without a label left out", "weather"),
         *("never seen in training, counted as wrong: [food] (1)", tmp_path / "report" / "report.html"),
     )
     assert {file.name for file in (tmp_path / "report").iterdir()} >= {
@@ -375,7 +375,7 @@ def test_missing_labels_are_refused_by_line(refused: Refused, tmp_path: Path) ->
 def test_rows_without_a_label_are_dropped_if_asked(cli: Cli, encoder: Path, tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", [*rows(30), ("hm", ""), ("hm hm", "nan")])
     found = cli("fit", encoder, file, "-o", tmp_path / "out", "--set", "drop_unlabeled=true", *QUICK)
-    found.check_fine("2 rows without a label were left out", "3 classes")
+    found.check_fine("2 rows without a label left out", "3 classes")
 
 
 def test_validation_labels_that_training_never_saw_are_refused(

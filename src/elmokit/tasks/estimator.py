@@ -94,20 +94,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             valid: Texts and labels to choose the best weights by; otherwise a share is held out.
         """
         config = self.config()
-        texts, labels = _check_texts(X), _check_labels(y)
-        if len(texts) != len(labels):
-            raise DataError(f"There are {len(texts)} texts, but {len(labels)} labels.")
-        weights = None if sample_weight is None else _check_weights(sample_weight, len(texts))
-        classes, targets = _number_labels(labels)
-        names = Labels(tuple(map(str, classes.tolist())), "|" if targets.ndim == 2 else "")
-        examples = Examples([(text,) for text in texts], targets, names, weights=weights)
+        classes, examples = _read(X, y)
+        if sample_weight is not None:
+            examples = replace(examples, weights=_check_weights(sample_weight, len(examples)))
         if valid is None:
-            held = validation_split(targets, config.fit.valid_share, config.fit.seed)
+            held = validation_split(examples.targets, config.fit.valid_share, config.fit.seed)
             train, other = (examples.select(np.flatnonzero(rows)) for rows in (~held, held))
         else:
-            valid_texts, valid_labels = _check_texts(valid[0]), _check_labels(valid[1])
-            valid_targets = _number_labels(valid_labels, classes)[1]
-            train, other = examples, Examples([(text,) for text in valid_texts], valid_targets, names)
+            train, other = examples, _read(*valid, classes)[1]
         reporter = Reporter("auto" if self.verbose else "silent")
         task, encoder = get_task("classify"), load_encoder(self.encoder)
         result = fit_task(task, encoder, train, replace(other, weights=None), config, reporter=reporter)
@@ -122,10 +116,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Texts) -> npt.NDArray[np.float32]:  # noqa: N803
         """The probability of each class, in the order of ``classes_``."""
         model = self._fitted()
-        found = [
-            prediction.probabilities for prediction in model.predict((text,) for text in _check_texts(X))
-        ]
-        return np.stack(found) if found else np.zeros((0, len(model.labels)), dtype=np.float32)
+        rows = [one.probabilities for one in model.predict((text,) for text in _check_texts(X))]
+        return np.array(rows, dtype=np.float32).reshape(-1, len(model.labels))
 
     def predict(self, X: Texts) -> npt.NDArray[Any]:  # noqa: N803
         """The most probable label of each text; ones and zeros if there can be several."""
@@ -144,11 +136,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Read a folder that ``save`` or ``elmokit fit`` has written."""
         model = TaskModel.load(folder)
         estimator = cls(Path(folder) / "encoder", **_parameters(model.config))
-        estimator.model_ = model
-        estimator.classes_ = np.array(model.record.labels or model.labels.names)
-        if model.labels.separator:
-            estimator.classes_ = np.arange(len(model.labels))
-        estimator.history_ = [dict(entry) for entry in model.record.history]
+        several, names = bool(model.labels.separator), model.record.labels or model.labels.names
+        estimator.classes_ = np.arange(len(model.labels)) if several else np.array(names)
+        estimator.model_, estimator.history_ = model, model.record.history
         return estimator
 
     def _fitted(self) -> TaskModel:
@@ -186,16 +176,6 @@ def _check_texts(texts: Texts) -> list[Any]:
     return [str(text) if isinstance(text, str) else text for text in texts]
 
 
-def _check_labels(labels: Texts) -> npt.NDArray[Any]:
-    try:
-        return np.asarray(labels)
-    except ValueError as error:  # lists of different lengths
-        raise DataError(
-            "The labels are neither one for each text nor a table.",
-            remedy="For several labels per text, give ones and zeros, (n_texts, n_classes).",
-        ) from error
-
-
 def _check_weights(sample_weight: Sequence[float], n_texts: int) -> npt.NDArray[np.float32]:
     weights = np.asarray(sample_weight, dtype=np.float32)
     if weights.shape != (n_texts,) or not np.isfinite(weights).all() or (weights < 0).any():
@@ -205,16 +185,34 @@ def _check_weights(sample_weight: Sequence[float], n_texts: int) -> npt.NDArray[
     return weights
 
 
-def _number_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any] | None = None) -> tuple[Any, Any]:
-    """The distinct labels (``classes`` if they are known), and the number of each row's."""
-    if labels.ndim == 2:
-        if not np.isin(labels, (0, 1)).all():
-            raise DataError("Several labels per text are given as ones and zeros, (n_texts, n_classes).")
-        if classes is not None and len(classes) != labels.shape[1]:
-            raise DataError(
-                f"There are {len(classes)} classes, but {labels.shape[1]} in the validation labels."
-            )
-        return np.arange(labels.shape[1]), labels.astype(np.float32)
+def _read(
+    texts: Texts, labels: Texts, classes: npt.NDArray[Any] | None = None
+) -> tuple[npt.NDArray[Any], Examples]:
+    """The distinct labels (``classes`` if they are known), and the texts with the numbers of their labels."""
+    inputs = [(text,) for text in _check_texts(texts)]
+    try:
+        given = np.asarray(labels)
+    except ValueError as error:  # lists of different lengths
+        raise DataError(
+            "The labels are neither one for each text nor a table.",
+            remedy="For several labels per text, give ones and zeros, (n_texts, n_classes).",
+        ) from error
+    if len(inputs) != len(given):
+        raise DataError(f"There are {len(inputs)} texts, but {len(given)} labels.")
+    names, targets = (_number_tables if given.ndim == 2 else _number_labels)(given, classes)
+    known = Labels(tuple(map(str, names.tolist())), "|" if given.ndim == 2 else "")
+    return names, Examples(inputs, targets, known)
+
+
+def _number_tables(labels: npt.NDArray[Any], classes: npt.NDArray[Any] | None) -> tuple[Any, Any]:
+    if not np.isin(labels, (0, 1)).all():
+        raise DataError("Several labels per text are given as ones and zeros, (n_texts, n_classes).")
+    if classes is not None and len(classes) != labels.shape[1]:
+        raise DataError(f"There are {len(classes)} classes, but {labels.shape[1]} in the validation labels.")
+    return np.arange(labels.shape[1]), labels.astype(np.float32)
+
+
+def _number_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any] | None) -> tuple[Any, Any]:
     is_missing = labels.dtype == object and any(label is None or label != label for label in labels)
     if is_missing or (labels.dtype.kind == "f" and not np.isfinite(labels).all()):
         raise DataError("Some labels are missing.", remedy="Give every text a label, or leave it out.")
@@ -230,7 +228,6 @@ def _number_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any] | None = 
             remedy="A classifier needs rows of at least two classes.",
         )
     numbers = np.minimum(np.searchsorted(names, labels), len(names) - 1)
-    if (names[numbers] != labels).any():
-        odd = labels[names[numbers] != labels].tolist()[0]
-        raise DataError(f"The validation label {odd!r} is not among the training labels.")
+    if (unknown := labels[names[numbers] != labels]).size:
+        raise DataError(f"The validation label {unknown.tolist()[0]!r} is not among the training labels.")
     return names, numbers.astype(np.int64)

@@ -20,6 +20,7 @@ import elmokit
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError
+from elmokit.core.formatting import plural
 from elmokit.core.model_folder import KINDS, is_model_folder, kind_of, load
 from elmokit.core.names import resolve_name
 from elmokit.core.run_folder import open_out
@@ -181,13 +182,10 @@ def _finish(
 
 def _configs(settings: dict[str, Any]) -> tuple[ClassifierConfig, ReadConfig, LabelConfig]:
     """Settings by name, merged into those given as objects."""
-    given = {
-        "config": settings.pop("config", None) or ClassifierConfig(),
-        "read": settings.pop("read", None) or ReadConfig(),
-        "labels": settings.pop("labels", None) or LabelConfig(),
-    }
-    merged: Any = tuple(merge_settings(settings, **given).values())
-    return cast("tuple[ClassifierConfig, ReadConfig, LabelConfig]", merged)
+    usual = {"config": ClassifierConfig(), "read": ReadConfig(), "labels": LabelConfig()}
+    given: Any = {name: settings.pop(name, None) or default for name, default in usual.items()}
+    config, read, labels = merge_settings(settings, **given).values()
+    return cast(ClassifierConfig, config), cast(ReadConfig, read), cast(LabelConfig, labels)
 
 
 def _name_fields(task: AnyTask, read: ReadConfig) -> ReadConfig:
@@ -205,7 +203,7 @@ def read_examples(
     task: AnyTask, files: Files, read: ReadConfig, config: LabelConfig, labels: Labels, reporter: Reporter
 ) -> Examples:
     """All labeled rows of some files; ``labels`` as for ``Task.read``."""
-    source = RowSource(_files(files), read, config)
+    source = RowSource(files, read, config)
 
     def rows(advance: Any) -> Iterator[Row]:
         n_rows, is_blank = 0, True
@@ -225,10 +223,8 @@ def read_examples(
 
     with reporter.counting("Reading rows", unit="rows") as advance:
         examples = task.read(rows(advance), labels)
-    if not source.n_dropped:
-        return examples
-    dropped = f"{source.n_dropped:,} rows without a label were left out."
-    return replace(examples, notes=(*examples.notes, dropped))
+    dropped = f"{plural(source.n_dropped, 'row')} without a label left out."
+    return replace(examples, notes=(*examples.notes, dropped)) if source.n_dropped else examples
 
 
 def _read_parts(
@@ -288,8 +284,7 @@ def validation_split(targets: npt.NDArray[Any], share: float, seed: int) -> npt.
     # What rounding leaves over goes to the classes that lost most by it.
     spare = max(1, round(share * n_rows)) - int(quotas.sum())
     behind = np.argsort(quotas - wanted, kind="stable")
-    for place in [place for place in behind if counts[place] - 1 > quotas[place]][: max(0, spare)]:
-        quotas[place] += 1
+    quotas[behind[counts[behind] - 1 > quotas[behind]][: max(0, spare)]] += 1
     for label, quota in zip(labels, quotas, strict=True):
         held[rng.permutation(np.flatnonzero(targets == label))[:quota]] = True
     return held
@@ -327,10 +322,10 @@ def measure(model: Predictor, parts: Mapping[str, Examples], reporter: Reporter)
     """Predict and measure some splits."""
     start, n_rows = time.monotonic(), sum(map(len, parts.values()))
     with reporter.counting("Measuring", total=n_rows, unit="rows") as advance:
-        found = {name: list(model.predict(part.inputs, progress=advance)) for name, part in parts.items()}
+        answers = {name: list(model.predict(part.inputs, progress=advance)) for name, part in parts.items()}
     speed = round(n_rows / max(1e-9, time.monotonic() - start), 1)
-    metrics = {name: model.task.measure(part, found[name]) for name, part in parts.items()}
-    n_cut = sum(prediction.n_cut > 0 for predictions in found.values() for prediction in predictions)
+    metrics = {name: model.task.measure(part, answers[name]) for name, part in parts.items()}
+    n_cut = sum(prediction.n_cut > 0 for predictions in answers.values() for prediction in predictions)
     return Measured(metrics, speed, _cut_notes(model, n_cut))
 
 
@@ -338,8 +333,9 @@ def _cut_notes(model: Predictor, n_cut: int) -> tuple[str, ...]:
     """A sentence on the rows that were too long, if there were any."""
     if not n_cut or not isinstance(model, TaskModel):
         return ()
-    some = "1 row" if n_cut == 1 else f"{n_cut:,} rows"
-    return (f"Of {some} only the first {model.config.fit.max_words} words were read (max_words).",)
+    return (
+        f"Of {plural(n_cut, 'row')} only the first {model.config.fit.max_words} words were read (max_words).",
+    )
 
 
 def _write_report(

@@ -71,6 +71,18 @@ class ClassMetrics:
         """Rows measured."""
         return len(self.probabilities)
 
+    @cached_property
+    def predicted(self) -> npt.NDArray[Any]:
+        """In the form of ``true``: the most probable class, or all classes above a half."""
+        if self.true.ndim == 1:
+            return np.asarray(self.probabilities.argmax(axis=1))
+        return np.pad(self.probabilities > 0.5, ((0, 0), (0, len(self.unknown))))
+
+    @property
+    def accuracy(self) -> float:
+        """Share of rows with exactly the right labels."""
+        return float((self.predicted == self.true).reshape(self.n, -1).all(axis=1).mean())
+
     @property
     def names(self) -> tuple[str, ...]:
         """All labels: the classes, then the unknown ones."""
@@ -96,11 +108,26 @@ class ClassMetrics:
         return dict(zip(_SCORES, map(float, self._scores(average=kind)[:3]), strict=True))
 
     def _scores(self, **options: Any) -> Any:
-        raise NotImplementedError
+        from sklearn.metrics import precision_recall_fscore_support
 
-    def _averages(self) -> dict[str, float]:
+        return precision_recall_fscore_support(self.true, self.predicted, zero_division=0, **options)
+
+    def _values(self, *first: str, **more: float | None) -> dict[str, float]:
+        """``more`` and the averages, the scores called ``first`` at the beginning; without what is None."""
+        averages = {
+            f"{kind}_{name}": score for kind in self.averages for name, score in self.average(kind).items()
+        }
+        scores = {**more, **averages}
+        return {name: score for name in (*first, *scores) if (score := scores[name]) is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """With the keys of 0.1."""
         return {
-            f"{kind}_{name}": value for kind in self.averages for name, value in self.average(kind).items()
+            "n": self.n,
+            "accuracy": self.accuracy,
+            **{kind: self.average(kind) for kind in self.averages},
+            "per_class": [asdict(entry) for entry in self.per_class],
+            "unseen": self.unseen,
         }
 
 
@@ -113,12 +140,6 @@ class ClassificationMetrics(ClassMetrics):
     averages = ("macro", "weighted")
 
     @cached_property
-    def predicted(self) -> npt.NDArray[np.int64]:
-        """Class numbers, (n,)."""
-        predicted: npt.NDArray[np.int64] = self.probabilities.argmax(axis=1)
-        return predicted
-
-    @cached_property
     def row_stats(self) -> npt.NDArray[np.float64]:
         """Right predictions and rows, (n, 2)."""
         return np.stack([self.predicted == self.true, np.ones(self.n)], axis=1)
@@ -126,16 +147,6 @@ class ClassificationMetrics(ClassMetrics):
     def score(self, sums: npt.NDArray[np.float64]) -> float:
         """Accuracy."""
         return float(sums[0] / sums[1])
-
-    @property
-    def accuracy(self) -> float:
-        """Share of rows that are right."""
-        return self.score(self.row_stats.sum(axis=0))
-
-    def _scores(self, **options: Any) -> Any:
-        from sklearn.metrics import precision_recall_fscore_support
-
-        return precision_recall_fscore_support(self.true, self.predicted, zero_division=0, **options)
 
     @property
     def confusion(self) -> npt.NDArray[np.int64]:
@@ -189,25 +200,20 @@ class ClassificationMetrics(ClassMetrics):
     @cached_property
     def values(self) -> Mapping[str, float]:
         """All scores by name."""
-        averages = self._averages()
-        first = {"accuracy": self.accuracy, "macro_f1": averages["macro_f1"]}
-        scores: dict[str, float | None] = {**first, "ece": self.ece, "log_loss": self.log_loss, **averages}
-        return {name: value for name, value in scores.items() if value is not None}
+        return self._values(
+            "accuracy", "macro_f1", accuracy=self.accuracy, ece=self.ece, log_loss=self.log_loss
+        )
 
     def to_json(self) -> dict[str, Any]:
         """With the keys of 0.1."""
         empty = {"confidence": None, "accuracy": None}
         bins = [asdict(entry) | ({} if entry.n else empty) for entry in self.bins]
         return {
-            "n": self.n,
-            "accuracy": self.accuracy,
-            **{kind: self.average(kind) for kind in self.averages},
-            "per_class": [asdict(entry) for entry in self.per_class],
+            **super().to_json(),
             "confusion": self.confusion.tolist(),
             "confusion_rows": list(self.names),
             "log_loss": self.log_loss,
             "calibration": {"bins": bins, "ece": self.ece},
-            "unseen": self.unseen,
         }
 
 
@@ -226,11 +232,6 @@ class MultilabelMetrics(ClassMetrics):
     averages = ("micro", "macro", "weighted", "samples")
 
     @cached_property
-    def predicted(self) -> npt.NDArray[np.bool_]:
-        """Classes with a probability above a half, (n, n_classes + n_unknown)."""
-        return np.pad(self.probabilities > 0.5, ((0, 0), (0, len(self.unknown))))
-
-    @cached_property
     def row_stats(self) -> npt.NDArray[np.float64]:
         """Right labels, predicted labels and true labels, (n, 3)."""
         true = self.true > 0.5
@@ -242,14 +243,9 @@ class MultilabelMetrics(ClassMetrics):
         return float(2 * sums[0] / max(1.0, sums[1] + sums[2]))
 
     @property
-    def accuracy(self) -> float:
-        """Share of rows with exactly the right labels."""
-        return float((self.predicted == (self.true > 0.5)).all(axis=1).mean())
-
-    @property
     def hamming_loss(self) -> float:
         """Share of wrong yes-or-no decisions."""
-        return float((self.predicted != (self.true > 0.5)).mean())
+        return float((self.predicted != self.true).mean())
 
     def _scores(self, **options: Any) -> Any:
         from sklearn.metrics import precision_recall_fscore_support
@@ -262,19 +258,9 @@ class MultilabelMetrics(ClassMetrics):
     @cached_property
     def values(self) -> Mapping[str, float]:
         """All scores by name."""
-        averages = self._averages()
-        main = {name: averages[name] for name in ("micro_f1", "macro_f1")}
-        return {**main, "accuracy": self.accuracy, "hamming_loss": self.hamming_loss, **averages}
+        return self._values("micro_f1", "macro_f1", accuracy=self.accuracy, hamming_loss=self.hamming_loss)
 
     def to_json(self) -> dict[str, Any]:
         """With the keys of 0.1."""
-        return {
-            "n": self.n,
-            "threshold": 0.5,
-            "accuracy": self.accuracy,
-            "subset_accuracy": self.accuracy,
-            "hamming_loss": self.hamming_loss,
-            **{kind: self.average(kind) for kind in self.averages},
-            "per_class": [asdict(entry) for entry in self.per_class],
-            "unseen": self.unseen,
-        }
+        more = {"threshold": 0.5, "subset_accuracy": self.accuracy, "hamming_loss": self.hamming_loss}
+        return {**super().to_json(), **more}
