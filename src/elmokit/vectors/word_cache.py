@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,12 @@ class WordCache:
         self._places: dict[str, int] = {}
         self._n_pinned = self._n_letters = self._n_written = 0
         self._lock, self._readers = threading.RLock(), set[int]()
+
+    def __getstate__(self) -> dict[str, Any]:  # locks cannot be pickled
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_readers")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock(), _readers=set[int]())
 
     def look_up(self, words: Sequence[Sequence[str]]) -> tuple[Tensor, list[int]]:
         """A table of vectors, and the row in it of each word of all texts, one after the other."""
