@@ -171,9 +171,7 @@ def spell(work: Path) -> None:
     settings = CorpusSettings(config.text, config.vocabulary, open_words=True, held_out=0.0)
     texts = TextSource([work / f"{part}.txt" for part in PARTS])
     with reporter.counting("Preparing the text", unit="characters") as advance:
-        prepared = prepare_corpus(
-            work / "vocabulary", settings, texts, progress=lambda phase, amount: advance(amount)
-        )
+        prepared = prepare_corpus(work / "vocabulary", settings, texts, progress=advance)
     vocabulary = prepared.vocabulary
     torch.manual_seed(config.training.seed)
     model = Bilm(config.model, len(vocabulary))

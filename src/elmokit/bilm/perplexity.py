@@ -185,12 +185,8 @@ def text_perplexity(
     settings = CorpusSettings(saved.text, VocabularyConfig(), open_words, held_out=0.0, fixed=fixed)
     with tuned_process(), tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
         with reporter.counting("Reading the text", unit="characters") as advance:
-            corpus = prepare_corpus(
-                Path(folder) / "corpus",
-                settings,
-                TextSource(texts, read),
-                progress=lambda phase, amount: advance(amount),
-            )
+            source = TextSource(texts, read)
+            corpus = prepare_corpus(Path(folder) / "corpus", settings, source, progress=advance)
         rows = saved.features.rows(corpus.words)
         with reporter.counting("Measuring", total=corpus.train.n_tokens, unit="words") as advance:
             result = perplexity(saved.model, corpus.train, rows, state=state, progress=advance)

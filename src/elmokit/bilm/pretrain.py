@@ -167,22 +167,16 @@ def pretrain(  # many parameters because each is a flag of the command
             held_out=config.training.held_out,
             fixed=tuple(base.vocabulary.words) if base else (),
         )
+        prepared = Path(corpus_folder or folder.run / "corpus")
         with reporter.counting("Preparing the text", unit="characters") as advance:
-            corpus = prepare_corpus(
-                Path(corpus_folder) if corpus_folder else folder.run / "corpus",
-                corpus_settings,
-                source,
-                valid_source,
-                progress=lambda phase, amount: advance(amount),
-            )
+            corpus = prepare_corpus(prepared, corpus_settings, source, valid_source, progress=advance)
         weights = fingerprint(*base.model.parameters()) if base else None
         inputs = {"corpus.content_hash": corpus.content_hash, "start_from.weights": weights}
         folder.require_same(config.to_dict(), inputs)
-        saved = (
-            replace(base, training={}, start_state=None)
-            if base is not None
-            else _build(config, corpus, folder.run, reporter)
-        )
+        if base is not None:
+            saved = replace(base, training={}, start_state=None)
+        else:
+            saved = _build(config, corpus, folder.run, reporter)
         task = LanguageModeling(saved, corpus, config.training)
         _describe(config, corpus, task, reporter)
         result = train(
@@ -193,9 +187,7 @@ def pretrain(  # many parameters because each is a flag of the command
             checkpoint_every=checkpoint_every,
             tensorboard=tensorboard,
         )
-        with torch.no_grad():
-            for name, parameter in saved.model.named_parameters():
-                parameter.copy_(result.weights[name])
+        saved.model.load_state_dict(result.weights, strict=False)
         saved.model.eval()
         held_out = _held_out(result)
         if not (result.was_done and is_model_folder(out)):

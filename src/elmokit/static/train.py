@@ -95,9 +95,7 @@ def train_vectors(
     prepared = CorpusSettings(text, vocabulary, open_words=False, held_out=0.0)
     with tempfile.TemporaryDirectory(prefix="elmokit-", ignore_cleanup_errors=True) as folder:
         with reporter.counting("Preparing the text", unit="characters") as advance:
-            corpus = prepare_corpus(
-                Path(folder) / "corpus", prepared, source, progress=lambda phase, amount: advance(amount)
-            )
+            corpus = prepare_corpus(Path(folder) / "corpus", prepared, source, progress=advance)
         reporter.say(
             f"Text: {corpus.n_words:,} words in {len(corpus.train):,} texts; "
             f"{corpus.n_vocabulary - len(SPECIALS):,} words get a vector, "

@@ -45,8 +45,6 @@ _FILES = {
     _MANIFEST, "words.txt", "counts.npy", STAGED,
     "train.ids", "train.offsets.npy", "valid.ids", "valid.offsets.npy",
 }  # fmt: skip
-Counter = Callable[[str, int], None]
-"""Called with the phase ("counting" or "encoding") and the number of characters just done."""
 
 
 class Documents(Ragged[Any]):
@@ -170,9 +168,13 @@ def prepare_corpus(
     train: TextSource,
     valid: TextSource | None = None,
     *,
-    progress: Counter = lambda phase, amount: None,
+    progress: Callable[[int], object] = lambda amount: None,
 ) -> Corpus:
-    """The corpus in ``folder``; it is prepared unless it is there, made from the same text and settings."""
+    """The corpus in ``folder``; it is prepared unless it is there, made from the same text and settings.
+
+    Args:
+        progress: Called with the number of characters just read; the text is read more than once.
+    """
     if valid and valid.is_stdin and train.is_stdin:
         raise DataError("Standard input (-) cannot be both the text and the held-out text.")
     reading = {**settings.to_dict(), "reading": train.config.to_dict()}
@@ -219,7 +221,7 @@ class _Builder:
     settings: CorpusSettings
     train: TextSource
     valid: TextSource | None
-    progress: Counter
+    progress: Callable[[int], object]
     held_out: float
 
     def build(self) -> dict[str, Any]:
@@ -232,7 +234,7 @@ class _Builder:
         digest = hashlib.blake2b(digest_size=16)
         n_empty = 0
         tokenizer = pipeline.word_tokenizer(words)
-        for batch in _batches(self._parts("encoding")):
+        for batch in _batches(self._parts()):
             encoded = encode(tokenizer, [text for _, text in batch])
             for (name, text), ids in zip(batch, encoded, strict=True):
                 digest.update(f"{name if self.valid else ''}\0{text}\0".encode("utf-8", "replace"))
@@ -271,18 +273,17 @@ class _Builder:
             "unknown_share": int(counts[n_vocabulary:].sum() + counts[UNK]) / n_words,
         }
 
-    def _documents(self, source: TextSource, phase: str) -> Iterator[str]:
+    def _documents(self, source: TextSource) -> Iterator[str]:
         for text in source:
             yield from split_sentences(text) if self.settings.text.unit == "sentence" else (text,)
-            self.progress(phase, len(text))
+            self.progress(len(text))
 
-    def _parts(self, phase: str) -> Iterator[tuple[str, str]]:
+    def _parts(self) -> Iterator[tuple[str, str]]:
         """Every document, with the part it belongs to."""
-        for text in self._documents(self.train, phase):
+        for text in self._documents(self.train):
             yield ("valid" if _is_held_out(text, self.held_out) else "train"), text
         if self.valid:
-            for text in self._documents(self.valid, phase):
-                yield "valid", text
+            yield from (("valid", text) for text in self._documents(self.valid))
 
     def _words(self, pipeline: TextPipeline) -> list[str]:
         """All distinct words. Only the training text decides what is predicted; words that occur in held-out
@@ -294,7 +295,7 @@ class _Builder:
             parts.append("valid")
         for wanted in parts:
             frequent = pipeline.frequent_words(
-                (text for part, text in self._parts("counting") if part == wanted),
+                (text for part, text in self._parts() if part == wanted),
                 at_most=_MAX_TYPES if open_words else limits.max_words,
                 min_count=1 if open_words else limits.min_count,
             )
