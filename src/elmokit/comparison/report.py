@@ -378,7 +378,7 @@ def _training_section(results: Sequence[MethodResult]) -> Iterator[Section]:
             lines = [Line(format_score_name(key), x, [entry[key] for entry in history]) for key in keys]
             figures.append(draw_lines(lines, x_label=axis, caption=result.method.name))
     if figures:
-        yield Section("training", "Training", "Loss of the first seed.", tuple(figures))
+        yield Section("training", "Training", "Loss of the first seed.", tuple(figures), folded=True)
 
 
 def _mix_section(results: Sequence[MethodResult]) -> Iterator[Section]:

@@ -482,7 +482,7 @@ def _method_json(result: MethodResult, metric: str) -> dict[str, Any]:
         "documents_per_second": cost.texts_per_second,
         "peak_memory": cost.peak_memory,
         "bytes": cost.n_bytes,
-        "history": result.history,
+        "history": result.history if method.family != "linear" else None,
         "mix": result.mix,
         "notes": result.notes,
     }

@@ -273,7 +273,7 @@ def _flow(names: Sequence[str]) -> list[tuple[int, float]]:
     places: list[tuple[int, float]] = []
     row, left = 0, 10.0
     for name in names:
-        width = 48 + _columns_of(shorten(name, 44)) * _FONT * 0.56
+        width = 52 + _columns_of(shorten(name, 44)) * _FONT * 0.58
         if places and left + width > _WIDTH:
             row, left = row + 1, 10.0
         places.append((row, left))
