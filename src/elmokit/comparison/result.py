@@ -211,29 +211,28 @@ def build_result(
         encoder: The biLM that was given, if any.
     """
     fits = [step for step in steps if step.kind == "fit" and step.id in results]
-    methods, row_values = [], {}
+    whole = [step for step in fits if not step.n_labels]
+    methods, row_scores = [], {}
     for method in plan.methods:
-        own = [results[step.id] for step in fits if step.method == method.id and not step.n_labels]
+        own = {step.seed: results[step.id] for step in whole if step.method == method.id}
         if own:
-            seeds = tuple(step.seed for step in fits if step.method == method.id and not step.n_labels)
-            methods.append(_finished(method, seeds, own, results, given=encoder is not None))
-            row_values[method.id] = [result.metrics[MAIN_SPLIT].row_scores for result in own]
+            methods.append(_finished(method, own, results, given=encoder is not None))
+            row_scores[method.id] = np.stack([fit.metrics[MAIN_SPLIT].row_scores for fit in own.values()])
         else:
             methods.append(_unfinished(method, summary, steps))
-    ranking = rank({id: np.stack(rows) for id, rows in row_values.items()}) if row_values else None
-    first = next((results[step.id].metrics[MAIN_SPLIT] for step in fits), None)
+    ranking = rank(row_scores) if row_scores else None
     seconds = {result.method.id: result.cost.seconds for result in methods}
     return Comparison(
         folder=folder,
         title=title or "Which vectors for this text?",
-        metric=first.main if first is not None else "score",
+        metric=results[whole[0].id].metrics[MAIN_SPLIT].main if whole else "score",
         data=_summarize_data(data, methods),
         methods=tuple(methods),
         ranking=ranking,
         recommended=recommend(ranking, seconds) if ranking is not None else None,
         pretraining=_pretraining(folder / "work", plan, results, encoder),
         curve=_curve(plan, fits, results, len(data.splits["train"])) if plan.counts else None,
-        examples=_examples(data, ranking, fits, results),
+        examples=_examples(data, ranking, whole, results),
         notes=tuple(_missing_steps(methods, summary, steps)),
         left_out=tuple(plan.left_out),
         failed=summary.failed,
@@ -244,17 +243,13 @@ def build_result(
 
 
 def _finished(
-    method: Method,
-    seeds: tuple[int, ...],
-    fits: Sequence[StepResult],
-    results: Mapping[str, StepResult],
-    *,
-    given: bool,
+    method: Method, by_seed: Mapping[int, StepResult], results: Mapping[str, StepResult], *, given: bool
 ) -> MethodResult:
-    source = None if given and method.family == "elmo" else results.get(source_id(method))
-    layers = results.get(layers_id(method))
-    if method.family != "elmo" or method.classifier.get("finetune"):
-        layers = None
+    fits = list(by_seed.values())
+    is_elmo = method.family == "elmo"
+    source = None if given and is_elmo else results.get(source_id(method))
+    cached = is_elmo and not method.classifier.get("finetune")
+    layers = results.get(layers_id(method)) if cached else None
     seconds = [  # the encoder's pass over the rows is made once, but every fit needs it
         fit.seconds if layers is None else fit.seconds - fit.encoding_seconds + layers.seconds for fit in fits
     ]
@@ -273,7 +268,7 @@ def _finished(
     return MethodResult(
         method=method,
         status="done",
-        seeds=seeds,
+        seeds=tuple(by_seed),
         scores=scores | {MAIN_SPLIT: replace(scores[MAIN_SPLIT], low=low, high=high)},
         figures=figures,
         details={
@@ -393,8 +388,8 @@ def _examples(
 ) -> tuple[Example, ...]:
     """Test texts on which the methods disagree: half of them only the best gets right, half it gets wrong."""
     order = ranking.order if ranking is not None else ()
-    firsts = [next(step for step in fits if step.method == id and not step.n_labels) for id in order]
-    predicted = [results[step.id].metrics[MAIN_SPLIT].predicted for step in firsts]
+    firsts = [next(step.id for step in fits if step.method == id) for id in order]
+    predicted = [results[id].metrics[MAIN_SPLIT].predicted for id in firsts]
     examples = data.splits[MAIN_SPLIT]
     names = (*examples.labels.names, *examples.unknown)
     answers = np.array([row for row in predicted if row is not None])  # (n_methods, n_rows)
@@ -431,27 +426,15 @@ def _memory() -> int | None:
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """What report.json holds, with the keys of 0.1."""
-    data, curve = comparison.data, comparison.curve
-    names = {result.method.id: result.method.name for result in comparison.methods}
-    points = {
-        id: [{"n": n} | _score_json(score) for n, score in scores.items()]
-        for id, scores in (curve.scores.items() if curve is not None else ())
-    }
-    lines = {id: {"name": names[id], "points": entries} for id, entries in points.items()}
-    return {
+    data, curve, ranking = asdict(comparison.data), comparison.curve, comparison.ranking
+    data["unlabelled"] = data.pop("n_unlabeled")
+    record: dict[str, Any] = {
         "title": comparison.title,
-        "data": {
-            "rows": data.rows,
-            "unlabelled": data.n_unlabeled,
-            "classes": data.classes,
-            "class_counts": data.class_counts,
-            "notes": data.notes,
-            "names": data.names,
-        },
+        "data": data,
         "methods": [_method_json(result, comparison.metric) for result in comparison.methods],
-        "ranking": _ranking_json(comparison) if comparison.ranking is not None else None,
-        "pretraining": asdict(comparison.pretraining) if comparison.pretraining is not None else None,
-        "curve": None if curve is None else {"draws": curve.draws, "counts": curve.counts, "methods": lines},
+        "ranking": None if ranking is None else _ranking_json(comparison, ranking),
+        "pretraining": None if comparison.pretraining is None else asdict(comparison.pretraining),
+        "curve": None,
         "examples": [asdict(example) for example in comparison.examples],
         "intrinsic": [],
         "left_out": comparison.left_out,
@@ -460,6 +443,16 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "commands": [comparison.command] if comparison.command else [],
         "versions": comparison.versions,
     }
+    if curve is not None:
+        lines = {
+            id: {
+                "name": comparison.method(id).method.name,
+                "points": [{"n": n, **_score_json(score)} for n, score in scores.items()],
+            }
+            for id, scores in curve.scores.items()
+        }
+        record["curve"] = {"draws": curve.draws, "counts": curve.counts, "methods": lines}
+    return record
 
 
 def _method_json(result: MethodResult, metric: str) -> dict[str, Any]:
@@ -507,27 +500,16 @@ def _score_json(score: Score) -> dict[str, Any]:
     return {"mean": score.mean, "sd": score.sd, "values": score.values, **interval}
 
 
-def _ranking_json(comparison: Comparison) -> dict[str, Any]:
-    ranking = comparison.ranking
-    assert ranking is not None
+def _ranking_json(comparison: Comparison, ranking: Ranking) -> dict[str, Any]:
+    pairs = []
+    for pair in ranking.pairs:
+        record = asdict(pair)
+        record["visible"] = record.pop("detectable")
+        pairs.append(record | {"real": pair.significant, "words": describe_pair(comparison, pair)})
     return {
         "order": ranking.order,
         "ranks": {id: format_rank(ranks) for id, ranks in ranking.ranks.items()},
-        "pairs": [
-            {
-                "better": pair.better,
-                "worse": pair.worse,
-                "difference": pair.difference,
-                "low": pair.low,
-                "high": pair.high,
-                "p": pair.p,
-                "visible": pair.detectable,
-                "p_adjusted": pair.p_adjusted,
-                "real": pair.significant,
-                "words": describe_pair(comparison, pair),
-            }
-            for pair in ranking.pairs
-        ],
+        "pairs": pairs,
         "summary": summarize_ranking(comparison),
         "visible": ranking.detectable,
     }

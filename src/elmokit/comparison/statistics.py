@@ -50,12 +50,8 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowScores:
-    """What each test row adds to a score, in whole units, so that the order of rows and seeds is irrelevant.
-
-    Attributes:
-        values: (n_seeds, n_rows); the score of a seed is the mean over its rows, divided by ``unit``.
-        unit: 1 if rows are right or wrong.
-    """
+    """What each test row adds to a score, (n_seeds, n_rows), in whole units of 1 / ``unit``: the order of rows
+    and seeds is irrelevant. ``unit`` is 1 if rows are right or wrong."""
 
     values: Integers
     unit: int
@@ -72,12 +68,8 @@ class RowScores:
 
 @dataclass(frozen=True, kw_only=True)
 class PooledVariance:
-    """The typical variance between the scores of a method's seeds.
-
-    Attributes:
-        variance: the typical value.
-        degrees: degrees of freedom it is worth; close to zero if methods differ widely.
-    """
+    """The typical variance between the scores of a method's seeds, and the degrees of freedom it is worth:
+    close to zero if methods differ widely."""
 
     variance: float
     degrees: float
@@ -85,14 +77,10 @@ class PooledVariance:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How much better a first method is than a second.
+    """How much better a first method is than a second, with a 95% interval and a two-sided p-value.
 
     Attributes:
-        difference: between their mean scores, from -1 to 1.
-        low: lower end of its 95% interval.
-        high: upper end.
-        p: two-sided p-value.
-        detectable: about the smallest difference that would have been significant here.
+        detectable: About the smallest difference that would have been significant here.
     """
 
     difference: float
@@ -154,11 +142,7 @@ def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
 def score_interval(
     values: npt.ArrayLike, *, seed: int = 0, n_resamples: int = N_RESAMPLES
 ) -> tuple[float, float]:
-    """95% interval of a method's score, over other test rows and other seeds.
-
-    Args:
-        values: What each row adds to the score, (n_seeds, n_rows), or (n_rows,) for one seed.
-    """
+    """95% interval of a method's score over other test rows and seeds; ``values`` as for ``compare_pair``."""
     rows = row_scores(values)
     n_seeds = len(rows.values)
     rng = np.random.default_rng(seed)
@@ -261,11 +245,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    adjusted, highest = [0.0] * len(p_values), 0.0
-    for place, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
-        highest = max(highest, min(1.0, (len(p_values) - place) * p_values[index]))
-        adjusted[index] = highest
-    return adjusted
+    n = len(p_values)
+    order = np.argsort(p_values)
+    adjusted = np.empty(n)
+    adjusted[order] = np.maximum.accumulate((n - np.arange(n)) * np.asarray(p_values)[order])
+    return np.minimum(adjusted, 1.0).tolist()
 
 
 def _interval(samples: Floats, estimate: float) -> tuple[float, float]:
