@@ -249,7 +249,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     order = np.argsort(p_values)
     adjusted = np.empty(n)
     adjusted[order] = np.maximum.accumulate((n - np.arange(n)) * np.asarray(p_values)[order])
-    return np.minimum(adjusted, 1.0).tolist()
+    return [min(1.0, float(p)) for p in adjusted]
 
 
 def _interval(samples: Floats, estimate: float) -> tuple[float, float]:
