@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,17 +31,8 @@ inputs = pytest.mark.parametrize("kind", INPUTS)
 
 @functools.cache
 def folder_of(kind: str, n_layers: int = 2, dim: int = 4) -> BilmFolder:
-    config = BilmConfig.from_dict(
-        {
-            "input": kind,
-            "dim": dim,
-            "hidden_dim": dim,
-            "n_layers": n_layers,
-            "max_chars": 10,
-            "char_dim": 3,
-            "filters": ((1, 2), (3, 4)),
-        }
-    )
+    shape = {"input": kind, "dim": dim, "hidden_dim": dim, "n_layers": n_layers}
+    config = BilmConfig.from_dict({**shape, "max_chars": 10, "char_dim": 3, "filters": ((1, 2), (3, 4))})
     text = TextConfig(lowercase=True)
     pipeline = TextPipeline(text)
     vocabulary = Vocabulary([*SPECIALS, *WORDS])
@@ -68,14 +58,17 @@ def elmo_of(kind: str = "char", **options: Any) -> Elmo:
 
 @inputs
 def test_texts_without_a_word_have_no_vectors_and_a_note_names_them(kind: str) -> None:
-    out = elmo_of(kind).embed(["", "the", " \t\n\u00a0", "cat"])
+    elmo = elmo_of(kind)
+    out = elmo.embed(["", "the", " \t\n\u00a0", "cat"])
     assert [len(row) for row in out.layers] == [0, 1, 0, 1]
     assert out.tokens == [[], ["the"], [], ["cat"]]
-    assert len(out.notes) == 1
-    assert out.notes[0].startswith("Texts 0, 2 have no words")
-    assert elmo_of(kind).embed(["the", ""]).notes[0].startswith("Text 1 has no words")
-    assert elmo_of(kind).embed([""] * 7).notes[0].startswith("Texts 0, 1, 2, 3, 4, … have no words")
-    assert elmo_of(kind).embed(["the"]).notes == []
+    for texts, note in (
+        (["", "the", " \t\n\u00a0", "cat"], "Texts 0, 2 have no words"),
+        (["the", ""], "Text 1 has no words"),
+        ([""] * 7, "Texts 0, 1, 2, 3, 4, … have no words"),
+    ):
+        assert [one[: len(note)] for one in elmo.embed(texts).notes] == [note]
+    assert elmo.embed(["the"]).notes == elmo.embed(["the"], boundaries=True).notes == []
 
 
 @inputs
@@ -97,7 +90,6 @@ def test_boundaries_of_an_empty_text_can_be_had(kind: str) -> None:
     assert out.tokens == [["<s>", "</s>"]]
     assert out.notes[0].startswith("Text 0 has no words, only the rows of <s> and </s>")
     np.testing.assert_allclose(out.sentence("mean", layer=1)[0], out.layer(1)[0].mean(axis=0), rtol=1e-5)
-    assert elmo_of(kind).embed(["the"], boundaries=True).notes == []
     assert np.isfinite(out[0]).all()
     assert np.abs(out[0]).max() > 0
 
@@ -133,9 +125,8 @@ def test_words_given_as_a_list_are_cleaned_but_neither_split_nor_dropped(kind: s
 
 
 def test_a_list_of_words_equals_the_text_they_come_from() -> None:
-    elmo = elmo_of()
-    text = "The cat didn't see U.S. dogs."
-    np.testing.assert_array_equal(elmo.embed([text]).flat, elmo.embed([elmo.words([text])[0]]).flat)
+    elmo, text = elmo_of(), "The cat didn't see U.S. dogs."
+    np.testing.assert_array_equal(elmo.embed([text]).flat, elmo.embed(elmo.words([text])).flat)
 
 
 # -- bad arguments --------------------------------------------------------------------------------
@@ -147,16 +138,13 @@ def test_a_list_of_words_equals_the_text_they_come_from() -> None:
         ("the cat", {}, ConfigError, "not one string"),
         (["the", None], {}, DataError, "Text 1 is neither"),
         ([float("nan")], {}, DataError, "Text 0 is neither.*float"),
-        ([["the", None]], {}, DataError, "Text 0 is neither"),
         ([["the", ["cat"]]], {}, DataError, "Text 0 is neither"),
         ([b"the"], {}, DataError, "Text 0 is neither.*bytes"),
         (["the"], {"state": "x"}, ConfigError, "state = 'x'"),
         (["the"], {"state": "statefull"}, ConfigError, "stateful"),
         (["the"], {"state": None}, ConfigError, "state = None"),
         (["the"], {"batch_size": 0}, ConfigError, "batch_size = 0"),
-        (["the"], {"batch_size": -3}, ConfigError, "batch_size = -3"),
         (["the"], {"batch_size": 0, "state": "stateful"}, ConfigError, "batch_size = 0"),
-        (["the"], {"to": "x"}, ConfigError, "to = 'x'"),
         (["the"], {"to": "Numpy"}, ConfigError, "to = 'Numpy'"),
     ],
 )
@@ -167,26 +155,21 @@ def test_a_bad_argument_is_refused_with_words_that_help(
         elmo_of().embed(texts, **options)
 
 
-class Table:
+class Table(dict[str, list[str]]):
     """What a data frame looks like: going through it gives the names of its columns."""
 
     columns = ("id", "text")
 
-    def __len__(self) -> int:
-        return 3
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.columns)
-
 
 @pytest.mark.parametrize(
-    "texts", [Table(), np.array([["the", "cat"]]), np.array("the")], ids=["frame", "matrix", "word"]
+    "texts",
+    [Table(id=[], text=[]), np.array([["the", "cat"]]), np.array("the")],
+    ids=["frame", "matrix", "word"],
 )
 def test_a_table_is_refused_and_one_column_of_it_is_not(texts: Any) -> None:
-    for ask in (elmo_of().embed, elmo_of().words):
-        with pytest.raises(DataError, match="A list of texts is needed, not a table") as caught:
-            ask(texts)
-        assert 'table["text"]' in caught.value.remedy
+    with pytest.raises(DataError, match="A list of texts is needed, not a table") as caught:
+        elmo_of().embed(texts)
+    assert 'table["text"]' in caught.value.remedy
     column: Any = np.array(["the cat", "dogs"])
     assert elmo_of().embed(column).tokens == [["the", "cat"], ["dogs"]]
 
@@ -197,20 +180,17 @@ def test_what_is_no_text_in_a_stream_is_refused_too() -> None:
         list(elmo_of().chunks(texts))
 
 
-def test_a_batch_of_more_rows_than_the_state_given_is_refused() -> None:
-    elmo = elmo_of()
-    state = elmo.embed(["the", "cat"], state="stateful", batch_size=2).state
-    assert state is not None
-    with pytest.raises(ConfigError, match="2 rows, the batch has 3"):
-        elmo.embed(["the"] * 3, state=state, batch_size=3)
-
-
 @pytest.mark.parametrize("shape", [(3, 4), (1, 4), (2, 5)])
 def test_a_state_of_another_model_is_refused(shape: tuple[int, int]) -> None:
     n_layers, dim = shape
     foreign = folder_of("char", n_layers, dim).model.zero_state(1)
+    elmo = elmo_of()
     with pytest.raises(ConfigError, match="does not fit this model"):
-        elmo_of().embed(["the"], state=foreign)
+        elmo.embed(["the"], state=foreign)
+    state = elmo.embed(["the", "cat"], state="stateful", batch_size=2).state
+    assert state is not None
+    with pytest.raises(ConfigError, match="2 rows, the batch has 3"):
+        elmo.embed(["the"] * 3, state=state, batch_size=3)
 
 
 # -- what comes back ------------------------------------------------------------------------------
@@ -323,12 +303,10 @@ def test_a_text_is_its_part_of_all_words() -> None:
     assert torch.equal(as_torch(out)[3], torch.from_numpy(out[3]))
 
 
-@pytest.mark.parametrize("index", [5, 6, -6, 100])
+@pytest.mark.parametrize("index", [5, -6])
 def test_a_text_that_is_not_there_is_an_index_error(index: int) -> None:
     with pytest.raises(IndexError):
         made()[index]
-    with pytest.raises(IndexError):
-        elmo_of().embed([])[0]
 
 
 @pytest.mark.parametrize("layer", range(-3, 3))
@@ -338,14 +316,6 @@ def test_a_layer_of_each_text(layer: int) -> None:
         assert [len(row) for row in found] == COUNTS
         for row, whole in zip(found, out.layers, strict=True):
             np.testing.assert_array_equal(row, whole[:, layer])
-
-
-@pytest.mark.parametrize("layer", [3, -4, 99])
-def test_a_layer_that_is_not_there_is_refused(layer: int) -> None:
-    with pytest.raises(ConfigError, match=rf"no layer {layer}: this model has 3"):
-        made().layer(layer)
-    with pytest.raises(ConfigError, match=f"no layer {layer}"):
-        made().sentence(layer=layer)
 
 
 @pytest.mark.parametrize("n_layers", [1, 2, 3, 6])
@@ -365,18 +335,22 @@ def test_mixed_is_the_weighted_sum_of_the_layers(n_layers: int, gamma: float) ->
             np.testing.assert_allclose(tensor.numpy(), wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("weights", [[], [1.0], [1.0, 2.0, 3.0, 4.0]])
-def test_another_number_of_weights_than_layers_is_refused(weights: list[float]) -> None:
-    with pytest.raises(ConfigError, match=f"{len(weights)} weights were given for 3 layers"):
-        made().mixed(weights)
-    with pytest.raises(ConfigError, match="for 3 layers"):
-        made().sentence(weights=weights)
-
-
-def test_a_layer_and_weights_at_once_are_refused() -> None:
-    with pytest.raises(ConfigError, match="exclude each other") as caught:
-        made().sentence(layer=0, weights=[1.0, 0.0, 0.0])
-    assert "Choose one" in caught.value.remedy
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"layer": 3}, "no layer 3: this model has 3"),
+        ({"layer": -4}, "no layer -4: this model has 3"),
+        ({"weights": []}, "0 weights were given for 3 layers"),
+        ({"weights": [1.0, 2.0, 3.0, 4.0]}, "4 weights were given for 3 layers"),
+        ({"layer": 0, "weights": [1.0, 0.0, 0.0]}, "exclude each other"),
+        ({"pooling": "man"}, "no pooling 'man'"),
+    ],
+    ids=str,
+)
+def test_a_choice_that_there_is_not_is_refused(choice: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        made().sentence(**choice)
+    assert caught.value.remedy
 
 
 # -- poolings -------------------------------------------------------------------------------------
@@ -434,13 +408,6 @@ def test_empty_texts_anywhere_get_zeros_and_take_nothing_from_others(
     for text, (first, last) in enumerate(itertools.pairwise(offsets)):
         wanted = plain_pooling(words[first:last], sif_weights[first:last], pooling)
         np.testing.assert_allclose(found[text], wanted, rtol=1e-5)
-
-
-def test_a_pooling_that_is_not_there_is_refused() -> None:
-    pooling: Any = "man"
-    with pytest.raises(ConfigError, match="no pooling 'man'") as caught:
-        made().sentence(pooling)
-    assert "mean" in caught.value.remedy
 
 
 def test_rare_words_count_more_and_unknown_and_control_words_as_the_rarest() -> None:

@@ -30,16 +30,17 @@ from odd_texts import KNOWN, TEXTS, contents, make_model
 
 
 def expected(elmo: Elmo, config: StoreConfig, texts: list[str] = TEXTS) -> Any:
-    found = elmo.embed(texts, state=config.state)
-    layers = [found.flat[:, layer] for layer in range(found.n_layers)]
-    if config.pool != "none":
-        layers = [found.sentence(config.pool, layer=layer) for layer in range(found.n_layers)]
-        if not config.all_layers:
-            return found.sentence(config.pool, layer=config.layer, weights=config.weights)
+    out = elmo.embed(texts, state=config.state)
+    if config.pool == "none":
+        layers = [out.flat[:, layer] for layer in range(out.n_layers)]
+    else:
+        layers = [out.sentence(config.pool, layer=layer) for layer in range(out.n_layers)]
     if config.all_layers:
         return np.stack(layers, axis=1)
     if config.layer is not None:
         return layers[config.layer]
+    if config.pool != "none":
+        return out.sentence(config.pool, weights=config.weights)
     weights = config.weights or [1 / len(layers)] * len(layers)
     return sum(weight * layer for weight, layer in zip(weights, layers, strict=True))
 
@@ -193,14 +194,11 @@ def test_settings_that_make_no_sense_are_refused_before_anything_is_written(
     assert not (tmp_path / "store").exists()
 
 
-def test_a_warm_start_needs_a_model_that_has_one(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> None:
-    cold = Elmo(replace(elmo.folder, start_state=None))
+def test_a_cold_model_for_a_warm_start_and_a_corpus_without_a_text_are_refused(
+    elmo: Elmo, odd_corpus: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ModelError, match="start state"):
-        embed(cold, odd_corpus, tmp_path / "store", state="warm")
-    assert not (tmp_path / "store").exists()
-
-
-def test_a_corpus_without_a_text_is_refused(elmo: Elmo, tmp_path: Path) -> None:
+        embed(Elmo(replace(elmo.folder, start_state=None)), odd_corpus, tmp_path / "store", state="warm")
     (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
     with pytest.raises(DataError, match="holds no text"):
         embed(elmo, tmp_path / "empty.txt", tmp_path / "store")
@@ -310,15 +308,15 @@ def test_a_finished_folder_is_left_alone_and_can_get_an_export_later(
 
 
 CHANGES: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "another model": lambda corpus: {"model": Elmo(make_model(seed=1))},
+    "another model": lambda corpus: {"encoder": Elmo(make_model(seed=1))},
     "pool was 'none', now 'mean'": lambda corpus: {"pool": "mean"},
     "layer was None, now 1": lambda corpus: {"layer": 1},
     "dtype was 'float32', now 'float16'": lambda corpus: {"config": StoreConfig(dtype="float16")},
     "encoding was 'utf-8', now 'latin-1'": lambda corpus: {"encoding": "latin-1"},
     "texts.jsonl changed": lambda corpus: {
-        "files": corpus if corpus.write_text('"other"\n', "utf-8") else ""
+        "source": corpus if corpus.write_text('"other"\n', "utf-8") else ""
     },
-    "more.txt": lambda corpus: {"files": [corpus, more(corpus)]},
+    "more.txt": lambda corpus: {"source": [corpus, more(corpus)]},
 }
 
 
@@ -330,7 +328,7 @@ def more(corpus: Path) -> Path:
 
 @pytest.mark.parametrize("finished", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
-def test_going_on_with_something_else_is_refused_and_touches_nothing(
+def test_resuming_with_something_else_is_refused_and_touches_nothing(
     elmo: Elmo, odd_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, finished: bool
 ) -> None:
     monkeypatch.setattr(store_writer, "_CHUNK_TEXTS", 2)
@@ -342,7 +340,7 @@ def test_going_on_with_something_else_is_refused_and_touches_nothing(
     before = contents(out)
     other = CHANGES[change](odd_corpus)
     with pytest.raises(RunError, match="different settings") as caught:
-        embed(**{"model": elmo, "files": odd_corpus, "out": out, **other})
+        embed(**{"encoder": elmo, "source": odd_corpus, "out": out, **other})
     assert change in caught.value.message
     assert caught.value.remedy
     assert contents(out) == before
@@ -364,85 +362,72 @@ def test_a_folder_cut_off_while_texts_were_read_takes_any_other_start(
     assert contents(out) == contents(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("foreign", ["a note", "a file", "a model", "a broken manifest", "another manifest"])
+FOREIGN: dict[str, Callable[[Path, Elmo], Any]] = {
+    "a note": lambda out, elmo: (out / "note.txt").write_text("mine", "utf-8"),
+    "a model": lambda out, elmo: save_bilm(out, elmo.folder),
+    "a broken manifest": lambda out, elmo: (out / "manifest.json").write_text("{", "utf-8"),
+    "another manifest": lambda out, elmo: (out / "manifest.json").write_text('{"format": "other"}', "utf-8"),
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
 def test_a_folder_that_is_not_ours_is_refused(
     elmo: Elmo, odd_corpus: Path, tmp_path: Path, foreign: str
 ) -> None:
     out = tmp_path / "store"
-    if foreign == "a file":
-        out.write_text("mine", encoding="utf-8")
-    else:
-        out.mkdir()
-    if foreign == "a note":
-        (out / "note.txt").write_text("mine", encoding="utf-8")
-    elif foreign == "a model":
-        save_bilm(out, elmo.folder)
-    elif foreign == "a broken manifest":
-        (out / "manifest.json").write_text("{", encoding="utf-8")
-    elif foreign == "another manifest":
-        (out / "manifest.json").write_text('{"format": "other"}', encoding="utf-8")
-    before = contents(out) if out.is_dir() else out.read_bytes()
-    with pytest.raises(RunError) as caught:
-        embed(elmo, odd_corpus, out)
-    assert "--out" in caught.value.remedy
-    assert (contents(out) if out.is_dir() else out.read_bytes()) == before
+    out.mkdir()
+    FOREIGN[foreign](out, elmo)
+    before = contents(out)
+    for path in (out, odd_corpus):  # a folder and a file
+        with pytest.raises(RunError) as caught:
+            embed(elmo, odd_corpus, path)
+        assert "--out" in caught.value.remedy
+    assert contents(out) == before
 
 
-@pytest.mark.parametrize("damage", ["vectors cut", "vectors gone", "progress", "texts"])
-def test_going_on_in_a_damaged_folder_is_refused(
+def shorten_texts(out: Path) -> None:
+    lines = (out / "texts.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "texts.jsonl").write_bytes(b"".join([*lines[:4], b'{"id": "4", "text": "x", "words": []}\n']))
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "vectors cut": lambda out: os.truncate(out / "vectors.npy", 200),
+    "vectors gone": lambda out: (out / "vectors.npy").unlink(),
+    "progress": lambda out: (out / "progress.json").write_text('{"n_texts": 99, "n_vectors": 1}', "utf-8"),
+    "progress cut": lambda out: (out / "progress.json").write_text('{"n_texts":', "utf-8"),
+    "texts": shorten_texts,
+    "texts cut": lambda out: os.truncate(out / "texts.jsonl", (out / "texts.jsonl").stat().st_size - 9),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_resuming_in_a_damaged_folder_is_refused(
     elmo: Elmo, odd_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     monkeypatch.setattr(store_writer, "_CHUNK_TEXTS", 2)
     out = tmp_path / "store"
     stop_after(2, monkeypatch, elmo, odd_corpus, out)
-    if damage == "vectors cut":
-        with open(out / "vectors.npy", "r+b") as file:
-            file.truncate(200)
-    elif damage == "vectors gone":
-        (out / "vectors.npy").unlink()
-    elif damage == "progress":
-        (out / "progress.json").write_text('{"n_texts": 99, "n_vectors": 1}', encoding="utf-8")
-    else:
-        lines = (out / "texts.jsonl").read_bytes().splitlines(keepends=True)
-        (out / "texts.jsonl").write_bytes(b"".join([*lines[:4], b'{"id": "4", "text": "x", "words": []}\n']))
+    DAMAGES[damage](out)
     with pytest.raises(RunError, match="changed or damaged") as caught:
         embed(elmo, odd_corpus, out)
     assert "--out" in caught.value.remedy
 
 
-def test_a_disk_that_is_too_small_is_said_before_anything_is_computed(
-    elmo: Elmo, odd_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda path: usage)
-        with pytest.raises(RunError, match=r"only 1\.0 kB are free") as caught:
-            embed(elmo, odd_corpus, tmp_path / "store")
-    assert "--pool mean" in caught.value.remedy
-    embed(elmo, odd_corpus, tmp_path / "store")  # there is room now
-    assert len(VectorStore.open(tmp_path / "store")) == len(TEXTS)
-
-
 @pytest.mark.parametrize("cached_words", [3, 100])
-def test_the_callers_word_cache_is_a_plain_one_afterwards(
+def test_words_are_pinned_meanwhile_and_the_callers_word_cache_is_a_plain_one_afterwards(
     odd_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached_words: int
 ) -> None:
     mine = Elmo(make_model(), cached_words=cached_words)
-    kept: list[int] = []
-    forget = mine.word_cache.forget
-
-    def watched() -> None:
-        kept.append(mine.word_cache._n_pinned)
-        forget()
-
-    monkeypatch.setattr(mine.word_cache, "forget", watched)
+    cache, kept = mine.word_cache, list[int]()
+    forget = cache.forget
+    monkeypatch.setattr(cache, "forget", lambda: forget() or kept.append(cache._n_pinned))  # type: ignore[func-returns-value]
     many = tmp_path / "many.txt"
     many.write_text(f"{KNOWN}\n" * 20, encoding="utf-8")
     embed(mine, many, tmp_path / "store")
     assert len(SPECIALS) < kept[0] <= cached_words + len(SPECIALS)
-    assert mine.word_cache._n_pinned == len(mine.word_cache._places) == len(SPECIALS)
+    assert cache._n_pinned == len(cache._places) == len(SPECIALS)
     stop_after(0, monkeypatch, mine, odd_corpus, tmp_path / "cut")
-    assert mine.word_cache._n_pinned == len(SPECIALS)
+    assert cache._n_pinned == len(SPECIALS)
 
 
 def test_a_folder_within_the_texts_does_not_read_itself(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> None:
@@ -505,16 +490,17 @@ def test_the_size_said_beforehand_is_that_of_all_files(
     assert 0 <= size.exports["npz"] - exported[1] <= 8192
 
 
-def test_exports_count_when_the_disk_is_too_small(
+def test_a_disk_that_is_too_small_is_an_error_before_anything_is_computed(
     elmo: Elmo, odd_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "store"
     embed(elmo, odd_corpus, tmp_path / "other")
     n_bytes = (tmp_path / "other" / "vectors.npy").stat().st_size
-    usage = shutil.disk_usage(tmp_path)._replace(free=n_bytes + 100)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(RunError, match="more on disk") as caught:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=n_bytes + 100))
+    with pytest.raises(RunError, match=r"more on disk, only \d\.\d kB are free") as caught:
         embed(elmo, odd_corpus, out, exports=["npz"])
+    assert "--pool mean" in caught.value.remedy
     assert "--export" in caught.value.remedy
     embed(elmo, odd_corpus, out)
     with pytest.raises(RunError, match="more on disk"):  # the vectors are there, but not this

@@ -180,14 +180,16 @@ class Elmo:
         """
         if to not in ("numpy", "torch"):
             raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(str(to), ["numpy", "torch"]))
+        if batch_size is not None and batch_size < 1:
+            raise ConfigError(f"batch_size = {batch_size} is out of range: it must be at least 1.")
         words = self.words(texts)
-        flat, offsets, carried = self._embed(words, state, batch_size, boundaries, progress)
+        flat, offsets, after = self._embed(words, state, batch_size, 0 if boundaries else 1, progress)
         notes = _notes_on_empty(words, boundaries)
         if boundaries:
             words = [[SPECIALS[BOS], *row, SPECIALS[EOS]] for row in words]
         weights = self.sif_weights(words, offsets if boundaries else None)
         result: Any = flat if to == "torch" else flat.numpy()
-        return Embeddings(words, result, offsets, weights, notes, carried)
+        return Embeddings(words, result, offsets, weights, notes, after)
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the model sees them."""
@@ -217,7 +219,7 @@ class Elmo:
     def sentences(self, texts: Sequence[Text]) -> FloatArray:
         """One vector per text, (n_texts, dim): the mean over its words of an equal mix of the layers."""
         parts = [out.sentence("mean") for out in self.chunks(iter(texts))]
-        return np.concatenate(parts) if parts else np.zeros((0, self.dim), dtype=np.float32)
+        return np.concatenate([np.zeros((0, self.dim), dtype=np.float32), *parts])
 
     def unfreezing_order(self) -> list[list[str]]:
         """Names of the parameters that fine-tuning trains, top layer first."""
@@ -297,31 +299,26 @@ class Elmo:
         words: list[list[str]],
         state: State | BilmState,
         batch_size: int | None,
-        boundaries: bool,
+        skip: int,
         progress: Callable[[int], None],
     ) -> tuple[Tensor, IntArray, BilmState | None]:
-        if batch_size is not None and batch_size < 1:
-            raise ConfigError(f"batch_size = {batch_size} is out of range: it must be at least 1.")
-        skip = 0 if boundaries else 1
+        """All layers of all words, where each text begins, and the state at the end if it is carried over."""
         counts = np.array([len(row) + 2 - 2 * skip for row in words], dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         flat = torch.empty(int(offsets[-1]), self.n_layers, self.dim)
-        start, carried = self._start(state), None
-        n_rows = _carried_rows(state, batch_size)
+        start, n_rows = self._start(state), _carried_rows(state, batch_size)
+        carried = (start or self.model.zero_state(n_rows)) if n_rows else None
         batches = [np.arange(len(words))] if n_rows else bucket_batches(counts + 2 * skip, _BATCH_TOKENS)
         if size := n_rows or batch_size:
             batches = [rows[first : first + size] for rows in batches for first in range(0, len(rows), size)]
-        if n_rows:
-            carried = start or self.model.zero_state(n_rows)
         with tuned_process(), torch.inference_mode():
             for rows in batches:
                 batch = [words[row] for row in rows]
-                if carried is not None:
-                    out = self.encode(batch, _first_rows(carried, len(batch)), keep_state=True)
-                    assert out.state is not None
-                    carried = _replace_rows(carried, out.state)
+                if carried is None:
+                    out = self.encode(batch, start and start.repeat(len(batch)))
                 else:
-                    out = self.encode(batch, None if start is None else start.repeat(len(batch)))
+                    out = self.encode(batch, _first_rows(carried, len(batch)), keep_state=True)
+                    carried = _replace_rows(carried, out.state)
                 values = out.ragged(skip)
                 first = 0
                 for row in rows:
@@ -334,11 +331,11 @@ class Elmo:
 
     def _start(self, state: State | BilmState) -> BilmState | None:
         if isinstance(state, BilmState):
-            widths = [
+            ours, theirs = (
                 {name: tensor.shape[1:] for name, tensor in one.tensors().items()}
                 for one in (self.model.zero_state(1), state)
-            ]
-            if widths[0] != widths[1]:
+            )
+            if ours != theirs:
                 raise ConfigError(
                     "The state does not fit this model: it has another number of layers, or other widths.",
                     remedy="Continue from a state that this model returned.",
@@ -357,14 +354,13 @@ class Elmo:
 
 
 def _notes_on_empty(words: list[list[str]], boundaries: bool) -> list[str]:
-    empty = [index for index, row in enumerate(words) if not row]
-    if not empty:
-        return []
-    shown = ", ".join(str(index) for index in empty[:5]) + (", …" if len(empty) > 5 else "")
+    empty = [str(index) for index, row in enumerate(words) if not row]
+    shown = ", ".join(empty[:5]) + (", …" if len(empty) > 5 else "")
     which = f"Text {shown} has" if len(empty) == 1 else f"Texts {shown} have"
+    result = ": there are no vectors, and sentence vectors are zero."
     if boundaries:
-        return [f"{which} no words, only the rows of <s> and </s>; sentence vectors pool these."]
-    return [f"{which} no words: there are no vectors, and sentence vectors are zero."]
+        result = ", only the rows of <s> and </s>; sentence vectors pool these."
+    return [f"{which} no words{result}"] if empty else []
 
 
 def _sif_weights(n_words: int) -> FloatArray:
@@ -393,7 +389,8 @@ def _first_rows(state: BilmState, n_rows: int) -> BilmState:
     return state.rows(n_rows)
 
 
-def _replace_rows(before: BilmState, after: BilmState) -> BilmState:
+def _replace_rows(before: BilmState, after: BilmState | None) -> BilmState:
     """``before`` with its first rows replaced by ``after``."""
+    assert after is not None
     new, old = after.tensors(), before.tensors()
     return BilmState.from_tensors({name: torch.cat([new[name], old[name][len(new[name]) :]]) for name in old})

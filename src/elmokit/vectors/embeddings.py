@@ -65,15 +65,15 @@ class Embeddings(Generic[A]):
     @property
     def layers(self) -> list[A]:
         """All layers of each text, each (n_words, layer, dim)."""
-        return self._split(self.flat)
+        return self.split(self.flat)
 
     def layer(self, index: int) -> list[A]:
         """One layer of each text, each (n_words, dim); 0 is the token encoder, -1 the top."""
-        return self._split(self._mix(index))
+        return self.split(self._mix(index))
 
     def mixed(self, weights: Sequence[float] | None = None, *, gamma: float = 1.0) -> list[A]:
         """The weighted sum of the layers of each text, each (n_words, dim); by default, equal weights."""
-        return self._split(self._mix(None, weights, gamma))
+        return self.split(self._mix(None, weights, gamma))
 
     def sentence(
         self,
@@ -95,13 +95,10 @@ class Embeddings(Generic[A]):
 
     def select(self, config: StoreConfig) -> A:
         """What ``config`` asks for: (n_words or n_texts, dim), or (..., layer, dim) with all layers."""
-        if not config.all_layers:
-            words = self._mix(config.layer, config.weights)
-            return (
-                words if config.pool == "none" else pool(words, self.offsets, config.pool, self.sif_weights)
-            )
         if config.pool == "none":
-            return self.flat
+            return self.flat if config.all_layers else self._mix(config.layer, config.weights)
+        if not config.all_layers:
+            return self.sentence(config.pool, layer=config.layer, weights=config.weights)
         layers: Any = [self.sentence(config.pool, layer=depth) for depth in range(self.n_layers)]
         return torch.stack(layers, dim=1) if isinstance(self.flat, Tensor) else np.stack(layers, axis=1)
 
@@ -114,9 +111,9 @@ class Embeddings(Generic[A]):
             return torch.einsum("nld,l->nd", self.flat, torch.from_numpy(factors))
         return cast(A, np.einsum("nld,l->nd", self.flat, factors))
 
-    def _split(self, words: A) -> list[A]:
-        bounds = zip(self.offsets[:-1], self.offsets[1:], strict=True)
-        return [words[first:last] for first, last in bounds]
+    def split(self, words: A) -> list[A]:
+        """What belongs to each text, from a row for each word of all texts."""
+        return [words[first:last] for first, last in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
 
 
 def pool(words: A, offsets: IntArray, pooling: Pooling, sif_weights: FloatArray | None = None) -> A:

@@ -25,10 +25,10 @@ from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.published.hdf5 import open_arrays, write_arrays
 from elmokit.published.many_langs import read_state_dict
 from elmokit.vectors.embeddings import A, Embeddings
-from elmokit.vectors.settings import MixConfig
+from elmokit.vectors.settings import MixConfig, layer_factors
 
 _TINY = 1e-12  # added to the variance, as in the published code
-_ALLENNLP = re.compile(r"(.*\.)?scalar_mix_(\d+)\.(?:scalar_parameters\.(\d+)|(gamma))")
+_ALLENNLP = re.compile(r"(.*\.)?scalar_mix_(\d+)\.(?:scalar_parameters\.(\d+)|gamma)")
 _BILM_TF = re.compile(r"(?:(.+)_)?ELMo_(W|gamma)")
 _HDF5 = (".hdf5", ".h5")
 _MIX_FILES = "Give a .safetensors or .hdf5 file that holds a trained mix, or the weights.th of AllenNLP."
@@ -68,33 +68,22 @@ class ScalarMix(Mix):
     def __init__(self, config: MixConfig, n_layers: int, dim: int, seed: int = 0) -> None:
         super().__init__(config)
         self.out_dim = dim
-        given = config.weights
-        if given and len(given) != n_layers:
-            raise ConfigError(
-                f"mix_weights has {len(given)} numbers, but the encoder has {n_layers} layers.",
-                remedy="Give one weight per layer, token encoder first.",
-            )
-        if given and config.mix_form == "softmax":  # given as shares
-            start = torch.tensor(given).log()
-        elif given:
-            start = torch.tensor(given)
-        elif config.mix == "frozen":  # random once, then stored with the model
+        is_raw, learns = config.mix_form == "raw", config.mix == "trainable"
+        start = torch.tensor(layer_factors(n_layers, weights=config.weights or None))
+        if config.weights:
+            start = start if is_raw else start.log()  # given as shares
+        elif not learns:  # random once, then stored with the model
             start = torch.rand(n_layers, generator=torch.Generator().manual_seed(seed))
-            if config.mix_form == "raw" and not start.is_meta:  # (arithmetic there loads torch's compiler)
+            if is_raw and not start.is_meta:  # (arithmetic there loads torch's compiler)
                 start = start / start.sum()
-        else:
-            start = torch.full((n_layers,), 1.0 / n_layers if config.mix_form == "raw" else 0.0)
-        learns = config.mix == "trainable"
+        elif not is_raw:
+            start = torch.zeros(n_layers)
         self.weights = nn.Parameter(start, requires_grad=learns)
-        self.gamma = (
-            nn.Parameter(torch.ones(()), requires_grad=learns) if config.mix_form == "softmax" else None
-        )
+        self.gamma = None if is_raw else nn.Parameter(torch.ones(()), requires_grad=learns)
 
     def scalars(self) -> Tensor:
         """The factor of each layer, (n_layers,)."""
-        if self.gamma is None:
-            return self.weights
-        return self.gamma * torch.softmax(self.weights, dim=0)
+        return self.weights if self.gamma is None else self.gamma * torch.softmax(self.weights, dim=0)
 
     def mixed(self, layers: Sequence[Tensor]) -> Tensor:
         """The weighted sum."""
@@ -175,8 +164,7 @@ class PublishedMix(nn.Module):
                 f"n_layers = {n_layers}, n_outputs = {n_outputs}, l2 = {l2:g}: layers and outputs must be at "
                 "least 1, l2 at least 0."
             )
-        self.n_layers, self.n_outputs = n_layers, n_outputs
-        self.layer_norm, self.l2 = layer_norm, l2
+        self.n_layers, self.n_outputs, self.layer_norm, self.l2 = n_layers, n_outputs, layer_norm, l2
         self.weights = nn.Parameter(torch.zeros(n_outputs, n_layers))
         self.gammas = nn.Parameter(torch.ones(n_outputs))
 
@@ -203,12 +191,9 @@ class PublishedMix(nn.Module):
     @torch.no_grad()
     def mixed(self, embeddings: Embeddings[A]) -> list[list[A]]:
         """For each output, one (n_words, dim) array per text. To ``layer_norm``, all texts are one batch."""
-        flat = torch.as_tensor(embeddings.flat)
-        outputs: list[Any] = self.forward(list(flat.unbind(1)))
-        if not isinstance(embeddings.flat, Tensor):
-            outputs = [out.numpy() for out in outputs]
-        bounds = list(zip(embeddings.offsets[:-1], embeddings.offsets[1:], strict=True))
-        return [[out[first:last] for first, last in bounds] for out in outputs]
+        outputs: list[Any] = self.forward(torch.as_tensor(embeddings.flat).unbind(1))
+        is_torch = isinstance(embeddings.flat, Tensor)
+        return [embeddings.split(out if is_torch else out.numpy()) for out in outputs]
 
     def penalty(self) -> Tensor:
         """L2 term of the loss."""
@@ -226,19 +211,16 @@ class PublishedMix(nn.Module):
     def from_scalars(cls, *mixes: ScalarMix) -> PublishedMix:
         """From mixes that a classifier has trained; raw weights must be positive to be shares."""
         result = cls(len(mixes[0].weights) if mixes else 0, len(mixes))
-        with torch.no_grad():
-            for place, mix in enumerate(mixes):
-                if mix.gamma is not None:
-                    result.weights[place], result.gammas[place] = mix.weights, mix.gamma
-                    continue
-                if float(mix.weights.min()) <= 0:
-                    raise ConfigError(
-                        f"Raw weights {[round(float(w), 4) for w in mix.weights]} are not all above zero, so "
-                        "no softmax times gamma gives the same mix.",
-                        remedy="Fit with --mix-form softmax for a mix in the published form.",
-                    )
-                result.weights[place] = mix.weights.log()
-                result.gammas[place] = mix.weights.sum()
+        for place, mix in enumerate(mixes):
+            weights, gamma = mix.weights.detach(), mix.gamma
+            if gamma is None and float(weights.min()) <= 0:
+                raise ConfigError(
+                    f"Raw weights {[round(float(w), 4) for w in weights]} are not all above zero, so "
+                    "no softmax times gamma gives the same mix.",
+                    remedy="Fit with --mix-form softmax for a mix in the published form.",
+                )
+            result.weights.data[place] = weights.log() if gamma is None else weights
+            result.gammas.data[place] = weights.sum() if gamma is None else gamma.detach()
         return result
 
     def save(self, path: str | Path) -> None:
@@ -246,12 +228,12 @@ class PublishedMix(nn.Module):
         path = Path(path)
         weights, gammas = self.weights.detach(), self.gammas.detach()
         if path.suffix.lower() == ".safetensors":
-            tensors = {}
-            for place, row in enumerate(weights):
-                for depth, weight in enumerate(row):
-                    tensors[f"scalar_mix_{place}.scalar_parameters.{depth}"] = weight.reshape(1).clone()
-            for place, gamma in enumerate(gammas):
-                tensors[f"scalar_mix_{place}.gamma"] = gamma.reshape(1).clone()
+            tensors = {
+                f"scalar_mix_{place}.scalar_parameters.{depth}": weight.reshape(1).clone()
+                for place, row in enumerate(weights)
+                for depth, weight in enumerate(row)
+            }
+            tensors |= {f"scalar_mix_{p}.gamma": gamma.reshape(1).clone() for p, gamma in enumerate(gammas)}
             save_tensors(path, tensors, {"layer_norm": self.layer_norm})
         elif path.suffix.lower() in _HDF5:
             arrays = [(f"{p}_ELMo_W", weights[p].numpy()) for p in range(self.n_outputs)]
@@ -279,13 +261,13 @@ class PublishedMix(nn.Module):
         modules: set[str] = set()
         for name, values in tensors.items():
             if match := _ALLENNLP.fullmatch(name):
-                module, place, depth, _ = match.groups()
+                module, place, depth = match.groups()
                 modules.add(module or "")
-                outputs.setdefault(place, {})[-1 if depth is None else int(depth)] = float(values[0])
+                outputs.setdefault(place, {})[int(depth or -1)] = float(values[0])
             elif match := _BILM_TF.fullmatch(name):
                 place, part = match.groups()
-                row = outputs.setdefault(place or "", {})
-                row.update({-1: float(values[0])} if part == "gamma" else dict(enumerate(values.tolist())))
+                row = {-1: float(values[0])} if part == "gamma" else dict(enumerate(values.tolist()))
+                outputs.setdefault(place or "", {}).update(row)
         if len(modules) > 1:
             raise ModelError(
                 f"{path} holds the mixes of several modules: {', '.join(sorted(modules))}.",
@@ -300,9 +282,8 @@ class PublishedMix(nn.Module):
             )
         norm = bool(meta.get("layer_norm", False)) if layer_norm is None else layer_norm
         mix = cls(n_layers, len(rows), layer_norm=norm, l2=l2)
-        with torch.no_grad():
-            mix.weights.copy_(torch.tensor([[row[depth] for depth in range(n_layers)] for row in rows]))
-            mix.gammas.copy_(torch.tensor([row[-1] for row in rows]))
+        mix.weights.data = torch.tensor([[row[depth] for depth in range(n_layers)] for row in rows])
+        mix.gammas.data = torch.tensor([row[-1] for row in rows])
         return mix
 
 

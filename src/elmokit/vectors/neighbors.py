@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
+from elmokit.text.rows import TextSource
+from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline, reject_table
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import FloatArray
 from elmokit.vectors.settings import StoreConfig
-from elmokit.vectors.store import VectorStore
+from elmokit.vectors.store import MANIFEST, VectorStore
 
 _BLOCK_NUMBERS = 1 << 21  # 16 MB of double precision
 _BLOCK_ROWS = 8192
@@ -75,6 +77,14 @@ class SimilarWords:
     neighbors: list[Occurrence] = field(default_factory=list)
     known: bool = True
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; words of static word vectors have no place."""
+        hits: list[dict[str, Any]] = []
+        for hit in self.neighbors:
+            record = {**asdict(hit), "score": round(hit.score, 6)}
+            hits.append(record if hit.words else {name: record[name] for name in ("score", "word")})
+        return {"word": self.word, "position": self.position, "known": self.known, "found": hits}
+
 
 class WordTable(Protocol):
     """Word vectors without context."""
@@ -89,7 +99,7 @@ class WordTable(Protocol):
 
 
 def search(
-    store: VectorStore | str | Path, queries: Sequence[str], elmo: Elmo, k: int = 10
+    store: VectorStore | str | Path, queries: Sequence[str], encoder: Elmo, k: int = 10
 ) -> list[list[Hit]]:
     """The ``k`` texts of a vector store that are most like each query, best first.
 
@@ -98,33 +108,42 @@ def search(
 
     Args:
         store: A folder made with ``elmokit embed --pool mean`` or another pooling.
-        elmo: The model that the store was made with.
+        encoder: The model that the store was made with.
         k: Number of texts for each query.
     """
     store = store if isinstance(store, VectorStore) else VectorStore.open(store)
-    _require_same_model(store, elmo)
+    _require_same_model(store, encoder)
     if store.config.pool == "none":
         raise ConfigError(
             f"{store.folder} holds a vector for each word, not for each text.",
             remedy="Make one with: elmokit embed MODEL FILES --pool mean --out FOLDER "
             "(or look for words: elmokit similar).",
         )
-    embeddings = elmo.embed(queries, state=store.config.state)
-    if not embeddings.tokens:
-        return []
-    for number, words in enumerate(embeddings.tokens):
-        if not words:
-            raise DataError(
-                f"Query {number} ({queries[number]!r}) holds no word.", remedy="Give each query a word."
-            )
-    vectors = embeddings.select(store.config).reshape(len(queries), -1)
-    rows, scores = nearest_rows(store.vectors.reshape(len(store), -1), vectors, k)
+    embeddings = encoder.embed(queries, state=store.config.state)
+    if [] in embeddings.tokens:
+        number = embeddings.tokens.index([])
+        raise DataError(
+            f"Query {number} ({queries[number]!r}) holds no word.", remedy="Give each query a word."
+        )
+    matrix = store.vectors.reshape(len(store), -1)
+    rows, scores = nearest_rows(matrix, embeddings.select(store.config).reshape(-1, matrix.shape[1]), k)
 
     def hit(index: int, score: float) -> Hit:
         record = store.record(index)
         return Hit(record.id, index, score, record.text)
 
     return [list(map(hit, *pair)) for pair in zip(rows.tolist(), scores.tolist(), strict=True)]
+
+
+def open_corpus(places: Sequence[str | Path], read: ReadConfig | None = None) -> TextSource | VectorStore:
+    """The texts of files, folders and patterns, or one folder of vectors."""
+    stores = [place for place in places if place != "-" and (Path(place) / MANIFEST).is_file()]
+    if stores and len(places) > 1:
+        raise ConfigError(
+            f"{stores[0]} is a folder of vectors, which cannot be mixed with others.",
+            remedy="Give it alone, or give the text files.",
+        )
+    return VectorStore.open(stores[0]) if stores else TextSource(places, read)
 
 
 def similar_words(
@@ -158,13 +177,15 @@ def similar_words(
     """
     if k < 1:
         raise ConfigError(f"k = {k} is out of range: it must be at least 1.")
-    if not isinstance(model, Elmo):
-        return _nearest_words(model, query, word, k)
-    if texts is None or isinstance(texts, str):
-        problem = "There is no corpus to search." if texts is None else "The corpus is one string."
-        raise ConfigError(problem, remedy="Give a list of texts, a TextSource or a VectorStore.")
-    reject_table(texts)
     config = StoreConfig(layer=layer, mix_weights=",".join(map(repr, weights or ())), state=state)
+    if not isinstance(model, Elmo):
+        return _nearest_words(model, query, word, k, texts, config)
+    if texts is None or isinstance(texts, str):
+        problem = "There is no corpus: --in is missing." if texts is None else "The corpus is one string."
+        raise ConfigError(
+            problem, remedy="Give texts, files or a vector store (with --in on the command line)."
+        )
+    reject_table(texts)
     config.factors(model.n_layers)  # checks them
     if isinstance(texts, VectorStore):
         _require_same_model(texts, model)
@@ -191,20 +212,18 @@ def content_words(vocabulary: Vocabulary, words: Sequence[str]) -> list[int]:
     most frequent words of the vocabulary; if there are none, all with a letter or digit."""
     frequent = set(vocabulary.words[len(SPECIALS) :][:_N_FREQUENT])
     spelled = [place for place, word in enumerate(words) if any(map(str.isalnum, word))]
-    rare = [
-        place for place in spelled if words[place] not in frequent and words[place].lower() not in frequent
-    ]
-    return rare or spelled
+    return [
+        place for place in spelled if frequent.isdisjoint((words[place], words[place].lower()))
+    ] or spelled
 
 
 def nearest_rows(
-    matrix: npt.NDArray[Any], queries: npt.NDArray[Any], k: int, block: int | None = None
+    matrix: npt.NDArray[Any], queries: npt.NDArray[Any], k: int
 ) -> tuple[npt.NDArray[np.int64], FloatArray]:
     """The ``k`` rows of ``matrix`` with the highest cosine to each query, and the cosines.
 
     Both results are (n_queries, min(k, n_rows)), best first; of equal rows the first comes first. A
-    zero vector has the cosine 0 with everything. The matrix may be a memory map: only ``block`` rows
-    of it are in memory at a time.
+    zero vector has the cosine 0 with everything. The matrix may be a memory map: it is read in blocks.
 
     >>> rows, scores = nearest_rows(np.eye(3), np.array([[0.0, 2.0, 1.0]]), k=2)
     >>> rows.tolist(), scores.round(2).tolist()
@@ -217,19 +236,15 @@ def nearest_rows(
             f"Rows of shape {matrix.shape} and queries of shape {queries.shape} cannot be compared.",
             remedy="Both must have two axes, and the same width.",
         )
-    if block is not None and block < 1:
-        raise ConfigError(f"block = {block} is out of range: it must be at least 1.")
-    size = block or max(1, _BLOCK_NUMBERS // max(1, matrix.shape[1]))
-    units = unit_rows(queries)
+    units, size = unit_rows(queries), max(1, _BLOCK_NUMBERS // max(1, matrix.shape[1]))
     rows = np.empty((len(queries), 0), dtype=np.int64)
     scores = np.empty((len(queries), 0), dtype=np.float32)
     for first in range(0, len(matrix), size):
         near = cosines(matrix[first : first + size], units)
-        # The best so far come first and sorting is stable, so the lower row wins a tie.
-        scores = np.concatenate([scores, near], axis=1)
         places = np.broadcast_to(np.arange(first, first + near.shape[1]), near.shape)
-        rows = np.concatenate([rows, places], axis=1)
-        best = _highest(scores, k)
+        rows, scores = np.concatenate([rows, places], axis=1), np.concatenate([scores, near], axis=1)
+        # The best so far come first and sorting is stable, so the lower row wins a tie.
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         rows, scores = np.take_along_axis(rows, best, axis=1), np.take_along_axis(scores, best, axis=1)
     return rows, scores
 
@@ -252,18 +267,6 @@ def cosines(rows: npt.NDArray[Any], units: npt.NDArray[np.float64]) -> FloatArra
     return np.clip(np.nan_to_num(products, copy=False), -1.0, 1.0)
 
 
-def _highest(scores: FloatArray, k: int) -> npt.NDArray[np.int64]:
-    """Places of the ``k`` highest scores of each row, highest first, the earlier first among equals."""
-    if scores.shape[1] <= 4 * k:
-        return np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    floor = np.partition(scores, -k, axis=1)[:, -k]  # the k-th highest
-    places = np.empty((len(scores), k), dtype=np.int64)
-    for row, (values, least) in enumerate(zip(scores, floor, strict=True)):
-        candidates = np.flatnonzero(values >= least)
-        places[row] = candidates[np.argsort(-values[candidates], kind="stable")[:k]]
-    return places
-
-
 def _require_same_model(store: VectorStore, elmo: Elmo) -> None:
     if store.fingerprint != elmo.fingerprint:
         name = store.manifest.model.name
@@ -273,14 +276,23 @@ def _require_same_model(store: VectorStore, elmo: Elmo) -> None:
         )
 
 
-def _nearest_words(table: WordTable, query: str, word: str | None, k: int) -> list[SimilarWords]:
+def _nearest_words(
+    table: WordTable, query: str, word: str | None, k: int, texts: Any, config: StoreConfig
+) -> list[SimilarWords]:
+    """Words of the table's own vocabulary."""
+    given = {"--in": texts is not None, "--layer": config.layer is not None, "--mix-weights": config.weights}
+    given["--state"] = config.state != StoreConfig().state
+    if idle := [name for name, value in given.items() if value]:
+        raise ConfigError(
+            f"Static word vectors know no context, so {', '.join(idle)} cannot be used with them.",
+            remedy="Leave it out: the nearest words are found without a corpus.",
+        )
     words = table.words([query])[0]
-    similar = []
-    for place in _query_places(table.pipeline, table.vocabulary, words, word):
-        known = words[place] in table
-        near = table.neighbors(words[place], k) if known else []
-        neighbors = [Occurrence(score, other) for other, score in near]
-        similar.append(SimilarWords(words[place], place, neighbors, known))
+    places = _query_places(table.pipeline, table.vocabulary, words, word)
+    similar = [SimilarWords(words[place], place, known=words[place] in table) for place in places]
+    for one in similar:
+        near = table.neighbors(one.word, k) if one.known else []
+        one.neighbors.extend(Occurrence(score, other) for other, score in near)
     return similar
 
 
@@ -331,14 +343,12 @@ class _Texts:
     def __init__(self, texts: Sequence[Sequence[str]], first: int = 0, ids: Sequence[str] = ()) -> None:
         self.texts = [tuple(words) for words in texts]
         self._first, self._ids = first, ids
-        lengths = [len(words) for words in texts]
-        self._text_of = np.repeat(np.arange(len(texts)), lengths)
-        self._starts = np.cumsum([0, *lengths])
+        self._offsets = np.cumsum([0, *map(len, texts)])
 
     def at(self, place: int, score: float = 1.0) -> Occurrence:
         """The word at a place."""
-        text = int(self._text_of[place])
-        words, position, index = self.texts[text], place - int(self._starts[text]), self._first + text
+        text = int(np.searchsorted(self._offsets, place, side="right")) - 1
+        words, position, index = self.texts[text], place - int(self._offsets[text]), self._first + text
         id = self._ids[text] if self._ids else str(index)
         return Occurrence(score, words[position], position, words, index, id)
 
@@ -360,7 +370,15 @@ def _parts(
         first += len(embeddings)
 
 
-def _add_best(top: list[Occurrence], part: _Texts, scores: FloatArray, k: int, excluded: str | None) -> None:
+def _add_best(
+    top: list[Occurrence],
+    part: _Texts,
+    scores: FloatArray,
+    k: int,
+    excluded: str | None,
+    *,
+    punctuation: bool = True,
+) -> None:
     """Add to the ``k`` best so far what is better than the worst of them; the earlier wins a tie."""
     candidates: Any = np.arange(len(scores))
     if len(top) == k:
@@ -370,7 +388,8 @@ def _add_best(top: list[Occurrence], part: _Texts, scores: FloatArray, k: int, e
         if len(top) == k and one.score <= top[-1].score:
             return
         is_copy = any(other.position == one.position and other.words == one.words for other in top)
-        if not is_copy and one.word.casefold() != excluded:
+        is_wanted = one.word.casefold() != excluded and (punctuation or any(map(str.isalnum, one.word)))
+        if is_wanted and not is_copy:
             top.append(one)
             top.sort(key=lambda one: -one.score)
             del top[k:]
@@ -400,22 +419,18 @@ class Occurrences(_Texts):
         progress: Callable[[int], None] = lambda amount: None,
     ) -> Occurrences:
         """Embed the first ``most`` words of a corpus; copies of a text count once."""
-        words: list[tuple[str, ...]] = []
-        parts: list[Tensor] = []
-        n_words, seen = 0, set[tuple[str, ...]]()
+        kept: dict[tuple[str, ...], Tensor] = {}
+        n_words = 0
         for embeddings in elmo.chunks(iter(texts), to="torch"):
-            for row, layers in zip(map(tuple, embeddings.tokens), embeddings.layers, strict=True):
-                n_left = most - n_words
-                if row and n_left and row not in seen:
-                    seen.add(row)
-                    words.append(row[:n_left])
-                    parts.append(torch.as_tensor(layers)[:n_left].half())
-                    n_words += len(words[-1])
-                    progress(len(words[-1]))
+            for words, layers in zip(map(tuple, embeddings.tokens), embeddings.layers, strict=True):
+                if words and n_words < most and words not in kept:
+                    kept[words] = torch.as_tensor(layers)[: most - n_words].half()
+                    n_words += len(kept[words])
+                    progress(len(kept[words]))
             if n_words >= most:
                 break
-        flat = torch.cat(parts) if parts else torch.zeros(0, elmo.n_layers, elmo.dim).half()
-        return cls(name, words, flat)
+        flat = torch.cat([torch.zeros(0, elmo.n_layers, elmo.dim).half(), *kept.values()])
+        return cls(name, [words[: len(layers)] for words, layers in kept.items()], flat)
 
     def nearest(
         self, vector: FloatArray, weights: Sequence[float], k: int, *, different_from: str = ""
@@ -427,15 +442,9 @@ class Occurrences(_Texts):
             weights: The weight of each layer.
             different_from: Leave out this word.
         """
-        scores = self._cosines(vector, weights)
-        excluded = different_from.casefold()
         neighbors: list[Occurrence] = []
-        for place in np.argsort(-scores, kind="stable").tolist():
-            one = self.at(place, float(scores[place]))
-            if any(map(str.isalnum, one.word)) and (not excluded or one.word.casefold() != excluded):
-                neighbors.append(one)
-                if len(neighbors) == k:
-                    break
+        scores = self._cosines(vector, weights)
+        _add_best(neighbors, self, scores, k, different_from.casefold(), punctuation=False)
         return neighbors
 
     def of_word(self, word: str, most: int) -> list[int]:

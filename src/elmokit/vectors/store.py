@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,6 @@ from elmokit.core.model_folder import FORMAT, FORMAT_VERSION
 from elmokit.core.ragged import Ragged
 from elmokit.vectors.settings import StoreConfig
 
-T = TypeVar("T")
 Reals = npt.NDArray[np.floating[Any]]
 MANIFEST, OFFSETS, TEXTS = "manifest.json", "offsets.npy", "texts.jsonl"
 _KIND = "vectors"
@@ -84,11 +83,6 @@ class Manifest:
         return (self.n_vectors, *layers, self.dim)
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of one vector, or of all its layers."""
-        return np.dtype(self.settings.dtype).itemsize * prod(self.shape[1:])
-
-    @property
     def header(self) -> bytes:
         """The bytes before the numbers in the file of vectors."""
         return array_header(self.settings.format, self.settings.dtype, self.shape)
@@ -108,7 +102,7 @@ class Manifest:
             record = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{file} cannot be read: {error}.", remedy=_NOT_OURS) from error
-        if not isinstance(record, dict) or record.get("format") != FORMAT or record.get("kind") != _KIND:
+        if not isinstance(record, dict) or (record.get("format"), record.get("kind")) != (FORMAT, _KIND):
             raise DataError(f"{file} was not written by elmokit embed.", remedy=_NOT_OURS)
         if (version := record.get("format_version")) != FORMAT_VERSION:
             raise DataError(
@@ -119,13 +113,12 @@ class Manifest:
             values = {field.name: record[field.name] for field in fields(cls) if field.name in record}
             values["model"] = ModelRef(**record["model"])
             values["settings"] = StoreConfig.from_dict(record["settings"])
-            manifest = cls(**values)
             counts = [value for name, value in values.items() if cls.__annotations__[name] == "int"]
             if not all(type(count) is int and 0 <= count < 1 << 48 for count in counts):
                 raise ValueError("a count is not a number")
+            return cls(**values)
         except (KeyError, TypeError, ValueError, ConfigError) as error:
             raise DataError(f"{file} is damaged: {error!r}.", remedy=_FRESH) from error
-        return manifest
 
 
 @dataclass(frozen=True)
@@ -156,6 +149,8 @@ class VectorStore:
         config: Which vectors were stored.
         vectors: All vectors, one after the other, read-only; (n_vectors, dim) or (n_vectors, layer, dim).
         offsets: Text i is ``vectors[offsets[i]:offsets[i + 1]]``, (n_texts + 1,).
+        fingerprint: Of the model that made the vectors.
+        dim: Width of a vector.
     """
 
     def __init__(
@@ -163,6 +158,7 @@ class VectorStore:
     ) -> None:
         self.folder, self.manifest, self.config = folder, manifest, manifest.settings
         self.vectors, self.offsets = vectors, offsets
+        self.fingerprint, self.dim = manifest.model.fingerprint, manifest.dim
         self._rows = Ragged(vectors, offsets)
 
     @classmethod
@@ -174,16 +170,14 @@ class VectorStore:
         if manifest is None:
             missing = f"{folder} holds no vectors: it has no {MANIFEST}."
             raise DataError(missing if folder.exists() else f"There is no folder {folder}.", remedy=_NOT_OURS)
-        config = manifest.settings
         if not manifest.done:
             raise DataError(
                 f"The vectors in {folder} are not finished.",
                 remedy="Run the same elmokit embed command again: it resumes where it stopped.",
             )
-        vectors = _map_array(
-            folder / f"vectors.{config.format}", manifest.header, config.dtype, manifest.shape
-        )
-        shape = (manifest.n_texts + 1,)
+        config, shape = manifest.settings, (manifest.n_texts + 1,)
+        file = folder / f"vectors.{config.format}"
+        vectors = _map_array(file, manifest.header, config.dtype, manifest.shape)
         offsets = _map_array(folder / OFFSETS, array_header("npy", "int64", shape), "int64", shape)
         lengths = np.diff(offsets)
         is_wrong = lengths < 0 if config.pool == "none" else lengths != 1
@@ -201,47 +195,31 @@ class VectorStore:
         rows = self._rows[index]
         return rows if self.config.pool == "none" else cast(Reals, rows[0])
 
-    @property
-    def dim(self) -> int:
-        """Width of a vector."""
-        return int(self.vectors.shape[-1])
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the model that made the vectors."""
-        return self.manifest.model.fingerprint
-
     @cached_property
     def ids(self) -> list[str]:
         """The id of each text."""
         return [record.id for record in self.records()]
 
-    @cached_property
+    @property
     def texts(self) -> Sequence[str]:
         """The texts as they were read, each fetched from disk on access."""
-        return _Column(self, lambda record: record.text)
+        return _Column(self, "text")
 
-    @cached_property
+    @property
     def words(self) -> Sequence[list[str]]:
         """The words of each text, fetched from disk on access."""
-        return _Column(self, lambda record: record.words)
+        return _Column(self, "words")
 
     def record(self, index: int) -> StoredText:
         """Id, text and words of one text."""
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        index %= len(self)
+        index = range(len(self))[index]
         with open(self.folder / TEXTS, "rb") as file:
             file.seek(self._line_starts[index])
             return self._parse(file.readline(), index)
 
     def records(self) -> Iterator[StoredText]:
         """Id, text and words of all texts, in order, streaming."""
-        index = -1
-        with open(self.folder / TEXTS, "rb") as file:
-            for index, line in enumerate(file):
-                yield self._parse(line, index)
-        self._check_lines(index + 1)
+        return (self._parse(line, index) for index, line in enumerate(self._lines()))
 
     def groups(self, n_vectors: int) -> Iterator[tuple[int, list[StoredText], Reals]]:
         """All texts in order, about ``n_vectors`` vectors at a time: the number of the first text of a
@@ -257,50 +235,50 @@ class VectorStore:
 
     @cached_property
     def _line_starts(self) -> array[int]:
-        starts = array("q")
-        place = 0
-        with open(self.folder / TEXTS, "rb") as file:
-            for line in file:
-                starts.append(place)
-                place += len(line)
-        self._check_lines(len(starts))
+        starts = array("q", [0])
+        for line in self._lines():
+            starts.append(starts[-1] + len(line))
         return starts
 
-    def _parse(self, line: bytes, index: int) -> StoredText:
-        try:
-            record = json.loads(line)
-            words = [str(word) for word in record["words"]]
-            if self.config.pool == "none" and len(words) != self.offsets[index + 1] - self.offsets[index]:
-                raise ValueError("another number of words than vectors")
-            return StoredText(str(record["id"]), str(record["text"]), words)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(
-                f"{self.folder / TEXTS}, line {index + 1}: damaged ({error}).", remedy=_FRESH
-            ) from error
-
-    def _check_lines(self, n_lines: int) -> None:
+    def _lines(self) -> Iterator[bytes]:
+        n_lines = 0
+        with open(self.folder / TEXTS, "rb") as file:
+            for n_lines, line in enumerate(file, 1):  # noqa: B007
+                yield line
         if n_lines != len(self):
             raise DataError(
                 f"{self.folder / TEXTS} has {n_lines} lines, {MANIFEST} says {len(self)}.", remedy=_FRESH
             )
 
+    def _parse(self, line: bytes, index: int) -> StoredText:
+        try:
+            record = StoredText(**json.loads(line))
+            if self.config.pool == "none" and len(record.words) != len(self._rows[index]):
+                raise ValueError("another number of words than vectors")
+        except (ValueError, TypeError, IndexError, RecursionError) as error:
+            raise DataError(
+                f"{self.folder / TEXTS}, line {index + 1}: damaged ({error}).", remedy=_FRESH
+            ) from error
+        return record
 
-class _Column(Sequence[T], Generic[T]):
+
+@dataclass(frozen=True)
+class _Column(Sequence[Any]):
     """One field of all texts, fetched on access."""
 
-    def __init__(self, store: VectorStore, field: Callable[[StoredText], T]) -> None:
-        self._store, self._field = store, field
+    store: VectorStore
+    field: str
 
     def __len__(self) -> int:
-        return len(self._store)
+        return len(self.store)
 
-    def __iter__(self) -> Iterator[T]:
-        return map(self._field, self._store.records())
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(record, self.field) for record in self.store.records())
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
-        return self._field(self._store.record(index))
+        return getattr(self.store.record(index), self.field)
 
 
 def store_facts(manifest: Manifest) -> Facts:
@@ -350,29 +328,23 @@ def export_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pooled = store.config.pool != "none"
     vector = pa.list_(pa.list_(pa.float32())) if store.config.all_layers else pa.list_(pa.float32())
-    named = [("id", pa.string())]
-    named += [("text", pa.string())] if pooled else [("position", pa.int32()), ("word", pa.string())]
-    schema = pa.schema([*named, ("vector", vector)])
+    named = {"id": pa.string(), "position": pa.int32(), "word": pa.string()}
+    if pooled := store.config.pool != "none":
+        named = {"id": pa.string(), "text": pa.string()}
+    schema = pa.schema([*named.items(), ("vector", vector)])
     # A dictionary of numbers pays only where they repeat, and there are few float16 numbers.
-    dictionary: Any = True if store.config.dtype == "float16" else [name for name, _ in named]
+    dictionary: Any = True if store.config.dtype == "float16" else list(named)
     with (
         atomic_write(path) as temporary,
         pq.ParquetWriter(temporary, schema, use_dictionary=dictionary) as file,
     ):
         for _, records, rows in store.groups(_EXPORT_ROWS):
-            columns: list[list[Any]] = [
-                [record.id for record in records],
-                [record.text for record in records],
-            ]
+            cells: list[Any] = [(record.id, record.text) for record in records]
             if not pooled:
-                columns = [
-                    [record.id for record in records for _ in record.words],
-                    [position for record in records for position in range(len(record.words))],
-                    [word for record in records for word in record.words],
-                ]
-            arrays = [pa.array(column, kind) for column, (_, kind) in zip(columns, named, strict=True)]
+                cells = [(one.id, place, word) for one in records for place, word in enumerate(one.words)]
+            columns = zip(*cells, strict=True) if cells else [()] * len(named)
+            arrays = [pa.array(cell, kind) for cell, kind in zip(columns, named.values(), strict=True)]
             vectors = _nested_lists(np.asarray(rows, np.float32))
             file.write_batch(pa.record_batch([*arrays, vectors], schema=schema))
             progress(len(records))
@@ -384,11 +356,15 @@ def export_npz(store: VectorStore, path: Path, progress: Callable[[int], None] =
     Ids are UTF-8 one after the other (uint8), so that a long one costs no more than its length: id i
     is ``bytes(ids[id_offsets[i]:id_offsets[i + 1]]).decode()``.
     """
-    coded = [id.encode() for id in store.ids]
-    ids = np.frombuffer(b"".join(coded), dtype=np.uint8)
-    id_offsets = np.cumsum([0, *map(len, coded)], dtype=np.int64)
+    ids = Ragged.from_rows([np.frombuffer(id.encode(), np.uint8) for id in store.ids], np.uint8)
+    arrays = {
+        "vectors": store.vectors,
+        "offsets": store.offsets,
+        "ids": ids.values,
+        "id_offsets": ids.offsets,
+    }
     with atomic_write(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, vectors=store.vectors, offsets=store.offsets, ids=ids, id_offsets=id_offsets)
+        np.savez(file, **arrays)  # type: ignore[arg-type]
     progress(len(store))
 
 
@@ -397,10 +373,8 @@ def _nested_lists(rows: npt.NDArray[np.float32]) -> Any:
     import pyarrow as pa
 
     values = pa.array(rows.reshape(-1))
-    n_lists = rows.size
     for width in reversed(rows.shape[1:]):
-        n_lists //= width
-        values = pa.ListArray.from_arrays(np.arange(n_lists + 1, dtype=np.int32) * width, values)
+        values = pa.ListArray.from_arrays(np.arange(0, len(values) + 1, width, dtype=np.int32), values)
     return values
 
 

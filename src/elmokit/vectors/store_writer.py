@@ -85,8 +85,8 @@ class EmbedResult:
 
 
 def embed(
-    model: Elmo | str | Path,
-    files: str | Path | Sequence[str | Path],
+    encoder: Elmo | str | Path,
+    source: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
     config: StoreConfig | None = None,
@@ -102,7 +102,8 @@ def embed(
     model that is passed in loses the words in its cache.
 
     Args:
-        files: Files, folders, glob patterns, or ``-`` for standard input.
+        encoder: A model, its folder, or its name.
+        source: Files, folders, glob patterns, or ``-`` for standard input.
         config: Which vectors to store, and in what form.
         read: How to read the files.
         exports: Also write the vectors as "parquet" or "npz".
@@ -110,27 +111,20 @@ def embed(
     """
     merged = merge_settings(settings, store=config or StoreConfig(), read=read or ReadConfig())
     config, read = cast(StoreConfig, merged["store"]), cast(ReadConfig, merged["read"])
-    reporter = reporter or Reporter("silent")
-    files = [files] if isinstance(files, str | Path) else list(files)
-    out = Path(out)
+    reporter, out = reporter or Reporter("silent"), Path(out)
     for name in exports:
         if name not in EXPORTS:
             raise ConfigError(f"There is no export {name!r}.", remedy=nearest(name, EXPORTS))
-    before = _open_store(out)
-    name = "" if isinstance(model, Elmo) else Path(model).resolve().name
-    elmo = model if isinstance(model, Elmo) else Elmo.load(model)
+    before = _read_manifest(out)
+    elmo = encoder if isinstance(encoder, Elmo) else Elmo.load(encoder)
+    model = ModelRef("" if isinstance(encoder, Elmo) else Path(encoder).resolve().name, elmo.fingerprint)
     config.factors(elmo.n_layers)  # checks them
     elmo.embed([], state=config.state)  # the model may have no warm state to start from
-    texts = IdentifiedTexts(files, read, config.id_column, exclude=out)
+    texts = IdentifiedTexts(source, read, config.id_column, exclude=out)
+    files = json.loads(json.dumps(texts.fingerprints()))
+    n_layers = elmo.n_layers if config.all_layers else 1
     manifest = Manifest(
-        elmokit.__version__,
-        ModelRef(name, elmo.fingerprint),
-        config,
-        read.to_dict(),
-        json.loads(json.dumps(texts.fingerprints())),
-        elmo.n_layers if config.all_layers else 1,
-        elmo.dim,
-        config.dtype,
+        elmokit.__version__, model, config, read.to_dict(), files, n_layers, elmo.dim, config.dtype
     )
     if before is not None and before.n_texts:
         _require_same(out, before, manifest)
@@ -138,23 +132,23 @@ def embed(
     else:
         manifest = _read_texts(elmo, texts, out, manifest, reporter)
     writer = _Writer(elmo, out, manifest, exports)
-    reporter.event("plan", **writer.counts, n_bytes=writer.vectors_bytes, n_bytes_total=writer.total_bytes)
-    n_resumed, seconds = manifest.n_texts, 0.0
+    counts = {name: getattr(manifest, name) for name in ("n_texts", "n_words", "n_vectors", "n_empty")}
+    reporter.event("plan", **counts, n_bytes=writer.vectors_bytes, n_bytes_total=writer.total_bytes)
+    started, n_resumed = time.monotonic(), manifest.n_texts
     if manifest.done:
         writer.check_space(fresh=False)
     else:
         reporter.say(writer.plan())
-        started = time.monotonic()
         n_resumed = writer.fill(reporter)
-        seconds = time.monotonic() - started
         write_text(out / "README.md", card_text(store_facts(manifest)))
         replace(manifest, done=True).write(out)
+    seconds = 0.0 if manifest.done else time.monotonic() - started
     with contextlib.suppress(OSError):
         (out / _PROGRESS).unlink(missing_ok=True)
     written = _write_exports(VectorStore.open(out), exports, reporter)
     return EmbedResult(
         out,
-        **writer.counts,
+        **counts,
         n_bytes=writer.vectors_bytes,
         n_resumed=n_resumed,
         seconds=seconds,
@@ -163,7 +157,7 @@ def embed(
     )
 
 
-def _open_store(out: Path) -> Manifest | None:
+def _read_manifest(out: Path) -> Manifest | None:
     """The manifest in ``out``, if there is one; an error if the folder is somebody else's."""
     open_out(out, "vectors", resume=True)
     try:
@@ -177,19 +171,18 @@ def _open_store(out: Path) -> Manifest | None:
 
 def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
     """Refuse to resume with another model, other settings or other files."""
-    changes = []
-    if before.model.fingerprint != now.model.fingerprint:
-        changes.append("another model" + (f" (it was {before.model.name})" if before.model.name else ""))
-    changes += describe_changes(
+    changes = describe_changes(
         {"settings": before.settings.to_dict(), "reading": before.reading},
         {"settings": now.settings.to_dict(), "reading": now.reading},
     )
+    if before.model.fingerprint != now.model.fingerprint:
+        changes.insert(0, "another model" + (f" (it was {before.model.name})" if before.model.name else ""))
     if before.files != now.files:
-        others = [mark for mark in before.files if mark not in now.files]
-        others += [mark for mark in now.files if mark not in before.files]
-        names = dict.fromkeys("standard input" if mark[0] == "-" else str(mark[0]) for mark in others)
-        shown = join_names(names, at_most=5)
-        changes.append(f"{shown} changed, came or went" if others else "files in another order")
+        others = [one for one in before.files + now.files if (one in before.files) != (one in now.files)]
+        names = dict.fromkeys("standard input" if one[0] == "-" else str(one[0]) for one in others)
+        changes.append(
+            f"{join_names(names, at_most=5)} changed, came or went" if others else "files in another order"
+        )
     if changes:
         raise RunError(
             f"{out} was written with different settings: {'; '.join(changes)}. Nothing was touched.",
@@ -223,30 +216,29 @@ def _read_texts(
 def _write_texts(
     elmo: Elmo, texts: IdentifiedTexts, out: Path, manifest: Manifest, advance: Callable[[int], None]
 ) -> Manifest:
-    n_words = n_empty = ids_bytes = 0
-    offsets, stream = array("q", [0]), iter(texts)
+    lengths, stream, ids_bytes = array("q"), iter(texts), 0
     with atomic_write(out / TEXTS) as new_texts, open(new_texts, "wb") as lines:
         while batch := list(itertools.islice(stream, _READ_TEXTS)):
             for (id, text), words in zip(batch, elmo.words([text for _, text in batch]), strict=True):
                 record = {"id": id, "text": text, "words": words}
                 lines.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+                lengths.append(len(words))
                 ids_bytes += len(id.encode())
-                n_words += len(words)
-                n_empty += not words
-                offsets.append(offsets[-1] + (len(words) if manifest.settings.pool == "none" else 1))
             advance(len(batch))
-        if len(offsets) == 1:
+        if not lengths:
             raise DataError(f"{texts.name} holds no text.", remedy="Give a file with at least one text.")
         texts_bytes = lines.tell()
+    n_words = np.array(lengths, dtype=np.int64)
+    offsets = np.zeros(len(lengths) + 1, dtype="<i8")
+    np.cumsum(n_words if manifest.settings.pool == "none" else np.ones_like(n_words), out=offsets[1:])
     with atomic_write(out / OFFSETS) as new_offsets:
-        header = array_header("npy", "int64", (len(offsets),))
-        new_offsets.write_bytes(header + np.asarray(offsets).astype("<i8").tobytes())
+        new_offsets.write_bytes(array_header("npy", "int64", offsets.shape) + offsets.tobytes())
     return replace(
         manifest,
-        n_texts=len(offsets) - 1,
-        n_words=n_words,
-        n_vectors=offsets[-1],
-        n_empty=n_empty,
+        n_texts=len(lengths),
+        n_words=int(n_words.sum()),
+        n_vectors=int(offsets[-1]),
+        n_empty=int((n_words == 0).sum()),
         texts_bytes=texts_bytes,
         ids_bytes=ids_bytes,
     )
@@ -261,39 +253,35 @@ class _Writer:
 
     def __init__(self, elmo: Elmo, out: Path, manifest: Manifest, exports: Sequence[str] = ()) -> None:
         self.elmo, self.out, self.manifest, self.config = elmo, out, manifest, manifest.settings
-        self.file = out / f"vectors.{self.config.format}"
-        self.header, n_vectors = manifest.header, manifest.n_vectors
-        self.vectors_bytes = len(self.header) + n_vectors * manifest.row_bytes
-        self.offsets_bytes = len(array_header("npy", "int64", (0,))) + 8 * (manifest.n_texts + 1)
-        ids_bytes = manifest.ids_bytes or manifest.texts_bytes
-        parquet = round(prod(manifest.shape) * _PARQUET_BYTES[self.config.dtype])
-        parquet += n_vectors * _PARQUET_ROW_BYTES + manifest.texts_bytes // 2  # the texts or their words
+        self.file, self.header = out / f"vectors.{self.config.format}", manifest.header
+        self.row_bytes = np.dtype(self.config.dtype).itemsize * prod(manifest.shape[1:])
+        self.vectors_bytes = len(self.header) + manifest.n_vectors * self.row_bytes
+        offsets_bytes = len(array_header("npy", "int64", (0,))) + 8 * (manifest.n_texts + 1)
+        numbers = round(prod(manifest.shape) * _PARQUET_BYTES[self.config.dtype])
+        names = (
+            manifest.n_vectors * _PARQUET_ROW_BYTES + manifest.texts_bytes // 2
+        )  # the texts or their words
+        ids_bytes = (manifest.ids_bytes or manifest.texts_bytes) + offsets_bytes
         sizes = {
-            "npz": self.vectors_bytes + 2 * self.offsets_bytes + ids_bytes + _METADATA_BYTES,
-            "parquet": parquet + _METADATA_BYTES,
+            "npz": self.vectors_bytes + offsets_bytes + ids_bytes + _METADATA_BYTES,
+            "parquet": numbers + names + _METADATA_BYTES,
         }
         self.exports = {name: sizes[name] for name in dict.fromkeys(exports)}
-        self.total_bytes = self.vectors_bytes + self.offsets_bytes + manifest.texts_bytes
-        self.total_bytes += sum(self.exports.values())
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Counts of the manifest that a result has, too."""
-        names = ("n_texts", "n_words", "n_vectors", "n_empty")
-        return {name: getattr(self.manifest, name) for name in names}
+        self.sizes = {"vectors": self.vectors_bytes, "offsets": offsets_bytes, "texts": manifest.texts_bytes}
+        self.sizes |= self.exports
+        self.total_bytes = sum(self.sizes.values())
 
     def plan(self) -> str:
         """What will be written, for people."""
         manifest, config = self.manifest, self.config
         dims = " × ".join(f"{size:,}" for size in manifest.shape)
         each = "one per word" if config.pool == "none" else f"one per text ({config.pool})"
-        parts = {"vectors": self.vectors_bytes, "offsets": self.offsets_bytes, "texts": manifest.texts_bytes}
-        sizes = ", ".join(f"{name} {format_size(size)}" for name, size in (parts | self.exports).items())
-        about = "about " if self.exports else ""
+        sizes = ", ".join(f"{name} {format_size(size)}" for name, size in self.sizes.items())
+        total = f"{'about ' if self.exports else ''}{format_size(self.total_bytes)}"
         lines = [
             f"Text: {manifest.n_words:,} words in {manifest.n_texts:,} texts.",
             f"Vectors: {each}, {escape(config.selection)}, {dims} {config.dtype}.",
-            f"Size: [bold]{about}{format_size(self.total_bytes)} on disk[/] ({sizes}).",
+            f"Size: [bold]{total} on disk[/] ({sizes}).",
         ]
         if n_empty := manifest.n_empty:
             texts = "1 text has" if n_empty == 1 else f"{n_empty:,} texts have"
@@ -304,9 +292,6 @@ class _Writer:
     def fill(self, reporter: Reporter) -> int:
         """Compute what is missing; returns the number of texts that were done before."""
         done = self._read_progress()
-        if done is None:
-            with explain_os_errors(self.file):
-                self.file.unlink(missing_ok=True)  # started and cut off
         self.check_space(fresh=done is None)
         if done is None:
             self._reserve_file()
@@ -323,7 +308,7 @@ class _Writer:
         ):
             for chunk in self._chunks(itertools.islice(lines, first, None)):
                 values = self._compute(chunk, advance)
-                vectors.seek(len(self.header) + row * self.manifest.row_bytes)
+                vectors.seek(len(self.header) + row * self.row_bytes)
                 vectors.write(values.tobytes())
                 vectors.flush()
                 os.fsync(vectors.fileno())
@@ -337,9 +322,7 @@ class _Writer:
     def check_space(self, fresh: bool) -> None:
         """Refuse a disk without space for what is missing: exports and, if ``fresh``, vectors."""
         needed = self.vectors_bytes if fresh else 0
-        needed += sum(
-            size for name, size in self.exports.items() if not (self.out / f"vectors.{name}").exists()
-        )
+        needed += sum(n for name, n in self.exports.items() if not (self.out / f"vectors.{name}").exists())
         with explain_os_errors(self.out):
             free = shutil.disk_usage(self.out).free
         if needed > free:
@@ -388,12 +371,11 @@ class _Writer:
             dtype = np.dtype(self.config.dtype).newbyteorder("<")
             values = np.ascontiguousarray(embeddings.select(self.config), dtype=dtype)
         if not np.isfinite(values).all():
-            half = self.config.dtype == "float16"
+            remedy = "The weights of the model or the mix look damaged; try another model."
+            if self.config.dtype == "float16":
+                remedy = "Choose --dtype float32 and another --out."
             raise RunError(
-                f"A vector holds a number that is not finite{' in float16' if half else ''}.",
-                remedy="Choose --dtype float32 and another --out."
-                if half
-                else "The weights of the model or the mix look damaged; try another model.",
+                f"A vector holds a number that is not finite in {self.config.dtype}.", remedy=remedy
             )
         return values.reshape(-1, *self.manifest.shape[1:])
 
@@ -405,9 +387,7 @@ class _Writer:
                 file.truncate(self.vectors_bytes)
             reserve(self.file)
             sync(self.file)
-        with contextlib.suppress(OSError):
-            sync(self.out)
-        self._write_progress(0, 0)
+        self._write_progress(0, 0)  # syncs the folder, too
 
     def _write_progress(self, n_texts: int, n_vectors: int) -> None:
         record = {"n_texts": n_texts, "n_vectors": n_vectors}
@@ -417,19 +397,21 @@ class _Writer:
         """How many texts and vectors are safely on disk; None if the file was not even reserved."""
         file = self.out / _PROGRESS
         if not file.exists():
+            with explain_os_errors(self.file):
+                self.file.unlink(missing_ok=True)  # started and cut off
             return None
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
-            done = int(record["n_texts"]), int(record["n_vectors"])
+            n_texts, n_vectors = int(record["n_texts"]), int(record["n_vectors"])
             with open(self.file, "rb") as vectors:
                 is_ours = vectors.read(len(self.header)) == self.header
             is_ours &= self.file.stat().st_size == self.vectors_bytes
+            is_ours &= 0 <= n_texts <= self.manifest.n_texts and 0 <= n_vectors <= self.manifest.n_vectors
+            if not is_ours:
+                raise ValueError
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._damaged(f"{_PROGRESS} or {self.file.name}") from error
-        most = (self.manifest.n_texts, self.manifest.n_vectors)
-        if not is_ours or not all(0 <= n <= limit for n, limit in zip(done, most, strict=True)):
-            raise self._damaged(f"{_PROGRESS} or {self.file.name}")
-        return done
+        return n_texts, n_vectors
 
     def _damaged(self, name: str) -> RunError:
         return RunError(

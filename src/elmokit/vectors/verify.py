@@ -18,7 +18,7 @@ from elmokit.bilm.folder import BilmFolder, load_bilm
 from elmokit.core.errors import DataError, ModelError
 from elmokit.core.model_folder import kind_of
 from elmokit.corpora import mini_news
-from elmokit.published.hdf5 import ArrayFile, open_arrays
+from elmokit.published.hdf5 import open_arrays
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import TextPipeline, split_sentences
@@ -29,6 +29,8 @@ from elmokit.vectors.word_cache import TokenCache, write_token_cache
 _N_SENTENCES = 30
 _HDF5 = (".hdf5", ".h5")
 Sentences = list[list[str]]
+Layers = dict[int, FloatArray]
+"""Of one sentence: depth -> (n_words, 2 dim)."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +81,9 @@ class Verification:
         return {**values, "passed": self.passed}
 
 
-@dataclass(frozen=True)
-class _Expected:
-    """Sentences in the order in which they are read, and the layers of each: depth -> (n_words, 2 dim)."""
-
-    sentences: Sentences
-    layers: list[dict[int, FloatArray]]
-    batch_size: int
-
-
 def verify(
-    model: str | Path | BilmFolder,
-    expected: str | Path | BilmFolder,
+    model: str | Path,
+    expected: str | Path,
     *,
     state: State = "stateful",
     batch_size: int | None = None,
@@ -110,34 +103,40 @@ def verify(
             JSON. By default, it is looked for in the file, or some bundled sentences are used.
         tolerance: Largest difference, absolute or relative, that passes.
     """
-    folder = model if isinstance(model, BilmFolder) else load_bilm(model)
-    lists = None if sentences is None else _read_sentences(Path(sentences))
-    wanted = _read_expected(folder, expected, lists, state, batch_size)
-    if not any(wanted.sentences):
+    folder, path = load_bilm(model), Path(expected)
+    files = _vector_files(path)
+    lists = _read_sentences(Path(sentences)) if sentences else _find_sentences(path, files)
+    rows = [sentence for batch in zip(*lists, strict=False) for sentence in batch]  # one of each list in turn
+    size = (batch_size or len(files) or 1) if state == "stateful" else None
+    layers = (
+        _read_layers(folder, files, lists) if files else _embed(folder, load_bilm(path), rows, state, size)
+    )
+    if not any(rows):
         raise DataError(
             f"{sentences or 'What to compare with'} holds no word, so there is nothing to compare.",
             remedy="Give sentences with words in them.",
         )
-    size = (batch_size or wanted.batch_size) if state == "stateful" else None
     is_table = folder.model.config.input == "word"
-    rows = _compare("words" if is_table else "characters", Elmo(folder), wanted, state, size)
+    embeddings = Elmo(folder).embed(rows, state=state, batch_size=size)
+    differences = _compare("words" if is_table else "characters", embeddings.layers, layers)
     if not is_table:
         with tempfile.TemporaryDirectory(prefix="elmokit-") as work:
-            cache = Path(work) / "cache"
-            write_token_cache(folder, (word for row in wanted.sentences for word in row), cache)
-            cached = Elmo(folder, token_cache=TokenCache.open(cache, folder))
-            rows += _compare("cached tokens", cached, wanted, state, size)
+            write_token_cache(folder, (word for row in rows for word in row), Path(work) / "cache")
+            cached = Elmo(folder, token_cache=TokenCache.open(Path(work) / "cache", folder))
+            embeddings = cached.embed(rows, state=state, batch_size=size)
+            differences += _compare("cached tokens", embeddings.layers, layers)
             del cached
-    return Verification(rows, tolerance, len(wanted.sentences), state, size)
+    return Verification(differences, tolerance, len(rows), state, size)
 
 
-def _compare(path: str, elmo: Elmo, wanted: _Expected, state: State, size: int | None) -> list[Difference]:
-    embeddings = elmo.embed(wanted.sentences, state=state, batch_size=size)
+def _compare(path: str, ours: list[FloatArray], expected: list[Layers]) -> list[Difference]:
     rows = []
-    for layer in sorted({layer for each in wanted.layers for layer in each}):
-        places = [index for index, each in enumerate(wanted.layers) if layer in each]
-        theirs = np.concatenate([wanted.layers[index][layer] for index in places]).astype(np.float64)
-        apart = np.concatenate([embeddings[index][:, layer] for index in places]) - theirs
+    for layer in sorted({layer for each in expected for layer in each}):
+        pairs = [
+            (mine[:, layer], each[layer]) for mine, each in zip(ours, expected, strict=True) if layer in each
+        ]
+        theirs = np.concatenate([each for _, each in pairs]).astype(np.float64)
+        apart = np.concatenate([mine for mine, _ in pairs]) - theirs
         absolute = relative = math.inf
         if np.isfinite(apart).all():
             lengths = np.linalg.norm(apart, axis=1)
@@ -148,48 +147,54 @@ def _compare(path: str, elmo: Elmo, wanted: _Expected, state: State, size: int |
     return rows
 
 
-def _read_expected(
-    folder: BilmFolder,
-    expected: str | Path | BilmFolder,
-    lists: list[Sentences] | None,
-    state: State,
-    batch_size: int | None,
-) -> _Expected:
-    if isinstance(expected, BilmFolder):
-        return _from_model(folder, expected, lists, state, batch_size)
-    path = Path(expected)
-    if path.is_file() and path.suffix.lower() in _HDF5 and "weights" not in path.name.lower():
-        return _from_files(folder, [path], lists)
-    if path.is_dir() and kind_of(path) is None:
-        names = [file for file in path.iterdir() if "embeddings" in file.name.lower()]
-        files = sorted(
-            (file for file in names if file.suffix.lower() in _HDF5),
-            key=lambda file: [int(part) for part in re.findall(r"\d+", file.name)],
-        )
-        json_files = [file for file in path.glob("*.json") if "sentences" in file.name.lower()]
-        if files:
-            if lists is None and len(json_files) != 1:
-                raise DataError(
-                    f"{path} holds expected vectors ({files[0].name}), but not just one list of sentences "
-                    "(*sentences*.json) to go with them.",
-                    remedy="Name the list with --sentences.",
-                )
-            return _from_files(folder, files, lists or _read_sentences(json_files[0]))
+def _vector_files(path: Path) -> list[Path]:
+    """The HDF5 files of vectors that a path names; none if it names a model."""
     if not path.exists():
         raise DataError(
             f"There is no file or folder {path}.",
             remedy="Give expected vectors (an HDF5 file, a folder) or another model.",
         )
-    return _from_model(folder, load_bilm(path), lists, state, batch_size)
+    if path.is_file():
+        return [path] if path.suffix.lower() in _HDF5 and "weights" not in path.name.lower() else []
+    if kind_of(path) is not None:
+        return []
+    files = [
+        file for file in path.glob("*") if "embeddings" in file.name.lower() and file.suffix.lower() in _HDF5
+    ]
+    return sorted(files, key=lambda file: [int(part) for part in re.findall(r"\d+", file.name)])
 
 
-def _from_model(
-    folder: BilmFolder,
-    other: BilmFolder,
-    lists: list[Sentences] | None,
-    state: State,
-    batch_size: int | None,
-) -> _Expected:
+def _find_sentences(path: Path, files: list[Path]) -> list[Sentences]:
+    """Sentences beside the vectors or in their file; bundled ones for another model."""
+    if not files:
+        pipeline = TextPipeline(TextConfig())
+        bundled = (sentence for text in TextSource(mini_news()) for sentence in split_sentences(text))
+        return [[pipeline.words(sentence) for sentence in islice(bundled, _N_SENTENCES)]]
+    if path.is_dir():
+        lists = [file for file in path.glob("*.json") if "sentences" in file.name.lower()]
+        if len(lists) != 1:
+            raise DataError(
+                f"{path} holds expected vectors ({files[0].name}), but not just one list of sentences "
+                "(*sentences*.json) to go with them.",
+                remedy="Name the list with --sentences.",
+            )
+        return _read_sentences(lists[0])
+    with open_arrays(path) as file:
+        try:
+            is_named = file.shape("sentence_to_index") is not None
+            places: Any = file.read_json("sentence_to_index") if is_named else None
+            by_place = {int(place): str(sentence) for sentence, place in places.items()}
+            return [[by_place[place].split() for place in range(len(by_place))]]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{path} does not say which sentences it holds: sentence_to_index must number them from 0.",
+                remedy="Name a list of them with --sentences.",
+            ) from error
+
+
+def _embed(
+    folder: BilmFolder, other: BilmFolder, rows: Sentences, state: State, size: int | None
+) -> list[Layers]:
     """What another model gives for the same sentences."""
     ours, theirs = folder.model.config, other.model.config
     if (ours.dim, ours.n_layers) != (theirs.dim, theirs.n_layers):
@@ -198,22 +203,12 @@ def _from_model(
             f"{theirs.n_layers} of width {theirs.dim} there.",
             remedy="Compare a model with one that it was converted from or to.",
         )
-    if lists is None:
-        pipeline = TextPipeline(TextConfig())
-        bundled = (sentence for text in TextSource(mini_news()) for sentence in split_sentences(text))
-        lists = [[pipeline.words(sentence) for sentence in islice(bundled, _N_SENTENCES)]]
-    rows = _interleave(lists)
-    size = (batch_size or 1) if state == "stateful" else None
     embeddings = Elmo(other).embed(rows, state=state, batch_size=size)
-    layers = [dict(enumerate(each.transpose(1, 0, 2))) for each in embeddings.layers]
-    return _Expected(rows, layers, batch_size or 1)
+    return [dict(enumerate(each.transpose(1, 0, 2))) for each in embeddings.layers]
 
 
-def _from_files(folder: BilmFolder, files: Sequence[Path], lists: list[Sentences] | None) -> _Expected:
-    """Vectors in HDF5 files, one for each list of sentences."""
-    if lists is None:
-        with open_arrays(files[0]) as file:
-            lists = [_indexed_sentences(file)]
+def _read_layers(folder: BilmFolder, files: Sequence[Path], lists: list[Sentences]) -> list[Layers]:
+    """Vectors in HDF5 files, one for each list of sentences, which are read in turn."""
     if len(lists) != len(files):
         raise DataError(
             f"There are {len(lists)} lists of sentences for {len(files)} files of vectors "
@@ -224,12 +219,11 @@ def _from_files(folder: BilmFolder, files: Sequence[Path], lists: list[Sentences
         raise DataError(
             "The lists of sentences are not all of one length.", remedy="Each batch takes one of each."
         )
-    columns = [list(_read_layers(folder, file, rows)) for file, rows in zip(files, lists, strict=True)]
-    layers = [each for batch in zip(*columns, strict=True) for each in batch]
-    return _Expected(_interleave(lists), layers, len(files))
+    columns = [list(_read_file(folder, file, rows)) for file, rows in zip(files, lists, strict=True)]
+    return [each for batch in zip(*columns, strict=True) for each in batch]
 
 
-def _read_layers(folder: BilmFolder, path: Path, rows: Sentences) -> Iterator[dict[int, FloatArray]]:
+def _read_file(folder: BilmFolder, path: Path, rows: Sentences) -> Iterator[Layers]:
     """The expected layers of each sentence: all, or the top one, directions side by side or separate."""
     dim, n_layers = folder.model.config.dim, folder.model.config.n_layers + 1
     with open_arrays(path) as file:
@@ -252,24 +246,6 @@ def _read_layers(folder: BilmFolder, path: Path, rows: Sentences) -> Iterator[di
                 yield dict(enumerate(values))
             else:
                 yield {n_layers - 1: np.concatenate(list(values), axis=1) if shape == separate else values}
-
-
-def _indexed_sentences(file: ArrayFile) -> Sentences:
-    """The sentences that a file itself names, as AllenNLP writes them."""
-    if file.shape("sentence_to_index") is None:
-        raise DataError(
-            f"{file.path} does not say which sentences it holds.",
-            remedy="Name a list of them with --sentences.",
-        )
-    places = file.read_json("sentence_to_index")
-    try:
-        by_place = {int(place): str(sentence) for sentence, place in places.items()}
-        return [by_place[place].split() for place in range(len(by_place))]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{file.path}: sentence_to_index does not number its sentences from 0.",
-            remedy="Name a list of them with --sentences.",
-        ) from error
 
 
 def _read_sentences(path: Path) -> list[Sentences]:
@@ -296,8 +272,3 @@ def _read_sentences(path: Path) -> list[Sentences]:
             remedy='Write ["words of one", "words of the next"], or a list of such lists, one for each row.',
         )
     return rows
-
-
-def _interleave(lists: list[Sentences]) -> Sentences:
-    """One sentence of each list in turn."""
-    return [sentence for batch in zip(*lists, strict=False) for sentence in batch]

@@ -10,6 +10,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,7 +52,7 @@ class WordCache:
         self._is_table = folder.model.config.input == "word"  # the table itself is the cache
         self._id_of = folder.vocabulary.id_of
         self._table = torch.empty(0, folder.model.config.dim)
-        self._stored = stored or TokenCache([], self._table.numpy())
+        self._stored = stored or TokenCache({}, self._table.numpy())
         self._places: dict[str, int] = {}
         self._n_pinned = self._n_letters = self._n_written = 0
         self._lock, self._readers = threading.RLock(), set[int]()
@@ -126,33 +127,27 @@ class WordCache:
 
     def _vectors(self, words: list[str]) -> Tensor:
         """From disk where they are stored, else computed."""
-        new = [word for word in words if word not in self._stored]
+        places = [self._stored.places.get(word, -1) for word in words]
+        new = [word for word, place in zip(words, places, strict=True) if place < 0]
         if len(new) == len(words):
             return _encode(self._encoder, self._features.rows(words))
-        vectors = torch.empty(len(words), self._table.shape[1])
-        is_known = torch.tensor([word in self._stored for word in words])
-        vectors[is_known] = self._stored.rows([word for word in words if word in self._stored])
+        vectors = torch.from_numpy(self._stored.vectors[places])
         if new:
-            vectors[~is_known] = _encode(self._encoder, self._features.rows(new))
+            vectors[torch.tensor(places) < 0] = _encode(self._encoder, self._features.rows(new))
         return vectors
 
 
+@dataclass(frozen=True, eq=False)
 class TokenCache:
-    """Token-encoder vectors of a vocabulary, on disk."""
+    """Token-encoder vectors of a vocabulary, on disk.
 
-    def __init__(self, words: list[str], vectors: npt.NDArray[np.float32]) -> None:
-        self._places = {word: place for place, word in enumerate(words)}
-        self._vectors = vectors  # (n_words, dim)
+    Attributes:
+        places: The row of each word.
+        vectors: (n_words, dim), memory-mapped.
+    """
 
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __contains__(self, word: str) -> bool:
-        return word in self._places
-
-    def rows(self, words: list[str]) -> Tensor:
-        """The vectors of words that are all in the cache, (n_words, dim)."""
-        return torch.from_numpy(self._vectors[[self._places[word] for word in words]])
+    places: dict[str, int]
+    vectors: npt.NDArray[np.float32]
 
     @classmethod
     def open(cls, folder: str | Path, model: BilmFolder) -> TokenCache:
@@ -176,7 +171,7 @@ class TokenCache:
                 f"words.txt and the model ask for {shape} and float32.",
                 remedy=_REMAKE,
             )
-        return cls(words, vectors)
+        return cls({word: place for place, word in enumerate(words)}, vectors)
 
 
 def write_token_cache(
