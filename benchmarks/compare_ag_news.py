@@ -2,8 +2,8 @@
 
 The data is 73,106 of the 120,000 train rows (and 10,331 more without titles), and the canonical test of
 7,600; ``ag_news.py`` makes the split and the two language models, and fits the ELMo classifiers, which are
-measured here, not fitted again, where its folder has them. Every part is a unit on disk: a stopped run
-goes on where it was.
+measured here, not fitted again, where its folder has them. Every step is a folder: a stopped run
+resumes.
 
     python benchmarks/ag_news.py prepare --work ag-news
     python benchmarks/ag_news.py pretrain --work ag-news
@@ -30,19 +30,18 @@ import torch
 
 from ag_news import FINETUNED, FROZEN, LANGUAGE_MODELS
 from elmokit.bilm.settings import resolve
-from elmokit.comparison.compare import compare_files
-from elmokit.comparison.data import load_rows, read_rows, save_rows
-from elmokit.comparison.doing import measured
-from elmokit.comparison.methods import CATALOGUE, Method, Plan
+from elmokit.comparison.compare import compare
+from elmokit.comparison.data import Sources, read_data
+from elmokit.comparison.methods import CATALOG, Method, Plan
 from elmokit.comparison.recipes import make_plan, with_text
 from elmokit.comparison.result import Comparison, to_json
-from elmokit.comparison.steps import RESULT, Unit, made_from, units_of
+from elmokit.comparison.steps import Step, StepResult, Workspace, measure_splits, plan_steps
 from elmokit.comparison.verdict import summarize_ranking
-from elmokit.core.atomic import write_text
 from elmokit.core.console import Reporter
 from elmokit.core.run_folder import open_out
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.model_report import mix_record
+from elmokit.tasks.task import get_task
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.vectors.elmo import Elmo
 from measuring import finish
@@ -69,7 +68,7 @@ def methods() -> list[Method]:
         ("better", "trainable"),
     ):
         found.append(
-            CATALOGUE[f"elmo-{mix}"].changed(
+            CATALOG[f"elmo-{mix}"].vary(
                 id=f"{name}-{mix}",
                 name=f"ELMo ({name}), {mix} mix",
                 classifier=FROZEN,
@@ -77,15 +76,15 @@ def methods() -> list[Method]:
             )
         )
     better = {"language_model": language_model("better")}
-    found.append(CATALOGUE["elmo-linear"].changed(**better))
-    found.append(CATALOGUE["elmo-finetuned"].changed(id="finetuned", classifier=FINETUNED, **better))
+    found.append(CATALOG["elmo-linear"].vary(**better))
+    found.append(CATALOG["elmo-finetuned"].vary(id="finetuned", classifier=FINETUNED, **better))
     found.append(
-        CATALOGUE["elmo-function"].changed(
+        CATALOG["elmo-function"].vary(
             id="pooled-function", name="ELMo, learned function, pooled", classifier=_POOLED, **better
         )
     )
     found.append(
-        CATALOGUE["sgns-function"].changed(
+        CATALOG["sgns-function"].vary(
             id="pooled-sgns",
             name="Skip-gram, learned function, pooled",
             classifier=_POOLED,
@@ -93,88 +92,89 @@ def methods() -> list[Method]:
         )
     )
     for id in ("sgns", "cbow", "svd"):
-        found.append(CATALOGUE[id].changed(classifier=_STATIC, vectors={"dim": 300}))
-    found.append(CATALOGUE["sgns-linear"].changed(vectors={"dim": 300}))
+        found.append(CATALOG[id].vary(classifier=_STATIC, vectors={"dim": 300}))
+    found.append(CATALOG["sgns-linear"].vary(vectors={"dim": 300}))
     found = with_text(found, resolve("small", {"text": language_model("better")["text"]}).text)
-    return [*found, *(CATALOGUE[id] for id in ("tfidf-svm", "tfidf-lr"))]
+    return [*found, *(CATALOG[id] for id in ("tfidf-svm", "tfidf-lr"))]
 
 
-def adopt(work: Path, out: Path, plan: Plan, n_workers: int) -> None:
+def adopt(work: Path, space: Workspace, plan: Plan, n_workers: int) -> None:
     """Take over what ``ag_news.py`` has made: language models as they are, classifiers to be measured."""
-    units = units_of(plan, None)
-    ready = {unit.id for unit in units if (work / "models" / unit.id / "config.json").exists()}
-    needed = {need for unit in units if unit.id not in ready for need in unit.needs}
-    marks = load_rows(out / "work" / "rows").marks()
-    measured_here = []
-    for unit in units:
-        folder = out / "work" / "units" / unit.id
-        if (folder / RESULT).exists():
+    steps = plan_steps(plan, None)
+    ready = {step.id for step in steps if (work / "models" / step.id / "config.json").exists()}
+    needed = {need for step in steps if step.id not in ready for need in step.needs}
+    measured = []
+    for step in steps:
+        folder = space.step_folder(step.id)
+        if StepResult.load(folder) is not None:
             continue
-        made = made_from(unit, plan.method(unit.method), marks, "")
-        if unit.kind == "language-model":
-            name = "classic" if "classic" in unit.method else "better"
+        result = StepResult(0.0, space.inputs(step, plan.method(step.method)))
+        if step.kind == "language-model":
+            name = "classic" if "classic" in step.method else "better"
             if (work / name / "config.json").exists():
                 shutil.rmtree(folder / "model", ignore_errors=True)
                 shutil.copytree(work / name, folder / "model", ignore=shutil.ignore_patterns("run", ".*"))
-                take_over(folder, made, {"seconds": Elmo.load(folder / "model").training.get("seconds")})
-        elif unit.kind == "layers" and unit.id not in needed:
-            take_over(folder, made, {})
-        elif unit.id in ready:
-            measured_here.append((work, folder, unit, made))
+                seconds = Elmo.load(folder / "model").training.get("seconds") or 0.0
+                take_over(folder, dataclasses.replace(result, seconds=seconds))
+        elif step.kind == "layers" and step.id not in needed:
+            take_over(folder, result)
+        elif step.id in ready:
+            measured.append((work, space, step, result))
     with ProcessPoolExecutor(n_workers, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         try:
-            for done in as_completed([pool.submit(adopt_fit, *given) for given in measured_here]):
+            for done in as_completed([pool.submit(adopt_fit, *given) for given in measured]):
                 done.result()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def take_over(folder: Path, made: dict[str, Any], result: dict[str, Any]) -> None:
-    """Note a part as done."""
+def take_over(folder: Path, result: StepResult) -> None:
+    """Record a step as done."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / RESULT, json.dumps({"made": made, **result}, indent=1) + "\n")
+    result.save(folder)
     print(f"{folder.name}: taken over", flush=True)
 
 
-def adopt_fit(work: Path, folder: Path, unit: Unit, made: dict[str, Any]) -> None:
+def adopt_fit(work: Path, space: Workspace, step: Step, result: StepResult) -> None:
     """Measure a classifier that is there already."""
-    folder.mkdir(parents=True, exist_ok=True)
-    model = work / "models" / unit.id
+    model = work / "models" / step.id
     classifier = TaskModel.load(model)
-    record = json.loads((work / "results" / f"{unit.id}.json").read_text(encoding="utf-8"))
-    result = {
-        "fit_seconds": record["seconds"]["training"],
-        "history": record["history"],
-        "mix": dataclasses.asdict(mix_record(classifier)),
-        "bytes": sum(file.stat().st_size for file in model.rglob("*") if file.is_file()),
-        **measured(folder, unit, load_rows(folder.parents[1] / "rows"), classifier),
-    }
-    take_over(folder, made, result)
+    record = json.loads((work / "results" / f"{step.id}.json").read_text(encoding="utf-8"))
+    metrics, speed = measure_splits(classifier, space.data, is_curve=False)
+    result = dataclasses.replace(
+        result,
+        seconds=record["seconds"]["training"],
+        history=record["history"],
+        mix=dataclasses.asdict(mix_record(classifier)),
+        n_bytes=sum(file.stat().st_size for file in model.rglob("*") if file.is_file()),
+        metrics=metrics,
+        texts_per_second=speed,
+    )
+    take_over(space.step_folder(step.id), result)
 
 
 def run(arguments: argparse.Namespace, plan: Plan, *, adopting: bool) -> Comparison:
     """Run a plan on the split that ``ag_news.py`` has made."""
     work, out = arguments.work, arguments.out
     train, valid, test = [work / "train.csv", work / "extra.csv"], [work / "valid.csv"], [work / "test.csv"]
+    read, labels = ReadConfig(text_columns="text"), LabelConfig(label_column="label")
     if adopting:
-        read, labels = ReadConfig(text_columns="text"), LabelConfig(label_column="label")
-        rows = read_rows(train, test, valid, read=read, labels=labels, reporter=Reporter())
+        data = read_data(Sources(train, test, valid), get_task("classify"), read, labels, Reporter())
         folder = open_out(out, "comparison", resume=True)
-        inputs = {f"text.{name}_rows": mark for name, mark in rows.marks().items()}
+        inputs = {f"text.{name}_rows": value for name, value in data.fingerprints().items()}
         with folder.lock():
-            folder.require_same({}, {**inputs, "encoder.weights": ""})  # as compare_files will
-        save_rows(out / "work" / "rows", rows)
-        adopt(work, out, plan, arguments.workers or os.cpu_count() or 1)
-    return compare_files(
+            folder.require_same({}, {**inputs, "encoder.weights": ""})  # as compare will
+        adopt(work, Workspace(folder.run, data), plan, arguments.workers or os.cpu_count() or 1)
+    return compare(
         train,
         test,
         out,
         plan,
         valid=valid,
         workers=arguments.workers,
-        read=ReadConfig(text_columns="text"),
-        labels=LabelConfig(label_column="label"),
+        read=read,
+        labels=labels,
         title=_TITLE,
         reporter=Reporter(),
         command="python benchmarks/compare_ag_news.py",

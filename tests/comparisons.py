@@ -102,7 +102,7 @@ def make_comparison(
                     few = replace(spec, accuracy=spec.accuracy * share + 0.01 * draw)
                     results[step.id] = _result(few, draw, data, disagreement)
         if spec.pretrain:
-            results[source_id(method)] = StepResult({}, spec.pretrain)
+            results[source_id(method)] = StepResult(spec.pretrain)
             if spec.family == "elmo":
                 training: dict[str, Any] = {
                     "history": [{"epoch": n, "perplexity": 130 + 320 / n} for n in range(1, 7)]
@@ -161,7 +161,6 @@ def _result(spec: Spec, seed: int, data: Data, disagreement: float) -> StepResul
         "epochs": list(range(len(weights))),
     }
     return StepResult(
-        {},
         spec.fit,
         peak_memory=1_500_000_000,
         n_bytes=69_800_000,

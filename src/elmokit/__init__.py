@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from elmokit import settings as settings
     from elmokit.bilm.pretrain import pretrain
     from elmokit.bilm.settings import PretrainConfig
-    from elmokit.comparison.compare import compare_files
+    from elmokit.comparison.compare import compare
     from elmokit.comparison.recipes import make_plan
     from elmokit.core.console import Reporter
     from elmokit.core.errors import ElmokitError
@@ -38,7 +38,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "bilm.pretrain": "pretrain",
     "bilm.settings": "PretrainConfig",
-    "comparison.compare": "compare_files",
+    "comparison.compare": "compare",
     "comparison.recipes": "make_plan",
     "core.console": "Reporter",
     "core.errors": "ElmokitError",
@@ -63,7 +63,7 @@ _HOMES = {
 # fmt: off
 __all__ = [  # noqa: RUF022 (by what they are for)
     "load", "Elmo", "Embeddings", "WordVectors", "VectorStore", "TextClassifier",
-    "pretrain", "baseline", "embed", "fit", "predict", "evaluate", "compare_files", "convert", "verify",
+    "pretrain", "baseline", "embed", "fit", "predict", "evaluate", "compare", "convert", "verify",
     "search", "similar_words",
     "PretrainConfig", "ClassifierConfig", "StoreConfig", "ReadConfig", "make_plan",
     "Reporter", "ElmokitError",

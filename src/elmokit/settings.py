@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elmokit.bilm.settings import BilmConfig, PretrainConfig, TrainingConfig
+from elmokit.comparison.methods import CompareConfig
 from elmokit.core.config import Config, DropoutConfig, RunConfig
 from elmokit.serve.settings import ServeConfig
 from elmokit.static.settings import SvdConfig, Word2VecConfig
@@ -13,6 +14,7 @@ from elmokit.vectors.settings import MixConfig, StoreConfig
 __all__ = [
     "BilmConfig",
     "ClassifierConfig",
+    "CompareConfig",
     "Config",
     "DropoutConfig",
     "FitConfig",

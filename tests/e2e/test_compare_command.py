@@ -1,4 +1,4 @@
-"""``elmokit compare`` from files to a report: the whole road, stopped and gone on with, and bad input."""
+"""``elmokit compare`` from files to a report: the whole road, interrupted and resumed, and bad input."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_from_two_files_to_a_report_and_no_part_is_done_twice(
     command = compare("elmo-trainable,elmo-linear,sgns,tfidf-svm")
     out = tmp_path / "report"
     cli(*command).check_fine(
-        "72 to learn from, 8 for validation, 40 to measure on", out / "report.html", "Use it: elmokit predict"
+        "72 to train on, 8 for validation, 40 to measure on", out / "report.html", "Use it: elmokit predict"
     )
     found = facts(out)
     done = {method["id"]: method for method in found["methods"]}
@@ -103,15 +103,15 @@ def test_from_two_files_to_a_report_and_no_part_is_done_twice(
     assert not (out / "work" / "layers").exists()
 
     for method in ("tfidf-svm", "elmo-linear", "sgns"):  # each can be used as it is
-        model = out / "work" / "units" / f"{method}-s0" / "model"
+        model = out / "work" / "steps" / f"{method}-s0" / "model"
         labelled = tmp_path / f"{method}.csv"
         cli("predict", model, tmp_path / "test.csv", "--text-columns", "text", "--out", labelled).check_fine()
         assert len(labelled.read_text(encoding="utf-8").splitlines()) == 41
 
-    stamps = {file: file.stat().st_mtime_ns for file in out.glob("work/units/*/result.json")}
+    stamps = {file: file.stat().st_mtime_ns for file in out.glob("work/steps/*/result.json")}
     more = command[: command.index("--seeds")]
     more[more.index("--methods") + 1] += ",svd"
-    cli(*more, *command[command.index("--seeds") :]).check_fine("parts are done already")
+    cli(*more, *command[command.index("--seeds") :]).check_fine("steps are done")
     assert {method["id"] for method in facts(out)["methods"]} == {*done, "svd"}
     assert all(file.stat().st_mtime_ns == stamp for file, stamp in stamps.items())
 
@@ -125,8 +125,8 @@ def test_all_methods_see_the_same_rows_and_two_runs_find_the_same(
         ).check_fine()
     assert figures(tmp_path / "one") == figures(tmp_path / "two")
     marks = [
-        json.loads(file.read_text(encoding="utf-8"))["made"]["rows"]
-        for file in (tmp_path / "one" / "work" / "units").glob("*/result.json")
+        json.loads(file.read_text(encoding="utf-8"))["inputs"]["rows"]
+        for file in (tmp_path / "one" / "work" / "steps").glob("*/result.json")
     ]
     assert len(marks) > 5
     assert all(mark == marks[0] for mark in marks)
@@ -139,7 +139,7 @@ def test_a_given_encoder_is_used_and_not_trained(
     found = facts(tmp_path / "report")
     assert found["pretraining"]["was_given"]
     assert found["methods"][0]["splits"]["test"]["accuracy"]["mean"] > 0.4
-    assert not list((tmp_path / "report" / "work" / "units").glob("elmo-????????"))
+    assert not list((tmp_path / "report" / "work" / "steps").glob("elmo-????????"))
     cli(*compare("elmo-frozen")).check_refused("the model it started from changed")
 
 
@@ -153,8 +153,8 @@ def test_a_learning_curve_has_a_point_for_each_count_and_one_for_all(
         "12,24",
         "--draws",
         "2",
-        "--curve-methods",
-        "elmo-linear,tfidf-svm",
+        "--set",
+        "curve_methods=elmo-linear,tfidf-svm",
     ]
     cli(*compare("elmo-linear,tfidf-svm", "report", *more)).check_fine()
     curve = facts(tmp_path / "report")["curve"]
@@ -169,37 +169,46 @@ def test_killed_in_the_middle_it_goes_on_and_ends_the_same(
 ) -> None:
     cli(*compare("elmo-trainable,sgns", "whole")).check_fine()
     process = start(*compare("elmo-trainable,sgns", "broken"))
-    units = tmp_path / "broken" / "work" / "units"
-    while process.poll() is None and len(list(units.glob("*/result.json"))) < 3:
+    steps = tmp_path / "broken" / "work" / "steps"
+    while process.poll() is None and len(list(steps.glob("*/result.json"))) < 3:
         time.sleep(0.01)
+    pids = descendants(process.pid)
     process.kill()
     process.wait()
-    n_done = len(list(units.glob("*/result.json")))
-    _wait_until_quiet(units)
+    _wait_until_gone(pids)
+    n_done = len(list(steps.glob("*/result.json")))
     cli(*compare("elmo-trainable,sgns", "broken")).check_fine(f"{n_done} of" if n_done else "")
     assert figures(tmp_path / "broken") == figures(tmp_path / "whole")
 
 
-def _wait_until_quiet(units: Path) -> None:
-    """Until the killed comparison's workers are gone, too."""
+def descendants(pid: int) -> set[int]:
+    """The processes that a process has started, and those that they have."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True).stdout
+    parents = {int(child): int(parent) for child, parent in map(str.split, listed.splitlines())}
+    children = {child for child, parent in parents.items() if parent == pid}
+    return children.union(*map(descendants, children))
+
+
+def _wait_until_gone(pids: set[int]) -> None:
     for _ in range(200):
-        found = subprocess.run(["pgrep", "-f", str(units.parent)], capture_output=True, text=True)
-        if not found.stdout.split():
+        alive = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+        if not alive:
             return
         time.sleep(0.05)
-    pytest.fail(f"Workers outlive their comparison: {found.stdout}")
+    pytest.fail(f"Processes outlive their comparison: {alive}")
 
 
 def test_interrupted_it_saves_and_says_how_to_go_on(start: Start, compare: Compare, tmp_path: Path) -> None:
     process = start(*compare("elmo-trainable,sgns"))
-    units = tmp_path / "report" / "work" / "units"
-    while process.poll() is None and not list(units.glob("*")):
+    steps = tmp_path / "report" / "work" / "steps"
+    while process.poll() is None and not list(steps.glob("*")):
         time.sleep(0.01)
+    pids = descendants(process.pid)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 130, said
     assert "Run the same command again" in said
-    _wait_until_quiet(units)
+    _wait_until_gone(pids)
 
 
 def test_a_method_that_fails_says_why_and_the_others_finish(
@@ -217,19 +226,24 @@ def test_a_method_that_fails_says_why_and_the_others_finish(
     assert "mix_weights has 2 numbers" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_budget_cuts_the_plan_down_and_is_kept_to_when_going_on(
+def test_at_the_deadline_no_further_step_starts_and_a_new_budget_finishes_the_rest(
     cli: Cli, compare: Compare, tmp_path: Path
 ) -> None:
-    command = compare("elmo,static,linear", "report", "--budget", "14s")
-    first = cli(*command)
-    assert first.code == 0, first.err
-    assert "To fit the budget" in first.out
-    assert facts(tmp_path / "report")["left_out"]
-    again = cli(*command)
-    assert "To fit the budget" in again.out
-    other = cli(*compare("elmo,static,linear", "report", "--budget", "20s"))
-    other.check_refused("another budget")
-    cli(*compare("linear", "report", "--budget", "14s")).check_refused("other methods")
+    cli(*compare("sgns,linear", "report", "--budget", "0.1s")).check_fine("Use it: elmokit predict")
+    status = {method["id"]: method["status"] for method in facts(tmp_path / "report")["methods"]}
+    assert status == {"sgns": "left out", "tfidf-svm": "done", "tfidf-lr": "left out"}
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert "The deadline had passed before it started." in page
+    cli(*compare("sgns,linear", "report", "--budget", "1h")).check_fine("1 of")
+    assert {method["status"] for method in facts(tmp_path / "report")["methods"]} == {"done"}
+
+
+def test_pretraining_has_half_of_the_time_until_the_deadline(
+    cli: Cli, compare: Compare, tmp_path: Path
+) -> None:
+    cli(*compare("elmo-frozen", "report", "--budget", "10m", "--seeds", "1")).check_fine()
+    (model,) = (tmp_path / "report" / "work" / "steps").glob("elmo-????????/model")
+    assert 200 < json.loads((model / "config.json").read_text())["training"]["settings"]["max_time"] < 300
 
 
 def test_other_settings_for_a_finished_part_are_refused_and_those_of_an_unfinished_one_taken(

@@ -224,7 +224,7 @@ def compare_words() -> list[str]:
     methods = "elmo-trainable,elmo-linear,sgns,svd,tfidf-svm,tfidf-lr"
     words = ["compare", "train.csv", "test.csv", "--out", "report", "--config", "compare.toml"]
     words += ["--label-column", "topic", "--methods", methods, "--seeds", "2", "--workers", "1"]
-    return [*words, "--curve", "20", "--draws", "2", "--curve-methods", "elmo-linear,tfidf-svm", "--json"]
+    return [*words, "--curve", "20", "--draws", "2", "--set", "curve_methods=elmo-linear,tfidf-svm", "--json"]
 
 
 def predict(folder: Path, file: Path, out: Path) -> None:

@@ -123,11 +123,10 @@ def _matrix(rows: Sequence[Any], console: Console) -> None:
 
 def _comparison(model: Path, out: Path, seeds: int, console: Console, reporter: Reporter) -> Comparison:
     """All methods on the bundled texts, and the report."""
-    from elmokit.comparison.compare import compare_files
+    from elmokit.comparison.compare import compare
     from elmokit.comparison.recipes import make_plan
     from elmokit.comparison.report import print_comparison
     from elmokit.core.atomic import explain_os_errors
-    from elmokit.text.settings import LabelConfig, ReadConfig
 
     train, test = _split(out)
     console.print(
@@ -136,14 +135,14 @@ def _comparison(model: Path, out: Path, seeds: int, console: Console, reporter: 
         soft_wrap=True,
     )
     try:
-        comparison = compare_files(
+        comparison = compare(
             train,
             test,
             out / "report",
-            make_plan(methods=_METHODS, n_seeds=seeds),
+            make_plan(methods=_METHODS, seeds=seeds),
             encoder=model,
-            read=ReadConfig(text_columns="text"),
-            labels=LabelConfig(label_column="topic"),
+            text_columns="text",
+            label_column="topic",
             title="The demo: topics of the bundled news texts",
             reporter=reporter,
             command="elmokit demo",
@@ -155,7 +154,7 @@ def _comparison(model: Path, out: Path, seeds: int, console: Console, reporter: 
         raise typer.Exit(1)
     console.print()
     print_comparison(comparison, console)
-    best = out / "report" / "work" / "units" / "elmo-trainable-s0" / "model"
+    best = out / "report" / "work" / "steps" / "elmo-trainable-s0" / "model"
     if best.is_dir() and not (out / "topics").exists():
         with explain_os_errors(out / "topics"):
             shutil.rmtree(out / ".topics.new", ignore_errors=True)

@@ -1,264 +1,170 @@
-"""``compare_files``: which method suits some data, from files to a report."""
+"""``compare``: which method suits some labeled text, from files to a report."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 from rich.markup import escape
 
-from elmokit.comparison.budget import within_budget
-from elmokit.comparison.costs import Sizes, estimate, operations_per_second
-from elmokit.comparison.data import Data, Rows, n_words, read_rows, save_rows
-from elmokit.comparison.methods import Plan, source_id
-from elmokit.comparison.recipes import make_plan, with_text
+from elmokit.comparison.data import SPLITS, Sources, read_data
+from elmokit.comparison.methods import CompareConfig, Plan, source_id
+from elmokit.comparison.recipes import plan_for_task, plan_from_settings, with_text
 from elmokit.comparison.report import write_report
 from elmokit.comparison.result import Comparison, build_result
-from elmokit.comparison.runner import Grid, RunSummary
-from elmokit.comparison.steps import (
-    ANSWERS,
-    MetricsRecord,
-    Step,
-    StepResult,
-    Unit,
-    made_from,
-    result_of,
-    units_of,
-)
-from elmokit.core.atomic import write_text
+from elmokit.comparison.runner import Runner
+from elmokit.comparison.steps import StepResult, Workspace, plan_steps
+from elmokit.core.atomic import explain_os_errors
+from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
+from elmokit.core.formatting import join_names, plural
 from elmokit.core.names import resolve_name
 from elmokit.core.run_folder import open_out
-from elmokit.core.tensors import load_tensors
+from elmokit.tasks.fit import Files
 from elmokit.tasks.task import get_task
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.elmo import Elmo
 
 
-def compare_files(
-    train: str | Path | Sequence[str | Path],
-    test: str | Path | Sequence[str | Path],
+def compare(
+    train: Files,
+    test: Files,
     out: str | Path,
     plan: Plan | None = None,
     *,
-    valid: str | Path | Sequence[str | Path] = (),
-    unlabelled: str | Path | Sequence[str | Path] = (),
+    valid: Files = (),
+    unlabeled: Files = (),
     encoder: str | Path | None = None,
-    budget: float | None = None,
-    workers: int = 0,
-    read: ReadConfig | None = None,
-    labels: LabelConfig | None = None,
-    title: str = "",
     reporter: Reporter | None = None,
     command: str = "",
+    **settings: Any,
 ) -> Comparison:
-    """Compare methods on labelled rows and write a report.
+    """Fit and measure several methods on the same rows, write a report, and copy the best model to out/best.
 
-    Called again with the same arguments, it goes on where it was stopped; a part that is finished is
-    never done again, also if methods or seeds are added.
+    Called again with the same arguments, it resumes where it was stopped; finished steps are never done
+    again, also when methods or seeds are added. On Ctrl-C it saves and raises KeyboardInterrupt.
 
     Args:
-        train: files of labelled rows to learn from.
-        test: files of labelled rows to measure on, once.
-        out: the folder for the report; its ``work`` folder holds the parts.
-        plan: methods, settings and seeds (``make_plan``); the quick recipe unless given.
-        valid: rows to choose the best weights by; else a tenth of the train rows is set aside.
-        unlabelled: further texts for pretraining.
-        encoder: a biLM folder to use instead of pretraining one.
-        budget: seconds that all of it may take; the plan is cut down to fit.
-        workers: parts at once, a core each; as many as there are cores unless given.
-        read: how files are read.
-        labels: where labels stand.
-        title: of the report.
-        reporter: who is told; silent unless given.
-        command: the command line, for the report.
+        train: Files, folders or glob patterns with labeled rows.
+        test: Rows to measure on.
+        out: Folder for the report; its ``work`` folder holds the steps.
+        plan: What is compared; ``make_plan`` with the settings of the same names unless given.
+        valid: Rows to choose the best weights by; without them a tenth of the train rows is held out.
+        unlabeled: Further texts for pretraining.
+        encoder: A biLM to use instead of pretraining one.
+        command: The command line, for the report.
+        settings: By name, such as ``seeds=3``, ``budget="30m"`` or ``label_column="topic"``: those of
+            CompareConfig, ReadConfig and LabelConfig; or ``read`` and ``labels`` as objects.
     """
-    reporter, out = reporter or Reporter("silent"), Path(out)
-    train, test, valid, unlabelled = (
-        [files] if isinstance(files, str | Path) else list(files)
-        for files in (train, test, valid, unlabelled)
-    )
-    given = None if encoder is None else resolve_name(encoder)
-    mark = "" if given is None else Elmo.load(given).fingerprint
-    plan = plan or make_plan()
+    start, reporter, out = time.monotonic(), reporter or Reporter("silent"), Path(out)
+    config, read, labels = _merge(settings)
+    task, sources = get_task(config.task), Sources(train, test, valid, unlabeled)
+    plan = plan_for_task(plan or plan_from_settings(config), task)
+    given = None if encoder is None else Elmo.load(encoder)
     if given is not None:
-        plan = _with_given(plan, Elmo.load(given))
-    begun = time.monotonic()
-    rows = read_rows(
-        train,
-        test,
-        valid,
-        unlabelled,
-        read=read or ReadConfig(),
-        labels=labels or LabelConfig(),
-        reporter=reporter,
-    )
-    if plan.counts and max(plan.counts) >= len(rows.texts("train")):
-        few = [n for n in plan.counts if n < len(rows.texts("train"))]
-        rows.notes.append(f"The learning curve stops at all {len(rows.texts('train')):,} train rows.")
-        plan = dataclasses.replace(plan, counts=tuple(few))
+        plan = _plan_for_encoder(plan, given)
+    data = read_data(sources, task, read, labels, reporter)
+    plan = _limit_curve(plan, len(data.splits["train"]))
     folder = open_out(out, "comparison", resume=True)
-    work = folder.run
     with folder.lock():
-        marks = {f"text.{name}_rows": rows_mark for name, rows_mark in rows.marks().items()}
-        folder.require_same({}, {**marks, "encoder.weights": mark})
-        for file in (work / "layers").glob(".*.new"):  # of a run that was killed
+        hashes = {f"text.{split}_rows": value for split, value in data.fingerprints().items()}
+        encoder_hash = given.fingerprint if given is not None else ""
+        folder.require_same({}, {**hashes, "encoder.weights": encoder_hash})
+        for file in (folder.run / "layers").glob(".*.new"):  # of a run that was killed
             file.unlink(missing_ok=True)
-        save_rows(work / "rows", rows)
-        sizes, speed = _sizes(rows), operations_per_second()
-        n_workers = (
-            workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or 2
-        )
-        if budget is not None:
-            plan = _within(
-                work, plan, budget, lambda: within_budget(plan, sizes, speed, budget, n_workers, given)
-            )
-        _describe(plan, rows, given, reporter)
-        units = units_of(plan, given)
-        costs = {unit.id: estimate(unit, plan.method(unit.method), sizes, speed) for unit in units}
-        deadline = None if budget is None else begun + budget
-        made = {unit.id: made_from(unit, plan.method(unit.method), rows.marks(), mark) for unit in units}
-        grid = Grid(
-            work,
-            units,
-            plan,
-            made=made,
-            encoder=given,
-            mark=mark,
-            costs=costs,
-            deadline=deadline,
-            reporter=reporter,
-        )
-        if grid.n_done:
-            reporter.say(f"Going on: {grid.n_done} of {len(units)} parts are done already.")
-        outcome = grid.run(n_workers)
-        if outcome.interrupted:
+        path = resolve_name(encoder) if encoder is not None else None
+        space = Workspace(folder.run, data, path, encoder_hash)
+        _describe(plan, space, reporter)
+        deadline = None if config.budget is None else start + config.budget
+        steps = plan_steps(plan, path, cheap_first=deadline is not None)
+        runner = Runner(space, plan, steps, deadline, reporter)
+        if runner.finished:
+            reporter.say(f"Resuming: {len(runner.finished)} of {len(steps)} steps are done.")
+        summary = runner.run(config.workers or _n_cores())
+        if summary.interrupted:
             raise KeyboardInterrupt
-        data = Data(
-            get_task("classify"),
-            rows.parts,
-            rows.unlabelled,
-            rows.notes,
-            {
-                name: ", ".join(Path(file).name for file in files)
-                for name, files in (("train", train), ("valid", valid), ("test", test))
-                if files
-            },
-        )
-        steps = [Step(**{**dataclasses.asdict(unit), "kind": _kind(unit)}) for unit in units]
+        results = {
+            step.id: result for step in steps if (result := StepResult.load(space.step_folder(step.id)))
+        }
         comparison = build_result(
             out,
             plan,
             data,
-            RunSummary(outcome.failed, outcome.left_out),
+            summary,
             steps,
-            _results(work, units, data),
-            encoder=given,
-            title=title,
+            results,
+            encoder=path,
+            title=config.title,
             command=replace_surrogates(command),
         )
         write_report(comparison)
-        shutil.rmtree(work / "layers", ignore_errors=True)
+        if comparison.recommended is not None:
+            first = space.step_folder(f"{comparison.recommended}-s{plan.seeds[0]}")
+            _copy_model(first / "model", out / "best")
+        shutil.rmtree(folder.run / "layers", ignore_errors=True)
     return comparison
 
 
-def _kind(unit: Unit) -> Any:
-    return "fit" if unit.kind == "linear" else unit.kind
+def _merge(settings: dict[str, Any]) -> tuple[CompareConfig, ReadConfig, LabelConfig]:
+    """Settings by name, merged into those given as objects."""
+    read, labels = settings.pop("read", None) or ReadConfig(), settings.pop("labels", None) or LabelConfig()
+    merged: Any = merge_settings(settings, compare=CompareConfig(), read=read, labels=labels)
+    return cast("tuple[CompareConfig, ReadConfig, LabelConfig]", tuple(merged.values()))
 
 
-def _results(work: Path, units: Sequence[Unit], data: Data) -> dict[str, StepResult]:
-    results = {}
-    for unit in units:
-        found = result_of(work, unit)
-        if found is None:
-            continue
-        metrics = {}
-        for split, details in found.get("splits", {}).items():
-            tensors = load_tensors(work / "units" / unit.id / ANSWERS)[0]
-            predicted = tensors[split].numpy()
-            true = data.splits[split].targets
-            right = predicted == true if len(true) == len(predicted) else np.ones(len(predicted))
-            values = {"accuracy": details["accuracy"]}
-            values |= {f"macro_{name}": value for name, value in details["macro"].items()}
-            metrics[split] = MetricsRecord(
-                "accuracy", values, details, right[:, None], right.astype(float), predicted
-            )
-        seconds = found.get("fit_seconds", found.get("seconds", 0.0))
-        results[unit.id] = StepResult(
-            {},
-            seconds,
-            found.get("encoding_seconds", 0.0),
-            found["peak_memory"],
-            found.get("bytes", 0),
-            metrics,
-            found.get("documents_per_second", 0.0),
-            found.get("history") or (),
-            found.get("mix"),
-            found.get("notes", ()),
-        )
-    return results
-
-
-def _sizes(rows: Rows) -> Sizes:
-    return Sizes(
-        n_train=n_words(rows.texts("train")),
-        n_more=n_words(rows.unlabelled),
-        n_other=n_words(rows.texts("valid")) + n_words(rows.texts("test")),
-        n_texts=len(rows.texts("train")),
-    )
-
-
-def _with_given(plan: Plan, elmo: Elmo) -> Plan:
-    """The plan for an encoder that is there: one language model for all, and its way of cleaning text."""
+def _plan_for_encoder(plan: Plan, encoder: Elmo) -> Plan:
+    """The plan for a given encoder: one language model for all, and its way of cleaning text."""
     sources = {source_id(method): method.id for method in plan.methods if method.family == "elmo"}
     if len(sources) > 1:
         raise ConfigError(
-            f"{len(sources)} different language models are asked for ({', '.join(sources.values())}, …), "
+            f"The methods need {len(sources)} different language models ({join_names(sources.values())}), "
             "but one is given.",
             remedy="Leave out --encoder, or choose --methods that share a language model.",
         )
-    return dataclasses.replace(plan, methods=tuple(with_text(plan.methods, elmo.folder.text)))
+    return replace(plan, methods=tuple(with_text(plan.methods, encoder.folder.text)))
 
 
-def _within(work: Path, plan: Plan, budget: float, cut: Callable[[], Plan]) -> Plan:
-    """The plan that fits the budget. It is kept: measured again, the machine's speed would be another."""
-    file = work / "budget.json"
-    asked: dict[str, Any] = json.loads(json.dumps({"budget": budget, "asked": plan.to_dict()}))
-    try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        plan = cut()
-        write_text(file, json.dumps({**asked, "plan": plan.to_dict()}, indent=1) + "\n")
+def _limit_curve(plan: Plan, n_rows: int) -> Plan:
+    counts = tuple(count for count in plan.counts if count < n_rows)
+    if counts == plan.counts:
         return plan
-    if {"budget": kept["budget"], "asked": kept["asked"]} != asked:
-        raise ConfigError(
-            f"{work.parent} was begun with another budget, or other methods, for which its plan was made.",
-            remedy="Repeat the first command to go on, or choose another --out.",
-        )
-    return Plan.from_dict(kept["plan"])
+    note = f"The learning curve ends at all {n_rows:,} train rows."
+    return replace(plan, counts=counts, left_out=(*plan.left_out, note))
 
 
-def _describe(plan: Plan, rows: Rows, encoder: Path | None, reporter: Reporter) -> None:
-    counts = {name: len(rows.texts(name)) for name in ("train", "valid", "test")}
+def _n_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
+
+
+def _describe(plan: Plan, space: Workspace, reporter: Reporter) -> None:
+    train, valid, test = (f"{len(space.data.splits[split]):,}" for split in SPLITS)
+    classes = len(space.data.labels)
     reporter.say(
-        f"Rows: {counts['train']:,} to learn from, {counts['valid']:,} for validation, "
-        f"{counts['test']:,} to measure on; {len(rows.classes)} classes."
+        f"Rows: {train} to train on, {valid} for validation, {test} to measure on"
+        + (f"; {classes} classes." if classes else ".")
     )
-    for note in rows.notes:
-        reporter.say(f"[yellow]{escape(note)}[/]")
     names = ", ".join(method.id for method in plan.methods)
-    n_seeds = len(plan.seeds)
-    reporter.say(f"Methods ({plan.recipe}, {n_seeds} seed{'s' if n_seeds > 1 else ''}): {escape(names)}.")
-    for sentence in plan.left_out:
-        reporter.say(f"[yellow]{escape(sentence)}[/]")
-    if encoder is not None:
-        reporter.say(f"Language model: {escape(str(encoder))}.")
+    reporter.say(f"Methods ({plan.recipe}, {plural(len(plan.seeds), 'seed')}): {escape(names)}.")
+    if space.encoder is not None:
+        reporter.say(f"Language model: {escape(str(space.encoder))}.")
+    for note in (*space.data.notes, *plan.left_out):
+        reporter.say(f"[yellow]{escape(note)}[/]")
+
+
+def _copy_model(source: Path, target: Path) -> None:
+    """Copy a model folder, whole or not at all."""
+    new, old = (target.with_name(f".{target.name}.{suffix}") for suffix in ("new", "old"))
+    with explain_os_errors(target):
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.copytree(source, new)
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            target.rename(old)
+        new.rename(target)
+    shutil.rmtree(old, ignore_errors=True)

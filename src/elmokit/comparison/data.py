@@ -1,8 +1,7 @@
-"""The rows of a comparison: read once, split once, written where every method reads the same ones."""
+"""The rows of a comparison: read once, split once, the same for every method."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,30 +10,52 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.core.atomic import atomic_write
 from elmokit.core.console import Reporter
-from elmokit.core.errors import ConfigError, DataError, RunError
+from elmokit.core.errors import ConfigError, DataError
+from elmokit.core.formatting import plural
 from elmokit.core.tensors import fingerprint
-from elmokit.tasks.fit import content_hash, read_examples, refuse_unknown, validation_split
-from elmokit.tasks.task import AnyTask, Examples, Labels, get_task
-from elmokit.text.rows import Row, TextSource
+from elmokit.tasks.fit import (
+    Files,
+    content_hash,
+    name_fields,
+    read_examples,
+    refuse_unknown,
+    validation_split,
+)
+from elmokit.tasks.task import AnyTask, Columns, Examples, Labels
+from elmokit.tasks.trainer import is_single_label
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import LabelConfig, ReadConfig
-
-__all__ = ["Rows", "draw", "load_rows", "n_words", "read_rows", "save_rows"]
 
 SPLITS = ("train", "valid", "test")
 _VALID_SHARE = 0.1
 
 
+@dataclass(frozen=True)
+class Sources:
+    """The files of a comparison; without validation rows, a tenth of each class is held out."""
+
+    train: Files
+    test: Files
+    valid: Files = ()
+    unlabeled: Files = ()
+
+    def files(self, split: str) -> list[str | Path]:
+        """Those of one split."""
+        files: Files = getattr(self, split)
+        return [files] if isinstance(files, str | Path) else list(files)
+
+
 @dataclass(frozen=True, eq=False)
 class Data:
-    """All rows of a comparison, read once.
+    """All rows of a comparison.
 
     Attributes:
         splits: Examples of train, valid and test; those of train have the labels.
         unlabeled: Further texts, for pretraining only.
         notes: What a person should know about the rows.
         names: The names of each split's files, for the report.
+        columns: Where the rows have their texts and labels.
     """
 
     task: AnyTask
@@ -42,6 +63,7 @@ class Data:
     unlabeled: Sequence[str] = ()
     notes: Sequence[str] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    columns: Columns = Columns()  # noqa: RUF009 (frozen)
 
     @property
     def labels(self) -> Labels:
@@ -55,96 +77,88 @@ class Data:
             for inputs in self.splits[split].inputs
         ]
 
-
-@dataclass(frozen=True)
-class Rows:
-    """All rows of a comparison.
-
-    Attributes:
-        parts: examples of train, valid and test.
-        classes: the names of the classes in the train rows, sorted.
-        unlabelled: further texts, for pretraining alone.
-        notes: what a person should know of them.
-    """
-
-    parts: dict[str, Examples]
-    classes: list[str]
-    unlabelled: list[str]
-    notes: list[str]
-
-    def texts(self, split: str) -> list[str]:
-        """The texts of a split."""
-        return [str(inputs[0]) for inputs in self.parts[split].inputs]
-
-    def labels(self, split: str) -> list[str]:
-        """The label of each text of a split."""
-        names = (*self.parts[split].labels.names, *self.parts[split].unknown)
-        return [names[number] for number in self.parts[split].targets]
-
-    def marks(self) -> dict[str, str]:
-        """A mark of each split, which changes when any row of it does."""
-        marks = {name: content_hash(self.parts[name]) for name in SPLITS}
-        return {**marks, "unlabelled": fingerprint(*self.unlabelled)}
+    def fingerprints(self) -> dict[str, str]:
+        """A hash of each split, which changes when any row does."""
+        hashes = {split: content_hash(examples) for split, examples in self.splits.items()}
+        return {**hashes, "unlabeled": fingerprint(*self.unlabeled)}
 
 
-def read_rows(
-    train: Sequence[str | Path],
-    test: Sequence[str | Path],
-    valid: Sequence[str | Path] = (),
-    unlabelled: Sequence[str | Path] = (),
-    *,
-    read: ReadConfig,
-    labels: LabelConfig,
-    reporter: Reporter,
-) -> Rows:
-    """Read all files; without validation rows, set a tenth of each class of the train rows aside."""
+def read_data(
+    sources: Sources, task: AnyTask, read: ReadConfig, labels: LabelConfig, reporter: Reporter
+) -> Data:
+    """Read all files and hold out validation rows."""
     if labels.label_separator:
         raise ConfigError(
             "compare is for one label a row; --label-separator is for several.",
             remedy="Leave it out, or fit such a classifier with elmokit fit.",
         )
-    task = get_task("classify")
-    found = read_examples(task, train, read, labels, Labels(), reporter)
-    known = found.labels
-    parts = {"train": found, "test": read_examples(task, test, read, labels, known, reporter)}
-    notes = [*found.notes, *parts["test"].notes]
-    _check_labels(parts["test"], test, notes)
-    if valid:
-        parts["valid"] = read_examples(task, valid, read, labels, known, reporter)
-        refuse_unknown(parts["valid"], "validation")
-        notes += parts["valid"].notes
+    read = name_fields(task, read)
+    train = read_examples(task, sources.train, read, labels, Labels(), reporter)
+    test = read_examples(task, sources.test, read, labels, train.labels, reporter)
+    notes = [*train.notes, *test.notes, *_check_labels(test, sources.files("test")[0])]
+    if sources.files("valid"):
+        valid = read_examples(task, sources.valid, read, labels, train.labels, reporter)
+        refuse_unknown(valid, "validation")
+        notes += valid.notes
     else:
-        held = validation_split(found.targets, _VALID_SHARE, 0)
+        held = validation_split(train.targets, _VALID_SHARE, 0)
         if not held.any():
             raise DataError(
-                f"{train[0]} has one row of each class: none can be set aside for validation.",
+                f"{sources.files('train')[0]} has one row of each class: none can be held out.",
                 remedy="Give more rows, or rows for validation (TRAIN VALID TEST).",
             )
-        parts |= {"train": found.select(np.flatnonzero(~held)), "valid": found.select(np.flatnonzero(held))}
-        notes.append(f"{int(held.sum()):,} of the {len(held):,} train rows were set aside for validation.")
-    _note_duplicates(parts, notes)
-    more = list(TextSource(unlabelled, read)) if unlabelled else []
-    if more:
-        notes.append(f"{len(more):,} texts without labels are used for pretraining.")
-        _note_leaks(more, parts, notes)
-    return Rows({name: parts[name] for name in SPLITS}, list(known.names), more, notes)
+        train, valid = train.select(np.flatnonzero(~held)), train.select(np.flatnonzero(held))
+        notes.append(f"{int(held.sum()):,} of the {len(held):,} train rows were held out for validation.")
+    data = Data(
+        task,
+        {"train": train, "valid": valid, "test": test},
+        list(TextSource(sources.files("unlabeled"), read)) if sources.files("unlabeled") else [],
+        notes,
+        {
+            split: ", ".join(Path(file).name for file in sources.files(split))
+            for split in SPLITS
+            if sources.files(split)
+        },
+        Columns(read.text_columns, labels.label_column),
+    )
+    notes += _note_duplicates(data)
+    return data
 
 
-def _check_labels(test: Examples, files: Sequence[str | Path], notes: list[str]) -> None:
-    n_known = len(test.labels)
-    unknown = int((test.targets >= n_known).sum())
-    if unknown == len(test):
-        shown = ", ".join(map(repr, test.unknown[:5]))
-        known = ", ".join(map(repr, test.labels.names[:5]))
+def _check_labels(test: Examples, file: str | Path) -> list[str]:
+    """A note on test rows with unknown labels; labels that are all unknown are refused."""
+    if not test.unknown:
+        return []
+    n_known, names = len(test.labels), test.labels.names
+    if not ((test.targets >= 0) & (test.targets < n_known)).any():
+        unknown, known = (", ".join(map(repr, some[:5])) for some in (test.unknown, names))
         raise DataError(
-            f"{files[0]}: none of its labels ({shown}) is among those of the train rows ({known}).",
+            f"{file}: none of its labels ({unknown}) is among those of the train rows ({known}).",
             remedy="Give both files the same labels, or name the right column: --label-column.",
         )
-    if unknown:
-        listed = ", ".join(test.unknown[:5]) + (", …" if len(test.unknown) > 5 else "")
+    n_rows = int((test.targets >= n_known).reshape(len(test), -1).any(axis=1).sum())
+    shown = ", ".join(test.unknown[:5]) + (", …" if len(test.unknown) > 5 else "")
+    return [f"{n_rows:,} test rows have labels that no train row has ({shown}): wrong for every method."]
+
+
+def _note_duplicates(data: Data) -> list[str]:
+    """Notes on texts that are in several splits, or twice in one."""
+    texts = {split: [" ".join(text.split()) for text in data.texts(split)] for split in SPLITS}
+    train, notes = set(texts["train"]), []
+    for split, name in (("test", "test"), ("valid", "validation")):
+        if n_same := sum(text in train for text in texts[split]):
+            rows = f"{len(texts[split]):,} {name} rows"
+            notes.append(f"{n_same:,} of the {rows} {'is' if n_same == 1 else 'are'} also in the train rows.")
+    if n_twice := len(texts["train"]) - len(train):
         notes.append(
-            f"{unknown:,} test rows have labels that no train row has ({listed}): wrong for every method."
+            f"{plural(n_twice, 'train row')} {'repeats another' if n_twice == 1 else 'repeat others'}."
         )
+    if data.unlabeled:
+        notes.append(f"{len(data.unlabeled):,} texts without labels are used for pretraining.")
+        test = set(texts["test"])
+        if n_same := sum(" ".join(text.split()) in test for text in data.unlabeled):
+            notes.append(f"{n_same:,} of the texts without labels are test texts: test figures are too good.")
+    return notes
 
 
 def n_words(texts: Iterable[str]) -> int:
@@ -152,70 +166,14 @@ def n_words(texts: Iterable[str]) -> int:
     return sum(text.count(" ") + 1 for text in texts)
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.split())
+def draw_rows(targets: npt.NDArray[Any], n_labels: int, number: int) -> npt.NDArray[np.int64]:
+    """Numbers of ``n_labels`` random rows, in order, with at least one row of each class if they suffice.
 
-
-def _plain_texts(examples: Examples) -> list[str]:
-    return [_plain(str(inputs[0])) for inputs in examples.inputs]
-
-
-def _note_duplicates(parts: dict[str, Examples], notes: list[str]) -> None:
-    train = set(_plain_texts(parts["train"]))
-    for name, word in (("test", "test"), ("valid", "validation")):
-        n_same = sum(text in train for text in _plain_texts(parts[name]))
-        if n_same:
-            some = "1 row stands" if n_same == 1 else f"{n_same:,} rows stand"
-            notes.append(f"{some} in train and {word} alike, of {len(parts[name]):,} {word} rows.")
-    n_twice = len(parts["train"]) - len(train)
-    if n_twice:
-        notes.append(f"{n_twice:,} train rows are repeats of others.")
-
-
-def _note_leaks(more: list[str], parts: dict[str, Examples], notes: list[str]) -> None:
-    test = set(_plain_texts(parts["test"]))
-    n_same = sum(_plain(text) in test for text in more)
-    if n_same:
-        notes.append(f"{n_same:,} of the texts without labels are test texts: test figures are too good.")
-
-
-def save_rows(folder: Path, rows: Rows) -> None:
-    """Write the rows as files that every part of the comparison reads."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in SPLITS:
-        with atomic_write(folder / f"{name}.jsonl") as file, open(file, "w", encoding="utf-8") as stream:
-            for text, label in zip(rows.texts(name), rows.labels(name), strict=True):
-                stream.write(json.dumps({"text": text, "label": label}) + "\n")
-    with atomic_write(folder / "unlabelled.jsonl") as file, open(file, "w", encoding="utf-8") as stream:
-        stream.writelines(json.dumps({"text": text}) + "\n" for text in rows.unlabelled)
-
-
-def load_rows(folder: Path) -> Rows:
-    """Read what ``save_rows`` wrote."""
-    parts = {}
-    task, labels = get_task("classify"), Labels()
-    try:
-        for name in SPLITS:
-            rows = (Row("", row["text"], row["label"]) for row in _objects(folder / f"{name}.jsonl"))
-            parts[name] = task.read(rows, labels)
-            labels = parts["train"].labels
-        unlabelled = [row["text"] for row in _objects(folder / "unlabelled.jsonl")]
-    except (OSError, ValueError, KeyError) as error:
-        raise RunError(
-            f"The rows in {folder} cannot be read: {error}.", remedy="Run the comparison again."
-        ) from error
-    return Rows(parts, list(labels.names), unlabelled, [])
-
-
-def _objects(file: Path) -> list[dict[str, Any]]:
-    with open(file, encoding="utf-8") as stream:
-        return [json.loads(line) for line in stream]
-
-
-def draw(values: npt.NDArray[np.int64], n_labels: int, number: int) -> npt.NDArray[np.int64]:
-    """The places of ``n_labels`` rows drawn at random, one of each class at least where it goes, in order.
-    Draw ``number`` is the same for every method."""
-    order = np.random.default_rng([n_labels, number]).permutation(len(values))
-    _, firsts = np.unique(values[order], return_index=True)
-    others = np.setdiff1d(np.arange(len(values)), firsts)
+    Draw ``number`` has the same rows for every method.
+    """
+    order = np.random.default_rng([n_labels, number]).permutation(len(targets))
+    firsts = np.zeros(0, dtype=np.int64)
+    if is_single_label(targets):
+        _, firsts = np.unique(targets[order], return_index=True)
+    others = np.setdiff1d(np.arange(len(targets)), firsts)
     return np.sort(order[np.concatenate([firsts, others])[:n_labels]])

@@ -1,4 +1,4 @@
-"""The methods that can be compared, and how a comparison's settings become a plan of them."""
+"""The methods that can be compared, and the settings and the plan of a comparison."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from elmokit.core.config import Config, duration, option
 from elmokit.core.errors import ConfigError, nearest
-
-__all__ = ["CATALOGUE", "Family", "Method", "Plan", "choose", "source_id"]
+from elmokit.tasks.task import AnyTask
 
 Family = Literal["elmo", "static", "linear"]
+FAMILIES: tuple[Family, ...] = ("elmo", "static", "linear")
 
 
 @dataclass(frozen=True)
@@ -21,15 +22,14 @@ class Method:
     """One row of the ranking.
 
     Attributes:
-        id: its short name, as in "elmo-trainable".
-        name: what a reader sees.
-        family: "elmo" (a biLM), "static" (one vector per word) or "linear".
-        base: the id in the catalogue that it is a variant of.
-        classifier: settings of mix, head and fitting, by name; for those that have a head.
-        vectors: settings of the word vectors, for the static ones.
-        language_model: ``preset`` and changes by section, for the biLMs.
-        text: how raw text becomes words, for the static ones: as it does for the language model.
-        published: what the course write-ups report for it on the full data.
+        id: Its short name, such as "elmo-trainable".
+        family: "elmo" (a biLM), "static" (one vector per word) or "linear" (TF-IDF).
+        base: The id in the catalog that it is a variant of; for static vectors, what trains them.
+        classifier: Settings of mix, head and fitting by name, for methods with a head.
+        vectors: Settings of the word vectors, for static methods.
+        language_model: ``preset``, and changes by section, for biLMs.
+        text: How raw text becomes words, for static methods: the same as for the language model.
+        published: Accuracies that the course write-ups report for it on the full data.
     """
 
     id: str
@@ -43,12 +43,17 @@ class Method:
     published: tuple[float, ...] = ()
 
     @property
-    def has_chance(self) -> bool:
-        """Whether another seed gives another result."""
-        solved = self.family == "linear" or self.classifier.get("head") == "linear"
-        return not solved or self.base == "fasttext"
+    def uses_seed(self) -> bool:
+        """True if the result depends on the seed."""
+        return self.family != "linear" and self.classifier.get("head") != "linear"
 
-    def changed(
+    def can_do(self, task: AnyTask) -> bool:
+        """True if it can be fitted to this task: TF-IDF only classifies, some tasks have no linear head."""
+        if self.family == "linear":
+            return task.name == "classify"
+        return self.classifier.get("head") != "linear" or "linear" in task.heads
+
+    def vary(
         self,
         *,
         classifier: Mapping[str, Any] | None = None,
@@ -56,54 +61,51 @@ class Method:
         language_model: Mapping[str, Any] | None = None,
         **other: Any,
     ) -> Method:
-        """The same with other settings on top of its own."""
+        """A copy with changed settings."""
+        model = dict(self.language_model)
+        for name, value in (language_model or {}).items():
+            is_section = isinstance(value, Mapping) and isinstance(model.get(name), Mapping)
+            model[name] = {**model[name], **value} if is_section else value
         return dataclasses.replace(
             self,
             classifier={**self.classifier, **(classifier or {})},
             vectors={**self.vectors, **(vectors or {})},
-            language_model=merged(self.language_model, language_model or {}),
+            language_model=model,
             **other,
         )
 
 
-def _catalogue(*methods: tuple[str, str, Family, dict[str, Any]]) -> dict[str, Method]:
-    return {
-        id: Method(id, name, family, id.partition("-")[0] if family == "static" else id, settings)
-        for id, name, family, settings in methods
-    }
-
-
-CATALOGUE: dict[str, Method] = _catalogue(
-    ("elmo-trainable", "ELMo, trainable mix", "elmo", {"mix": "trainable"}),
-    ("elmo-frozen", "ELMo, frozen mix", "elmo", {"mix": "frozen"}),
-    ("elmo-function", "ELMo, learned function", "elmo", {"mix": "function"}),
-    ("elmo-linear", "ELMo + LR", "elmo", {"head": "linear"}),
-    ("elmo-finetuned", "ELMo, fine-tuned", "elmo", {"finetune": True, "mix_form": "softmax"}),
-    ("sgns", "Skip-gram", "static", {"mix": "frozen"}),
-    ("cbow", "CBOW", "static", {"mix": "frozen"}),
-    ("svd", "SVD", "static", {"mix": "frozen"}),
-    ("sgns-function", "Skip-gram, learned function", "static", {"mix": "function"}),
-    ("sgns-linear", "Skip-gram + LR", "static", {"head": "linear"}),
-    ("tfidf-svm", "TF-IDF + SVM", "linear", {}),
-    ("tfidf-lr", "TF-IDF + LR", "linear", {}),
-    ("fasttext", "fastText", "linear", {}),
-)
-"""What can be compared, by id."""
-_FAMILIES: tuple[Family, ...] = ("elmo", "static", "linear")
+CATALOG: dict[str, Method] = {
+    id: Method(id, name, family, id.partition("-")[0] if family == "static" else id, classifier)
+    for id, name, family, classifier in (
+        ("elmo-trainable", "ELMo, trainable mix", FAMILIES[0], {"mix": "trainable"}),
+        ("elmo-frozen", "ELMo, frozen mix", FAMILIES[0], {"mix": "frozen"}),
+        ("elmo-function", "ELMo, learned function", FAMILIES[0], {"mix": "function"}),
+        ("elmo-linear", "ELMo + LR", FAMILIES[0], {"head": "linear"}),
+        ("elmo-finetuned", "ELMo, fine-tuned", FAMILIES[0], {"finetune": True, "mix_form": "softmax"}),
+        ("sgns", "Skip-gram", FAMILIES[1], {"mix": "frozen"}),
+        ("cbow", "CBOW", FAMILIES[1], {"mix": "frozen"}),
+        ("svd", "SVD", FAMILIES[1], {"mix": "frozen"}),
+        ("sgns-function", "Skip-gram, learned function", FAMILIES[1], {"mix": "function"}),
+        ("sgns-linear", "Skip-gram + LR", FAMILIES[1], {"head": "linear"}),
+        ("tfidf-svm", "TF-IDF + SVM", FAMILIES[2], {}),
+        ("tfidf-lr", "TF-IDF + LR", FAMILIES[2], {}),
+    )
+}
+"""All methods by id."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a comparison is to do.
+    """Everything that a comparison will do.
 
     Attributes:
-        recipe: the name it started from.
-        methods: in the order in which they are run.
-        seeds: of every method that has any chance in it.
-        counts: label counts of the learning curve; empty for none.
-        draws: how often each count is drawn.
-        curve: ids of the methods in the learning curve.
-        left_out: what did not fit, in sentences.
+        recipe: The name of the recipe it started from.
+        seeds: For every method that uses them; others are fitted once.
+        counts: Label counts of the learning curve; empty for none.
+        draws: How often each count is drawn.
+        curve: Ids of the methods in the learning curve.
+        left_out: Which methods were left out and why, in sentences.
     """
 
     recipe: str
@@ -118,54 +120,55 @@ class Plan:
         """The method with this id."""
         return next(method for method in self.methods if method.id == id)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return dataclasses.asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Plan:
-        """The inverse of ``to_dict``."""
-        methods = tuple(
-            Method(**{**method, "published": tuple(method["published"])}) for method in values["methods"]
-        )
-        lists = {name: tuple(values[name]) for name in ("seeds", "counts", "curve", "left_out")}
-        return cls(values["recipe"], methods, draws=int(values["draws"]), **lists)
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig(Config):
+    """What is compared, and how."""
+
+    recipe: str = option("quick", "What is run: quick, thorough or write-ups (systems of course write-ups).")
+    methods: str = option(
+        "", f"Only these, separated by commas: {', '.join(CATALOG)}; or elmo, static, linear."
+    )
+    config: str = option("", "TOML file that changes settings or adds variants.")
+    seeds: int = option(0, "Seeds of each method that uses them (0: as many as the recipe has).", at_least=0)
+    curve: str = option("", "Learning curve over these numbers of labels, such as 100,300,1000,3000.")
+    draws: int = option(5, "Draws of labels for each number in the curve.", at_least=1)
+    curve_methods: str = option("", "Methods in the learning curve, separated by commas.")
+    budget: float | None = option(
+        None, "Deadline, such as 30m: steps that have not started by then are skipped.", parse=duration
+    )
+    workers: int = option(0, "Steps at once, one core each (0: as many as there are cores).", at_least=0)
+    task: str = option("classify", "What to learn.")
+    title: str = option("", "Title of the report.")
 
 
-def choose(known: Sequence[Method], wanted: Iterable[str], usual: Iterable[str] = ()) -> list[Method]:
-    """The methods asked for, by id or family, in the order of ``known``; of a family all, or those whose
-    ids are ``usual``."""
-    usual = set(usual)
+def choose_methods(known: Sequence[Method], names: Iterable[str], usual: Iterable[str] = ()) -> list[Method]:
+    """The methods with these ids or of these families, in the order of ``known``.
+
+    Args:
+        usual: Ids of which a family consists; all of its methods if none of them is here.
+    """
     ids: set[str] = set()
     by_id = {method.id: method for method in known}
-    for name in wanted:
+    for name in names:
         if name in by_id:
             ids.add(name)
-        elif name in _FAMILIES:
+        elif name in FAMILIES:
             family = {method.id for method in known if method.family == name}
-            ids |= (family & usual) or family
+            ids |= (family & set(usual)) or family
         else:
+            choices = [*by_id, *FAMILIES]
             raise ConfigError(
                 f"There is no method {name!r}.",
-                remedy=f"{nearest(name, [*by_id, *_FAMILIES])} All: {', '.join([*by_id, *_FAMILIES])}.",
+                remedy=f"{nearest(str(name), choices)} All: {', '.join(choices)}.",
             )
     return [method for method in known if method.id in ids]
 
 
-def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by section with changes on top of them."""
-    result = dict(settings)
-    for name, value in changes.items():
-        before = result.get(name)
-        both = isinstance(value, Mapping) and isinstance(before, Mapping)
-        result[name] = {**before, **value} if both else value  # type: ignore[dict-item]
-    return result
-
-
 def source_id(method: Method) -> str:
-    """The name of what a method's vectors come from; methods with the same settings share it."""
+    """The step that makes a method's vectors; methods with the same settings share it."""
     settings = method.language_model
     if method.family == "static":
         settings = {"base": method.base, **method.vectors, "text": method.text}
-    mark = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
-    return f"{'elmo' if method.family == 'elmo' else method.base}-{mark}"
+    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
+    return f"{'elmo' if method.family == 'elmo' else method.base}-{digest}"

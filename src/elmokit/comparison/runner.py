@@ -1,37 +1,39 @@
-"""Doing all parts of a comparison: several at once, one core each, in an order that their needs allow."""
+"""Run the steps of a comparison: several at once, each in a process and on a core of its own."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import multiprocessing as mp
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
+import traceback
+import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 import elmokit
-from elmokit.comparison.methods import Plan
-from elmokit.comparison.steps import Unit, changes_of, result_of
-from elmokit.comparison.unit_progress import read_progress
-from elmokit.comparison.worker import DONE, FAILED, INTERRUPTED
-from elmokit.core.console import Reporter
-from elmokit.core.errors import RunError
+from elmokit.comparison.methods import Method, Plan
+from elmokit.comparison.steps import Step, StepResult, Workspace, do_step
+from elmokit.core.console import Advance, Reporter
+from elmokit.core.errors import ElmokitError, RunError
 
-__all__ = ["Grid", "Outcome"]
-
-_POLL = 0.5
-# The first place to look for modules would be where a person happens to be, with a random.py of their own.
-_WORKER = "import sys; sys.path.pop(0); from elmokit.comparison.worker import main; main()"
-_PATIENCE = 60.0  # seconds that parts have to save what they did
+Status = Literal["done", "failed", "interrupted"]
+_PRELOAD = (  # imported once, not in every step
+    *("elmokit.comparison.steps", "gensim.models", "scipy.stats", "sklearn.feature_extraction.text"),
+    *("sklearn.linear_model", "sklearn.metrics", "sklearn.svm", "torch._dynamo"),
+)
+_POLL, _PATIENCE = 0.5, 60.0  # seconds between looks at the deadline; to save when interrupted
 
 
 @dataclass(frozen=True)
@@ -44,275 +46,293 @@ class RunSummary:
 
 
 @dataclass
-class Outcome:
-    """How the parts went: reasons by unit id."""
+class _Running:
+    """A step that is being done."""
 
-    failed: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    interrupted: bool = False
+    step: Step
+    process: BaseProcess
+    connection: Connection
+    start: float
+    share: float = 0.0
+    message: str = ""
+    status: Status | None = None
+    reason: str = ""
 
 
-class Grid:
-    """All parts of a comparison.
+class Runner:
+    """Does the steps that are not finished, in an order that their needs allow.
 
     Args:
-        work: the folder that holds their folders.
-        units: all of them; what others need comes first.
-        plan: whose methods they are of.
-        made: what each is made from, by unit id.
-        encoder: a biLM folder that was given instead of one to be pretrained.
-        mark: its mark.
-        costs: estimated seconds by unit id.
-        deadline: when no further part is begun, by ``time.monotonic``.
-        reporter: who is told.
+        steps: In the order in which they should start.
+        deadline: When no further step is started, by ``time.monotonic``.
     """
 
     def __init__(
-        self,
-        work: Path,
-        units: Sequence[Unit],
-        plan: Plan,
-        *,
-        made: Mapping[str, Mapping[str, Any]],
-        encoder: Path | None,
-        mark: str,
-        costs: Mapping[str, float],
-        deadline: float | None,
-        reporter: Reporter,
+        self, space: Workspace, plan: Plan, steps: Sequence[Step], deadline: float | None, reporter: Reporter
     ) -> None:
-        self.work, self.plan, self.encoder, self.mark = work, plan, encoder, mark
-        self.costs, self.deadline, self.reporter = dict(costs), deadline, reporter
-        self.outcome = Outcome()
-        self._units = list(units)
-        self._done = {unit.id for unit in units if self._is_done(unit, made[unit.id])}
-        self._running: dict[str, float] = {}
-        self._changed = threading.Condition()
-        self._workers: list[subprocess.Popen[str]] = []
+        self.space, self.plan, self.deadline, self.reporter = space, plan, deadline, reporter
+        self._steps = {step.id: step for step in steps}
+        self._failed: dict[str, str] = {}
+        self._skipped: dict[str, str] = {}
+        self._running: list[_Running] = []
+        self.finished = {step.id for step in steps if self._is_finished(step)}
 
-    def _is_done(self, unit: Unit, made: Mapping[str, Any]) -> bool:
-        """Whether a part is finished; one that was made from something else is refused."""
-        result = result_of(self.work, unit)
+    def _is_finished(self, step: Step) -> bool:
+        """Whether a step was done before; one with other inputs is refused."""
+        result = StepResult.load(self.space.step_folder(step.id))
         if result is None:
             return False
-        if changes := changes_of(result.get("made", {}), made):
+        inputs = self.space.inputs(step, self.plan.method(step.method))
+        changes = [
+            name for name in sorted({*result.inputs, *inputs}) if result.inputs.get(name) != inputs.get(name)
+        ]
+        if changes:
             raise RunError(
-                f"{self.work.parent} holds the part {unit.id}, made with other settings "
+                f"{self.space.folder.parent} holds the step {step.id}, done with different settings "
                 f"({', '.join(changes)}).",
-                remedy="Repeat the settings of before, give the method another name "
-                "([method.NAME] like = ...), or choose another --out.",
+                remedy="Use the same settings, give the method another name ([method.NAME] like = ...), "
+                "or choose another --out.",
             )
         return True
 
-    @property
-    def n_done(self) -> int:
-        """Parts that are finished."""
-        return len(self._done)
+    def run(self, n_workers: int) -> RunSummary:
+        """Do all steps that are not finished. An interrupt lets running steps save what they have."""
+        order = TopologicalSorter({step.id: step.needs for step in self._steps.values()})
+        order.prepare()
+        places, waiting = list(self._steps), list[str]()
+        try:
+            with self._progress() as show:
+                while order.is_active():
+                    waiting = sorted([*waiting, *order.get_ready()], key=places.index)
+                    settled = [id for id in waiting if self._is_settled(self._steps[id])]
+                    for id in settled:
+                        waiting.remove(id)
+                        order.done(id)
+                    if settled:
+                        continue  # which may make others ready
+                    while waiting and len(self._running) < n_workers:
+                        self._start(self._steps[waiting.pop(0)])
+                    for running in self._wait():
+                        order.done(running.step.id)
+                    show()
+        except KeyboardInterrupt:
+            self._interrupt()
+            return RunSummary(self._failed, self._skipped, interrupted=True)
+        finally:
+            for running in self._running:
+                running.process.kill()
+        return RunSummary(self._failed, self._skipped)
 
-    def run(self, n_workers: int) -> Outcome:
-        """Do what is not done yet."""
-        waiting = [unit for unit in self._units if unit.id not in self._done]
-        if not waiting:
-            return self.outcome
-        ended = [threading.Event() for _ in range(max(1, min(n_workers, len(waiting))))]
-        with self._shown():
-            for event in ended:
-                threading.Thread(target=self._serve, args=(event,), daemon=True).start()
+    def _is_settled(self, step: Step) -> bool:
+        """True for a step that is finished or cannot start any more; its reason is recorded."""
+        failed = [self._failed[need] for need in step.needs if need in self._failed]
+        is_late = self.deadline is not None and time.monotonic() > self.deadline
+        if step.id in self.finished:
+            return True
+        if failed:
+            self._failed[step.id] = failed[0]
+        elif is_late or any(need in self._skipped for need in step.needs):
+            self._skipped[step.id] = "The deadline had passed before it started."
+        return bool(failed) or step.id in self._skipped
+
+    def _start(self, step: Step) -> None:
+        max_time = None
+        if self.deadline is not None and step.kind == "language-model":
+            max_time = max(1.0, (self.deadline - time.monotonic()) / 2)  # the other half is for fitting
+        receiver, sender = mp.Pipe(duplex=False)
+        context = _context()
+        arguments = (sender, self.space, step, self.plan.method(step.method), max_time)
+        process = context.Process(target=_do_in_process, args=arguments, daemon=True)
+        with _one_thread(), _without_main():
+            process.start()
+        sender.close()
+        self._running.append(_Running(step, process, receiver, time.monotonic()))
+        self.reporter.event("step", step=step.id, status="started")
+
+    def _wait(self) -> list[_Running]:
+        """Take in messages for a moment; the steps that have ended."""
+        ended = []
+        ready = wait([running.connection for running in self._running], _POLL)
+        for running in [running for running in self._running if running.connection in ready]:
             try:
-                self._wait(ended, None)
-            except KeyboardInterrupt:
-                self._interrupt()
-                self._wait(ended, _PATIENCE)
-        for worker in self._workers:
-            with contextlib.suppress(OSError):
-                assert worker.stdin is not None
-                worker.stdin.close()
-        return self.outcome
+                message = running.connection.recv()
+            except EOFError:  # the process is gone
+                self._end(running)
+                ended.append(running)
+                continue
+            if isinstance(message[0], str):
+                running.status, running.reason = message
+            else:
+                running.share, running.message = message
+        return ended
 
-    def _wait(self, ended: Sequence[threading.Event], seconds: float | None) -> None:
-        """Until all workers' threads are over. (Joining them would take an interrupt for their end.)"""
-        until = None if seconds is None else time.monotonic() + seconds
-        while not all(event.is_set() for event in ended):
-            if until is not None and time.monotonic() > until:
-                return
-            time.sleep(0.05)
+    def _end(self, running: _Running) -> None:
+        running.process.join()
+        self._running.remove(running)
+        step, seconds = running.step, time.monotonic() - running.start
+        if running.status == "done":
+            self.finished.add(step.id)
+            self.reporter.event("step", step=step.id, status="done", seconds=round(seconds, 1))
+            if self.reporter.mode == "plain":
+                self.reporter.say(f"  done {escape(step.id)} [dim]({seconds:,.0f} s)[/]")
+            return
+        if running.status == "interrupted":
+            raise KeyboardInterrupt
+        code, log = running.process.exitcode, self.space.step_folder(step.id) / "log.txt"
+        reason = running.reason or f"Its process ended with code {code}; see {log}."
+        if code == -signal.SIGKILL:
+            reason = "Its process was killed, as happens when memory runs out."
+        self._failed[step.id] = reason
+        self.reporter.event("step", step=step.id, status="failed", reason=reason)
+        self.reporter.say(f"[red]{escape(step.id)} failed:[/] {escape(reason)}")
 
     def _interrupt(self) -> None:
-        """Have the parts in hand save what they did."""
-        with self._changed:
-            self.outcome.interrupted = True
-            self._changed.notify_all()
-        self.reporter.say("Stopping: parts in hand are being saved …")
-        for worker in self._workers:
+        """Let running steps save what they have."""
+        self.reporter.say("Stopping: running steps are saved …")
+        for running in self._running:
             with contextlib.suppress(OSError):
-                if hasattr(os, "killpg"):
-                    os.killpg(worker.pid, signal.SIGINT)
-                else:
-                    worker.terminate()
-
-    # -- one worker ---------------------------------------------------------------------------
-
-    def _serve(self, ended: threading.Event) -> None:
-        worker: subprocess.Popen[str] | None = None
-        try:
-            while (unit := self._next()) is not None:
-                try:
-                    if worker is None or worker.poll() is not None:
-                        worker = self._started()
-                    code, why = (INTERRUPTED, "") if self.outcome.interrupted else self._ask(worker, unit)
-                except Exception as error:  # whatever it is, the other parts go on
-                    code, why = FAILED, f"{type(error).__name__}: {error}"
-                self._ended(unit, code, why)
-        finally:
-            ended.set()
-
-    def _next(self) -> Unit | None:
-        """The first part whose needs are met; None when there is nothing left that this worker could do."""
-        with self._changed:
-            while not self.outcome.interrupted:
-                over = self.deadline is not None and time.monotonic() > self.deadline
-                for unit in self._waiting():
-                    failed = [need for need in unit.needs if need in self.outcome.failed]
-                    missing = [need for need in unit.needs if need in self.outcome.left_out]
-                    if failed:
-                        self.outcome.failed[unit.id] = self.outcome.failed[failed[0]]
-                    elif missing or over:
-                        self.outcome.left_out[unit.id] = "The time allowed was over before it began."
-                    elif set(unit.needs) <= self._done:
-                        self._running[unit.id] = time.monotonic()
-                        return unit
-                if not self._waiting():
-                    return None
-                self._changed.wait(_POLL)
-        return None
-
-    def _waiting(self) -> list[Unit]:
-        over = self.outcome.failed.keys() | self.outcome.left_out.keys() | self._running.keys() | self._done
-        return [unit for unit in self._units if unit.id not in over]
-
-    def _started(self) -> subprocess.Popen[str]:
-        # The package that runs now is the one to run there, wherever it was imported from.
-        source = str(Path(elmokit.__file__).parent.parent)
-        paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
-        log = open(self.work / "worker.log", "a", encoding="utf-8")  # noqa: SIM115 (the worker's own)
-        with log:
-            worker = subprocess.Popen(
-                [sys.executable, "-c", _WORKER, str(self.work)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                encoding="utf-8",
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
-            )
-        self._workers.append(worker)
-        assert worker.stdout is not None
-        if not worker.stdout.readline():
-            raise RuntimeError(f"a worker did not start; see {self.work / 'worker.log'}")
-        return worker
-
-    def _ask(self, worker: subprocess.Popen[str], unit: Unit) -> tuple[int, str]:
-        method = self.plan.method(unit.method)
-        task = {
-            "unit": asdict(unit),
-            "method": asdict(method),
-            "encoder": str(self.encoder) if self.encoder else "",
-            "mark": self.mark,
-        }
-        self.reporter.event("unit", unit=unit.id, status="begun")
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        worker.stdin.write(json.dumps(task) + "\n")
-        worker.stdin.flush()
-        answer = worker.stdout.readline()
-        if not answer:
-            return FAILED, f"Its worker is gone; see {self.work / 'worker.log'}."
-        code = int(json.loads(answer)["code"])
-        return code, "" if code in (DONE, INTERRUPTED) else _why(self.work / "units" / unit.id, code)
-
-    def _ended(self, unit: Unit, code: int, why: str) -> None:
-        is_done = code == DONE and result_of(self.work, unit) is not None
-        with self._changed:
-            spent = time.monotonic() - self._running.pop(unit.id)
-            if is_done:
-                self._done.add(unit.id)
-            elif code == INTERRUPTED or self.outcome.interrupted:
-                self.outcome.interrupted = True
-            else:
-                self.outcome.failed[unit.id] = why
-            self._changed.notify_all()
-        with contextlib.suppress(OSError):  # nobody may be there to be told
-            if is_done:
-                self.reporter.event("unit", unit=unit.id, status="done", seconds=round(spent, 1))
-                if self.reporter.mode == "plain":
-                    self.reporter.say(f"  done {escape(unit.id)} [dim]({spent:,.0f} s)[/]")
-            elif unit.id in self.outcome.failed:
-                self.reporter.event("unit", unit=unit.id, status="failed", reason=why)
-                self.reporter.say(f"[red]{escape(unit.id)} failed:[/] {escape(why)}")
-
-    # -- showing ------------------------------------------------------------------------------
+                os.kill(running.process.pid or 0, signal.SIGINT)
+        until = time.monotonic() + _PATIENCE
+        for running in self._running:
+            running.process.join(max(0.0, until - time.monotonic()))
 
     @contextlib.contextmanager
-    def _shown(self) -> Iterator[None]:
-        """A bar for all parts and a line for each that is being worked on."""
+    def _progress(self) -> Iterator[Any]:
+        """A function that shows a bar for all steps, and a line for each that is running."""
         if self.reporter.mode != "live":
-            yield
+            yield lambda: None
             return
         columns = [
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
             TaskProgressColumn(),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[message]}"),
             TimeElapsedColumn(),
         ]
-        total = sum(self.costs.get(unit.id, 1.0) for unit in self._units)
-        over = threading.Event()
         with self.reporter.progress(*columns) as progress:
-            whole = progress.add_task("all parts", total=total, told="")
-            watcher = threading.Thread(target=self._watch, args=(progress, whole, over), daemon=True)
-            watcher.start()
-            try:
-                yield
-            finally:
-                over.set()
-                watcher.join()
+            whole = progress.add_task("all steps", total=len(self._steps), message="")
+            lines: dict[str, TaskID] = {}
+            yield lambda: self._show(progress, whole, lines)
 
-    def _watch(self, progress: Progress, whole: Any, over: threading.Event) -> None:
-        lines: dict[str, Any] = {}
-        begun, first = time.monotonic(), sum(self.costs.get(id, 1.0) for id in self._done)
-        while not over.wait(_POLL):
-            with self._changed:
-                running, done = dict(self._running), set(self._done)
-            for id in [id for id in lines if id not in running]:
-                progress.remove_task(lines.pop(id))
-            amount = sum(self.costs.get(id, 1.0) for id in done)
-            for id in running:
-                if id not in lines:
-                    lines[id] = progress.add_task(f"  {id}", total=1.0, told="")
-                share, told = read_progress(self.work / "units" / id / "progress.json")
-                amount += share * self.costs.get(id, 1.0)
-                progress.update(lines[id], completed=share, told=f"[dim]{told}[/]")
-            total = progress.tasks[0].total or 1.0
-            rate = (amount - first) / max(1e-9, time.monotonic() - begun)
-            left = (total - amount) / rate if rate > 0 else 0.0
-            told = f"{len(done)} of {len(self._units)} parts" + (
-                f", about {_clock(left)} left" if left else ""
-            )
-            progress.update(whole, completed=amount, told=told)
+    def _show(self, progress: Progress, whole: TaskID, lines: dict[str, TaskID]) -> None:
+        running = {running.step.id: running for running in self._running}
+        for id in [id for id in lines if id not in running]:
+            progress.remove_task(lines.pop(id))
+        for id, entry in running.items():
+            if id not in lines:
+                lines[id] = progress.add_task(f"  {id}", total=1.0, message="")
+            progress.update(lines[id], completed=entry.share, message=f"[dim]{entry.message}[/]")
+        done = len(self.finished) + sum(entry.share for entry in running.values())
+        message = f"{len(self.finished)} of {len(self._steps)} steps"
+        progress.update(whole, completed=done, message=message)
 
 
-def _why(folder: Path, code: int) -> str:
-    """Why a part failed, in a sentence."""
+# -- the process of a step --------------------------------------------------------------------
+
+
+def _context() -> Any:
+    """New processes come from a server that has the libraries loaded and no threads."""
+    if "forkserver" not in mp.get_all_start_methods():
+        return mp.get_context("spawn")
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(list(_PRELOAD))
+    return context
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let new processes compute with one thread, and find this elmokit, wherever it was imported from."""
+    paths = [str(Path(elmokit.__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    values = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
-        return (folder / "failed.txt").read_text(encoding="utf-8").strip()
-    except OSError:
-        pass
-    if code == -signal.SIGKILL:
-        return "Its process was killed, as happens when memory runs out."
-    return f"Its process ended with code {code}; see {folder / 'log.txt'}."
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(int(minutes), 60)
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep new processes from running the caller's script, which may not expect it."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _do_in_process(
+    connection: Connection, space: Workspace, step: Step, method: Method, max_time: float | None
+) -> None:
+    """Do one step, and report on it over a connection."""
+    import torch
+
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)  # Ctrl-C on the terminal reaches the comparison, which passes it on
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    folder = space.step_folder(step.id)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "log.txt", "a", encoding="utf-8") as log:
+        os.dup2(log.fileno(), 1)  # what libraries print, too
+        os.dup2(log.fileno(), 2)
+    try:
+        do_step(space, step, method, _PipeReporter(connection), max_time)
+        ending: tuple[Status, str] = "done", ""
+    except KeyboardInterrupt:
+        ending = "interrupted", ""
+    except ElmokitError as error:
+        ending = "failed", f"{error.message} {error.remedy}".strip()
+    except Exception as error:
+        traceback.print_exc()
+        ending = "failed", f"{type(error).__name__}: {error}"
+    connection.send(ending)
+
+
+def _end_with_parent() -> None:
+    parent = mp.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+class _PipeReporter(Reporter):
+    """Sends progress over a connection; messages go to the step's log."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__("plain")
+        self._connection, self._sent = connection, 0.0
+
+    @contextlib.contextmanager
+    def counting(self, description: str, total: float | None = None, unit: str = "") -> Iterator[Advance]:
+        """A progress bar elsewhere."""
+        yield self._bar(description.lower(), total or 0.0, 0.0)
+
+    @contextlib.contextmanager
+    def training(self, total: int, done: int) -> Iterator[Advance]:
+        """A progress bar elsewhere."""
+        yield self._bar("training", total, done)
+
+    def _bar(self, description: str, total: float, done: float) -> Advance:
+        fields = {"rate": "", "loss": ""}
+
+        def advance(amount: float, **values: Any) -> None:
+            nonlocal total, done
+            done += amount
+            total = values.get("total", total)
+            fields.update(values)
+            if time.monotonic() - self._sent < _POLL:
+                return
+            self._sent = time.monotonic()
+            share = min(1.0, done / total) if total else 0.0
+            loss = f", loss {fields['loss']}" if fields["loss"] else ""
+            self._connection.send((share, f"{description} {share:.0%} {fields['rate']}{loss}".rstrip()))
+
+        return advance

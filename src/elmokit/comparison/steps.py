@@ -1,17 +1,20 @@
-"""The parts of a comparison: each is a folder that is made once, and can be stopped and gone on with.
+"""The steps of a comparison: each is a folder that is made once, and can be interrupted and resumed.
 
 language-model  a biLM, pretrained on the train texts
 vectors         word vectors of the same texts
-layers          what a frozen biLM gives for the rows, kept on disk for all fits on top of it
-fit, linear     a classifier, fitted and measured; for the learning curve, on a few of the rows
+layers          a frozen biLM's layers of the rows, cached on disk for all fits on top of it
+fit             a model, fitted and measured; for the learning curve, on a few of the rows
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import sys
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,13 +22,31 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from elmokit.bilm.pretrain import pretrain
+from elmokit.comparison.data import Data, draw_rows, n_words
 from elmokit.comparison.methods import Method, Plan, source_id
+from elmokit.comparison.recipes import fitting_config, pretraining_config, vectors_config
+from elmokit.comparison.statistics import row_values
 from elmokit.core.atomic import write_text
+from elmokit.core.console import Reporter
 from elmokit.core.tensors import load_tensors, save_tensors
-from elmokit.tasks.task import Metrics
+from elmokit.static.train import train_vectors
+from elmokit.tasks.layer_cache import cached_sources, number_texts
+from elmokit.tasks.model import TaskModel, load_encoder
+from elmokit.tasks.model_report import mix_record
+from elmokit.tasks.task import Examples, Metrics, Predictor
+from elmokit.tasks.tfidf import TfidfModel, fit_tfidf
+from elmokit.tasks.trainer import fit_task
+from elmokit.text.settings import ReadConfig, TextConfig
+from elmokit.training.machine import tuned_process
+from elmokit.vectors.elmo import Elmo
 
-Kind = Literal["language-model", "vectors", "layers", "fit", "linear"]
-RESULT, ANSWERS = "result.json", "answers.safetensors"
+MAX_MEASURED = 5000
+"""Train rows that are measured, at most."""
+_PERPLEXITY_TEXTS = 500  # validation texts that perplexity is measured on
+_RESULT, _ARRAYS, _INPUTS = "result.json", "answers.safetensors", "inputs.json"
+_RANKS = {"language-model": 0, "vectors": 1, "layers": 3, "fit": 4}  # the longest chains first
+_COSTS = {"linear": 0, "static": 1, "elmo": 2}
 Array = npt.NDArray[Any]
 
 
@@ -57,32 +78,21 @@ class MetricsRecord:
         main: Name of the figure that ranks methods.
         values: All figures by name.
         details: As ``Metrics.to_json`` gives them.
-        row_stats: As in ``Metrics``, (n, k).
-        row_scores: The share of each row in the main figure, (n,); its mean is that figure. For accuracy,
-            right (1) or wrong (0); otherwise jackknife pseudo-values.
+        row_scores: What each row adds to the main figure, (n,), as ``row_values`` computes it.
         predicted: Class numbers, (n,); None for tasks without classes.
     """
 
     main: str
     values: Mapping[str, float]
     details: Mapping[str, Any]
-    row_stats: Array
     row_scores: Array
     predicted: Array | None = None
 
     @classmethod
     def from_metrics(cls, metrics: Metrics) -> MetricsRecord:
         """What a comparison keeps of some metrics."""
-        stats, sums = metrics.row_stats, metrics.row_stats.sum(axis=0)
-        n = len(stats)
-        scores = stats[:, 0]
-        if stats.shape[1] != 2 or not (stats[:, 1] == 1).all():  # more than a mean over the rows
-            without = np.array([metrics.score(sums - row) for row in stats])
-            scores = n * metrics.score(sums) - (n - 1) * without
-        predicted = getattr(metrics, "predicted", None)
-        if predicted is not None and predicted.ndim > 1:
-            predicted = None
-        return cls(metrics.main, dict(metrics.values), metrics.to_json(), stats, scores, predicted)
+        scores, predicted = row_values(metrics), getattr(metrics, "predicted", None)
+        return cls(metrics.main, dict(metrics.values), metrics.to_json(), scores, predicted)
 
     @property
     def score(self) -> float:
@@ -95,20 +105,20 @@ class StepResult:
     """What a finished step leaves behind: result.json and, for fits, answers.safetensors in its folder.
 
     Attributes:
-        inputs: All that decides the result; a step whose inputs changed is another one.
         seconds: Time of the work itself: pretraining, training vectors, computing layers or fitting.
-        encoding_seconds: Of ``seconds``, the encoder's pass over the rows; 0 if it was cached before.
+        inputs: All that decides the result.
+        encoding_seconds: Of ``seconds``, the encoder's pass over the rows; 0 if its layers were cached.
         peak_memory: Of the step's process, in bytes; None where the system does not tell.
         n_bytes: Size of the model folder; 0 if there is none.
         metrics: Of each split; for the learning curve, of the test split.
         history: Figures of each evaluation during training.
-        mix: Weights of the layers (``tasks.model_report.mix_record``), for biLMs.
+        mix: Weights of the layers (``MixRecord``), for biLMs.
         parameters: Of a language model.
         words: In the vocabulary of a language model or of word vectors.
     """
 
-    inputs: Mapping[str, Any]
     seconds: float
+    inputs: Mapping[str, Any] = field(default_factory=dict)
     encoding_seconds: float = 0.0
     peak_memory: int | None = None
     n_bytes: int = 0
@@ -122,128 +132,290 @@ class StepResult:
 
     def save(self, folder: Path) -> None:
         """Write it; result.json comes last and says that the step is finished."""
-        arrays, record = {}, {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
-        record["metrics"] = {}
+        record = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        record["metrics"], arrays = {}, {}
         for split, metrics in self.metrics.items():
             values = {entry.name: getattr(metrics, entry.name) for entry in dataclasses.fields(metrics)}
-            for name in ("row_stats", "row_scores", "predicted"):
-                array = values.pop(name)
-                if array is not None:
-                    arrays[f"{split}.{name}"] = torch.from_numpy(np.ascontiguousarray(array))
+            for name in [name for name, value in values.items() if isinstance(value, np.ndarray)]:
+                arrays[f"{split}.{name}"] = torch.from_numpy(np.ascontiguousarray(values.pop(name)))
             record["metrics"][split] = values
         if arrays:
-            save_tensors(folder / ANSWERS, arrays, {})
-        write_text(folder / RESULT, json.dumps(record, indent=1) + "\n")
+            save_tensors(folder / _ARRAYS, arrays, {})
+        write_text(folder / _RESULT, json.dumps(record, indent=1) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> StepResult | None:
         """Read what ``save`` wrote; None if the step is not finished."""
         try:
-            record = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+            record = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        arrays: dict[str, dict[str, Any]] = {split: {} for split in record["metrics"]}
-        for name, tensor in load_tensors(folder / ANSWERS)[0].items() if arrays else ():
-            split, _, kind = name.partition(".")
-            arrays[split][kind] = tensor.numpy()
-        metrics = {
-            split: MetricsRecord(**values, **arrays[split]) for split, values in record["metrics"].items()
-        }
-        return cls(**{**record, "metrics": metrics})
+        for name, tensor in load_tensors(folder / _ARRAYS)[0].items() if record["metrics"] else ():
+            split, _, array = name.partition(".")
+            record["metrics"][split][array] = tensor.numpy()
+        metrics = {split: MetricsRecord(**values) for split, values in record.pop("metrics").items()}
+        return cls(**record, metrics=metrics)
 
 
-@dataclass(frozen=True)
-class Unit:
-    """One part of the work.
+@dataclass(frozen=True, eq=False)
+class Workspace:
+    """What all steps share.
 
     Attributes:
-        id: the name of its folder.
-        kind: what is done.
-        method: whose.
-        seed: as it says.
-        n_labels: rows to learn from; 0 for all.
-        draw: which rows those are.
-        needs: units that must be done before.
+        folder: Holds the folders of the steps and the cached layers.
+        encoder: A biLM folder to use instead of a pretrained one.
+        encoder_hash: Its fingerprint; "" without one.
     """
 
-    id: str
-    kind: Kind
-    method: str
-    seed: int = 0
-    n_labels: int = 0
-    draw: int = 0
-    needs: tuple[str, ...] = ()
+    folder: Path
+    data: Data
+    encoder: Path | None = None
+    encoder_hash: str = ""
+
+    def step_folder(self, id: str) -> Path:
+        """The folder of a step."""
+        return self.folder / "steps" / id
+
+    def encoder_folder(self, method: Method) -> Path:
+        """The encoder of a method: the given biLM, or what a step has made."""
+        return bilm_folder(self.folder, method, self.encoder if method.family == "elmo" else None)
+
+    def inputs(self, step: Step, method: Method) -> dict[str, Any]:
+        """All that decides the result of a step: steps with equal inputs are the same."""
+        inputs: dict[str, Any] = {"rows": self.data.fingerprints(), "kind": step.kind}
+        if method.family == "elmo":
+            inputs["encoder"] = self.encoder_hash or method.language_model
+        elif method.family == "static":
+            inputs |= {"vectors": {"base": method.base, **method.vectors}, "cleaning": method.text}
+        else:
+            inputs["base"] = method.base
+        if step.kind == "layers":
+            inputs["max_words"] = method.classifier.get("max_words")
+        elif step.kind == "fit":
+            labels = [step.n_labels, step.draw]
+            inputs |= {"classifier": method.classifier, "seed": step.seed, "labels": labels}
+        plain: dict[str, Any] = json.loads(json.dumps(inputs))
+        return plain
 
 
-def units_of(plan: Plan, encoder: Path | None) -> list[Unit]:
-    """All parts of a plan; what others need comes first."""
-    units: dict[str, Unit] = {}
+def bilm_folder(work: Path, method: Method, encoder: Path | None) -> Path:
+    """Where a method's encoder is: what is given, or what a step in ``work`` has made."""
+    return encoder if encoder is not None else work / "steps" / source_id(method) / "model"
+
+
+# -- planning ---------------------------------------------------------------------------------
+
+
+def plan_steps(plan: Plan, encoder: Path | None, *, cheap_first: bool = False) -> list[Step]:
+    """All steps of a plan in the order in which they should start.
+
+    Args:
+        encoder: A biLM that is given.
+        cheap_first: Seed 0 of every method first, cheap methods first, so that a deadline leaves most of
+            the answer; otherwise the longest chains of steps first.
+    """
+    steps: dict[str, Step] = {}
     for method in plan.methods:
         source: tuple[str, ...] = ()
         layers: tuple[str, ...] = ()
         if method.family == "static" or (method.family == "elmo" and encoder is None):
             source = (source_id(method),)
-            kind: Kind = "vectors" if method.family == "static" else "language-model"
-            units.setdefault(source[0], Unit(source[0], kind, method.id))
+            steps.setdefault(source[0], Step(source[0], _source_kind(method), method.id))
         if method.family == "elmo" and not method.classifier.get("finetune"):
             layers = (layers_id(method),)
-            units.setdefault(layers[0], Unit(layers[0], "layers", method.id, needs=source))
-        kind = "linear" if method.family == "linear" else "fit"
-        for seed in plan.seeds if method.has_chance else plan.seeds[:1]:
+            steps.setdefault(layers[0], Step(layers[0], "layers", method.id, needs=source))
+        for seed in plan.seeds if method.uses_seed else plan.seeds[:1]:
             id = f"{method.id}-s{seed}"
-            units[id] = Unit(id, kind, method.id, seed, needs=(*source, *layers))
-        if method.id in plan.curve:
-            for n_labels in plan.counts:
-                for number in range(plan.draws):
-                    id = f"{method.id}-n{n_labels}-d{number}"
-                    units[id] = Unit(id, kind, method.id, number, n_labels, number, source)
-    order: dict[Kind, int] = {"language-model": 0, "vectors": 1, "linear": 2, "layers": 3, "fit": 4}
-    return sorted(units.values(), key=lambda unit: (unit.n_labels > 0, order[unit.kind]))
+            steps[id] = Step(id, "fit", method.id, seed, needs=(*source, *layers))
+        for n_labels in plan.counts if method.id in plan.curve else ():
+            for draw in range(plan.draws):
+                id = f"{method.id}-n{n_labels}-d{draw}"
+                steps[id] = Step(id, "fit", method.id, draw, n_labels, draw, source)
+
+    def priority(step: Step) -> tuple[int, ...]:
+        method = plan.method(step.method)
+        rank = 2 if method.family == "linear" else _RANKS[step.kind]
+        if not cheap_first:
+            return step.n_labels > 0, rank
+        cost = _COSTS[method.family] + bool(method.classifier.get("finetune"))
+        return step.n_labels > 0, step.seed > 0, cost, rank
+
+    return sorted(steps.values(), key=priority)
+
+
+def _source_kind(method: Method) -> Literal["language-model", "vectors"]:
+    return "vectors" if method.family == "static" else "language-model"
 
 
 def layers_id(method: Method) -> str:
-    """The part that keeps the layers that a method's fits read."""
+    """The step that caches the layers for a method's fits."""
     return f"layers-{source_id(method)}"
 
 
-def made_from(unit: Unit, method: Method, marks: Mapping[str, str], encoder: str) -> dict[str, Any]:
-    """All that decides what a part finds: two parts with equal ones are the same.
+# -- doing ------------------------------------------------------------------------------------
+
+
+def do_step(
+    space: Workspace, step: Step, method: Method, reporter: Reporter, max_time: float | None = None
+) -> None:
+    """Do one step, or resume it.
 
     Args:
-        unit: the part.
-        method: its method.
-        marks: of the rows.
-        encoder: the mark of a biLM that was given; "" if one is pretrained.
+        max_time: Limit for pretraining, in seconds.
     """
-    made: dict[str, Any] = {"rows": dict(marks), "kind": unit.kind}
-    if method.family == "elmo":
-        made["encoder"] = encoder or method.language_model
-    elif method.family == "static":
-        made |= {"vectors": {"base": method.base, **method.vectors}, "cleaning": method.text}
+    folder, inputs = space.step_folder(step.id), space.inputs(step, method)
+    _start(folder, inputs)
+    if step.kind == "language-model":
+        result = _pretrain(space, method, folder / "model", reporter, max_time)
+    elif step.kind == "vectors":
+        result = _train_vectors(space.data, method, folder / "model")
+    elif step.kind == "layers":
+        result = _cache_layers(space, method)
     else:
-        made["base"] = method.base
-    if unit.kind == "layers":
-        made["max_words"] = method.classifier.get("max_words")
-    elif unit.kind in ("fit", "linear"):
-        made |= {"classifier": method.classifier, "seed": unit.seed, "labels": [unit.n_labels, unit.draw]}
-    found: dict[str, Any] = json.loads(json.dumps(made))
-    return found
+        result = _fit(space, step, method, reporter)
+    n_bytes = sum(
+        file.stat().st_size
+        for file in (folder / "model").rglob("*")
+        if file.is_file() and file.relative_to(folder).parts[1] != "run"
+    )
+    replace(result, inputs=inputs, peak_memory=_peak_memory(), n_bytes=n_bytes).save(folder)
+    shutil.rmtree(folder / "run", ignore_errors=True)
 
 
-def changes_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What is different, by name."""
-    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+def _start(folder: Path, inputs: Mapping[str, Any]) -> None:
+    """Record the inputs; delete what was started from other ones."""
+    text = json.dumps(inputs, indent=1) + "\n"
+    file = folder / _INPUTS
+    if file.exists() and file.read_text(encoding="utf-8") != text:
+        for path in folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != "log.txt":
+                path.unlink()
+    write_text(file, text)
 
 
-def result_of(work: Path, unit: Unit) -> dict[str, Any] | None:
-    """What a finished unit found; None if it is not finished."""
+def _pretrain(
+    space: Workspace, method: Method, out: Path, reporter: Reporter, max_time: float | None
+) -> StepResult:
+    texts = [*space.data.texts("train"), *space.data.unlabeled]
+    files = {
+        out.with_name("texts.jsonl"): texts,
+        out.with_name("held_out.jsonl"): space.data.texts("valid")[:_PERPLEXITY_TEXTS],
+    }
+    for file, lines in files.items():
+        write_text(file, "".join(json.dumps({"text": text}) + "\n" for text in lines))
+    config = pretraining_config(method, n_words(texts))
+    started = out / "run" / "settings.json"
+    if started.exists():  # a run keeps its time limit when it is resumed
+        max_time = json.loads(started.read_text(encoding="utf-8"))["training"]["max_time"]
+    config = replace(config, training=replace(config.training, max_time=max_time))
+    train, held_out = files
+    read = ReadConfig(text_columns="text")
+    result = pretrain(
+        train, out, config, valid=[held_out], read=read, reporter=reporter, command="elmokit compare"
+    )
+    _stop_if_interrupted(result.stopped)
+    train.unlink()
+    elmo = Elmo.load(out)
+    n_parameters = sum(parameter.numel() for parameter in elmo.model.parameters())
+    return StepResult(result.seconds, parameters=n_parameters, words=len(elmo.folder.vocabulary))
+
+
+def _train_vectors(data: Data, method: Method, out: Path) -> StepResult:
+    texts = [*data.texts("train"), *data.unlabeled]
+    start = time.monotonic()
+    config, text = vectors_config(method, n_words(texts)), TextConfig.from_dict(method.text)
+    vectors = train_vectors(method.base, texts, config, text=text)  # type: ignore[arg-type]
+    seconds = time.monotonic() - start
+    vectors.save(out)
+    return StepResult(round(seconds, 2), words=len(vectors.vocabulary))
+
+
+def _cache_layers(space: Workspace, method: Method) -> StepResult:
+    encoder, fit = load_encoder(space.encoder_folder(method)), fitting_config(method, 0, 0).fit
+    start = time.monotonic()
+    parts = [space.data.splits[split].inputs for split in ("train", "valid")]
+    texts = [number_texts(encoder, inputs, fit.max_words) for inputs in parts]
+    if fit.cache != "no":
+        with tuned_process():
+            folder, must_fit = space.folder / "layers", fit.cache == "yes"
+            cached_sources(encoder, texts, folder, Reporter("silent"), must_fit=must_fit)
+    return StepResult(round(time.monotonic() - start, 2))
+
+
+def _fit(space: Workspace, step: Step, method: Method, reporter: Reporter) -> StepResult:
+    """Fit a model and measure it; that of the first seed is kept."""
+    data, train = space.data, space.data.splits["train"]
+    if step.n_labels:
+        train = train.select(draw_rows(train.targets, step.n_labels, step.draw))
+    model: TaskModel | TfidfModel
+    if method.family == "linear":
+        model = fit_tfidf(method.base, train, seed=step.seed)
+    else:
+        model = _fit_head(space, step, method, train, reporter)
+    metrics, speed = measure_splits(model, data, is_curve=step.n_labels > 0)
+    if not step.n_labels and step.seed == 0:
+        scores = {split: {"n": len(record.row_scores), **record.values} for split, record in metrics.items()}
+        record = replace(model.record, columns=data.columns, splits=scores)
+        replace(model, record=record).save(space.step_folder(step.id) / "model")
+    fitted, mix = model.record, None
+    if method.family == "elmo" and isinstance(model, TaskModel):
+        mix = dataclasses.asdict(mix_record(model))
+    is_trained = method.classifier.get("head") != "linear"  # otherwise its history is what was tried
+    return StepResult(
+        round(sum(fitted.timings.values()), 2),
+        encoding_seconds=fitted.timings.get("encoding", 0.0),
+        metrics=metrics,
+        texts_per_second=speed,
+        history=fitted.history if is_trained else (),
+        mix=mix,
+        notes=fitted.notes,
+    )
+
+
+def _fit_head(space: Workspace, step: Step, method: Method, train: Examples, reporter: Reporter) -> TaskModel:
+    few = step.n_labels > 0  # nothing is held out of a few labels, and their layers are not cached
+    run = space.step_folder(step.id) / "run"
+    run.mkdir(exist_ok=True)
+    result = fit_task(
+        space.data.task,
+        load_encoder(space.encoder_folder(method)),
+        train,
+        None if few else space.data.splits["valid"],
+        fitting_config(method, step.seed, 0 if few else n_words(space.data.texts("train"))),
+        run=run,
+        layers_folder=None if few else space.folder / "layers",
+        reporter=reporter,
+    )
+    _stop_if_interrupted(result.stopped)
+    return result.model
+
+
+def measure_splits(model: Predictor, data: Data, *, is_curve: bool) -> tuple[dict[str, MetricsRecord], float]:
+    """The metrics of each split, of a learning curve of the test split, and texts per second."""
+    metrics, speed = {}, 0.0
+    for split in ("test",) if is_curve else ("test", "train", "valid"):  # test first: no word is cached yet
+        part = data.splits[split]
+        if split == "train" and len(part) > MAX_MEASURED:
+            part = part.select(np.sort(np.random.default_rng(0).permutation(len(part))[:MAX_MEASURED]))
+        start = time.monotonic()
+        predictions = list(model.predict(part.inputs))
+        speed = speed or round(len(part) / max(1e-9, time.monotonic() - start), 1)
+        metrics[split] = MetricsRecord.from_metrics(data.task.measure(part, predictions))
+    return metrics, speed
+
+
+def _stop_if_interrupted(stopped: str) -> None:
+    if stopped == "interrupted":
+        raise KeyboardInterrupt
+
+
+def _peak_memory() -> int | None:
+    """The largest memory of this process, in bytes, where the system tells."""
     try:
-        found: dict[str, Any] = json.loads((work / "units" / unit.id / RESULT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        import resource
+    except ImportError:
         return None
-    return found
-
-
-def bilm_folder(work: Path, method: Method, encoder: Path | None) -> Path:
-    """Where a method's biLM is."""
-    return encoder if encoder is not None else work / "units" / source_id(method) / "model"
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

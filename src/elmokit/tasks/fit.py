@@ -96,7 +96,7 @@ def fit(
     """
     reporter, out, problem = reporter or Reporter("silent"), Path(out), get_task(task)
     config, read, label_config = _configs(settings)
-    read = _name_fields(problem, read)
+    read = name_fields(problem, read)
     made = FitRecord(
         date=datetime.date.today().isoformat(),
         command=replace_surrogates(command),
@@ -188,7 +188,7 @@ def _configs(settings: dict[str, Any]) -> tuple[ClassifierConfig, ReadConfig, La
     return cast(ClassifierConfig, config), cast(ReadConfig, read), cast(LabelConfig, labels)
 
 
-def _name_fields(task: AnyTask, read: ReadConfig) -> ReadConfig:
+def name_fields(task: AnyTask, read: ReadConfig) -> ReadConfig:
     """With the columns of a task that reads several texts, unless others are named."""
     if len(task.fields) == 1 or read.columns:
         return read
@@ -395,7 +395,7 @@ def predict(
     reporter, target = reporter or Reporter("silent"), None if out is None else Path(out)
     kind = _format(target, format, _files(files))
     predictor = open_predictor(model)
-    read = predictor.columns.reading(_name_fields(predictor.task, _configs(settings)[1]))
+    read = predictor.columns.reading(name_fields(predictor.task, _configs(settings)[1]))
     source = RowSource(_files(files), read, labels="none", keep=True)
     pending: deque[Row] = deque()
 
