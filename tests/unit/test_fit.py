@@ -40,7 +40,7 @@ class Said(Reporter):
     def __init__(self) -> None:
         super().__init__("plain")
         self.screen = io.StringIO()
-        self._console = Console(file=self.screen, highlight=False, width=200)
+        self.console = Console(file=self.screen, highlight=False, width=200)
 
     @property
     def text(self) -> str:

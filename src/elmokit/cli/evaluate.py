@@ -124,6 +124,6 @@ def _print_metrics(result: Evaluation, out: Path | None, reporter: Reporter) -> 
         for entry in classes:
             scores = (f"{entry[name]:.4f}" for name in ("precision", "recall", "f1"))
             table.add_row(escape(entry["name"]), *scores, f"{entry['support']:,}")
-        reporter.show(table)
+        reporter.console.print(table)
     if out is not None:
         reporter.say(f"Report: {escape(str(out / 'report.html'))}")

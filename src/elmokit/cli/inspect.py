@@ -9,8 +9,7 @@ from elmokit.cli.options import Json, Model, print_json
 
 def command(model: Model, as_json: Json = False) -> None:
     """Show what a model is: sizes, corpus, perplexity and layers; classes, mix weights and accuracy."""
-    from rich.console import Console
-
+    from elmokit.core.console import Reporter
     from elmokit.core.formatting import format_size
     from elmokit.core.model_card import print_facts
     from elmokit.core.model_folder import load
@@ -25,4 +24,4 @@ def command(model: Model, as_json: Json = False) -> None:
         print_json({"folder": title, "kind": loaded.kind, **facts.values, "bytes": n_bytes})
     else:
         rows = (*facts.rows, ("on disk", format_size(n_bytes)))
-        print_facts(replace(facts, title=title, rows=rows), Console(highlight=False))
+        print_facts(replace(facts, title=title, rows=rows), Reporter().console)

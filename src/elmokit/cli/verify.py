@@ -39,9 +39,9 @@ def command(
     Words are encoded both from their characters and from a token cache. Exits with code 1 if a layer differs
     by more than the tolerance.
     """
-    from rich.console import Console
     from rich.table import Table
 
+    from elmokit.core.console import Reporter
     from elmokit.vectors.verify import verify
 
     options: dict[str, Any] = {"state": state, "batch_size": batch_size, "sentences": sentences}
@@ -57,12 +57,11 @@ def command(
             table.add_row(row.path, str(row.layer), *errors, f"{row.n_words:,}")
         batches = "" if result.batch_size is None else f", batches of {result.batch_size}"
         verdict = "[bold green]Passed[/]" if result.passed else "[bold red]Differs[/]"
-        console = Console(highlight=False)
-        console.print(table)
-        console.print(
+        reporter = Reporter()
+        reporter.console.print(table)
+        reporter.say(
             f"{verdict}: {result.n_sentences:,} sentences, state {result.state}{batches}, "
-            f"tolerance {result.tolerance:g}.",
-            soft_wrap=True,
+            f"tolerance {result.tolerance:g}."
         )
     if not result.passed:
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -33,25 +33,23 @@ class Reporter:
     ``live``: messages and moving bars on a terminal. ``plain``: messages only, for log files.
     ``json``: one JSON object per line on standard output, for programs.
     ``silent``: nothing, for use as a library.
+
+    Attributes:
+        console: Where messages go; print tables and other results for a person to it.
     """
 
     def __init__(self, mode: Literal["auto", "live", "plain", "json", "silent"] = "auto") -> None:
-        self._console = Console(stderr=mode in ("json", "silent"), highlight=False)
+        self.console = Console(stderr=mode in ("json", "silent"), highlight=False)
         self.mode = mode
         if mode == "auto":
-            self.mode = "live" if self._console.is_terminal else "plain"
-        if not self._console.is_terminal:  # a file or a pipe has room for tables
-            self._console.width = max(100, self._console.width)
+            self.mode = "live" if self.console.is_terminal else "plain"
+        if not self.console.is_terminal:  # a file or a pipe has room for tables
+            self.console.width = max(100, self.console.width)
 
     def say(self, message: str) -> None:
         """A message for a person; may have rich markup."""
         if self.mode in ("live", "plain"):
-            self._console.print(message, soft_wrap=True)
-
-    def show(self, table: RenderableType) -> None:
-        """A table, or anything else that rich can print, for a person."""
-        if self.mode in ("live", "plain"):
-            self._console.print(table)
+            self.console.print(message, soft_wrap=True)
 
     def event(self, event: str, **values: Any) -> None:
         """A record for a program."""
@@ -74,14 +72,14 @@ class Reporter:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         ]
-        with Progress(*columns, console=self._console, transient=True) as progress:
+        with Progress(*columns, console=self.console, transient=True) as progress:
             task = progress.add_task(description, total=total)
             yield lambda amount, **fields: progress.advance(task, amount)
 
     @contextmanager
     def progress(self, *columns: ProgressColumn) -> Iterator[Progress]:
         """Progress bars with columns of your own; they disappear at the end."""
-        with Progress(*columns, console=self._console, transient=True) as progress:
+        with Progress(*columns, console=self.console, transient=True) as progress:
             yield progress
 
     @contextmanager
@@ -101,7 +99,7 @@ class Reporter:
             TextColumn("[dim]left[/]"),
             TimeRemainingColumn(),
         ]
-        with Progress(*columns, console=self._console, transient=True, expand=True) as progress:
+        with Progress(*columns, console=self.console, transient=True, expand=True) as progress:
             task = progress.add_task("", total=total, completed=done, rate="", loss="-", held_out="")
 
             def advance(amount: int, **fields: Any) -> None:
