@@ -1,11 +1,12 @@
-"""Published ELMo models made up at random and written in their format, from its description alone.
+"""Random ELMo models in the published format, written from its description alone, without elmokit or torch.
 
-Nothing here knows of elmokit or torch. Weights are a dictionary of arrays under the names of the file.
+Weights are a dictionary of arrays under the names of the file.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,17 @@ import numpy.typing as npt
 Weights = dict[str, npt.NDArray[np.float32]]
 
 
+class Trap:
+    """Makes a folder if its pickle is loaded."""
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, ("it-was-loaded",))
+
+
 def options_with(
     lstm: Mapping[str, Any] | None = None, char_cnn: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Options of a small model: two projected, clipped, residual layers over characters; changed as said."""
+    """Options of a small model with two projected, clipped, residual layers over characters, changed."""
     return {
         "lstm": {
             "dim": 7,
@@ -55,33 +63,33 @@ def random_weights(options: Mapping[str, Any], seed: int = 0, n_words: int = 0) 
     def draw(*shape: int, scale: float = 0.5) -> npt.NDArray[np.float32]:
         return (rng.standard_normal(shape) * scale).astype(np.float32)
 
-    lstm, found = options["lstm"], Weights()
+    lstm, weights = options["lstm"], Weights()
     dim, cells = lstm["projection_dim"], lstm["dim"]
     if n_words:
-        found["embedding"] = draw(n_words, dim)
+        weights["embedding"] = draw(n_words, dim)
     else:
         cnn = options["char_cnn"]
         width = cnn["embedding"]["dim"]
         total = sum(count for _, count in cnn["filters"])
-        found["char_embed"] = draw(261, width)
+        weights["char_embed"] = draw(261, width)
         for number, (span, count) in enumerate(cnn["filters"]):
-            found[f"CNN/W_cnn_{number}"] = draw(1, span, width, count)
-            found[f"CNN/b_cnn_{number}"] = draw(count)
+            weights[f"CNN/W_cnn_{number}"] = draw(1, span, width, count)
+            weights[f"CNN/b_cnn_{number}"] = draw(count)
         for number in range(cnn["n_highway"]):
             for part in ("carry", "transform"):
-                found[f"CNN_high_{number}/W_{part}"] = draw(total, total, scale=0.4)
-                found[f"CNN_high_{number}/b_{part}"] = draw(total)
+                weights[f"CNN_high_{number}/W_{part}"] = draw(total, total, scale=0.4)
+                weights[f"CNN_high_{number}/b_{part}"] = draw(total)
         if total != dim:
-            found["CNN_proj/W_proj"] = draw(total, dim, scale=0.3)
-            found["CNN_proj/b_proj"] = draw(dim)
+            weights["CNN_proj/W_proj"] = draw(total, dim, scale=0.3)
+            weights["CNN_proj/b_proj"] = draw(dim)
     for direction in (0, 1):
         for layer in range(lstm["n_layers"]):
             home = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-            found[f"{home}/W_0"] = draw(2 * dim, 4 * cells)
-            found[f"{home}/B"] = draw(4 * cells)
+            weights[f"{home}/W_0"] = draw(2 * dim, 4 * cells)
+            weights[f"{home}/B"] = draw(4 * cells)
             if cells != dim:
-                found[f"{home}/W_P_0"] = draw(cells, dim)
-    return found
+                weights[f"{home}/W_P_0"] = draw(cells, dim)
+    return weights
 
 
 def write_model(
@@ -100,9 +108,9 @@ def write_model(
 
 def read_weights(file: Path) -> Weights:
     """All datasets of a file, by name."""
-    found = Weights()
+    weights = Weights()
     with h5py.File(file, "r") as opened:
         opened.visititems(
-            lambda name, item: found.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None
+            lambda name, item: weights.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None
         )
-    return found
+    return weights

@@ -1,9 +1,8 @@
-"""Published files that are whole, odd or broken: what is read, what is refused, and with which message."""
+"""Published files, complete, unusual or damaged: what is read, and what is refused with which message."""
 
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import sys
 import tracemalloc
@@ -26,6 +25,7 @@ from elmokit.text.tokenizing import SPECIALS
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
 TEXTS = [["the", "cat"], ["naïve"]]
 Options = dict[str, Any]
+Change = Callable[[Options], Any]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return published.write_model(tmp_path / "model", options, published.random_weights(options))
 
 
-def change_options(folder: Path, change: Callable[[Options], Any]) -> None:
+def change_options(folder: Path, change: Change) -> None:
     options = json.loads((folder / "options.json").read_text(encoding="utf-8"))
     change(options)
     (folder / "options.json").write_text(json.dumps(options), encoding="utf-8")
@@ -67,14 +67,7 @@ def notes_of(folder: Path) -> str:
     return "\n".join(load_bilm(folder).training["notes"])
 
 
-class _Trap:
-    """Would make a folder if its pickle were loaded."""
-
-    def __reduce__(self) -> Any:
-        return (os.mkdir, ("it-was-loaded",))
-
-
-# -- which files are meant ------------------------------------------------------------------------
+# -- finding the files ----------------------------------------------------------------------------
 
 
 def test_the_folder_or_either_file_will_do(folder: Path) -> None:
@@ -178,7 +171,7 @@ def test_a_pickle_is_refused_and_never_loaded(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / name).write_bytes(pickle.dumps(_Trap()))
+    (tmp_path / "model" / name).write_bytes(pickle.dumps(published.Trap()))
     for path in (tmp_path / "model" / name, tmp_path / "model"):
         assert "pickles can run any code and are never loaded" in refusal(path).message
     assert not (tmp_path / "it-was-loaded").exists()
@@ -186,7 +179,7 @@ def test_a_pickle_is_refused_and_never_loaded(
 
 def test_a_pickle_under_the_name_of_weights_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    (folder / "weights.hdf5").write_bytes(pickle.dumps(_Trap()))
+    (folder / "weights.hdf5").write_bytes(pickle.dumps(published.Trap()))
     assert "looks like a pickle" in refusal(folder).message
     assert not (folder / "it-was-loaded").exists()
 
@@ -232,85 +225,66 @@ def test_a_dataset_that_is_missing_or_of_another_shape_is_named(folder: Path, na
     assert f"lacks the dataset {name}, shape {shape}" in message or "lacks lstm" in message
 
 
-WRONG: dict[str, tuple[Callable[[Options], Any], list[str]]] = {
-    "wider cells": (lambda o: o["lstm"].update(dim=9), ["lstm.dim = 9", "(8, 28)", "(8, 36)"]),
-    "another projection": (lambda o: o["lstm"].update(projection_dim=5), ["CNN_proj/W_proj", "(12, 5)"]),
-    "more layers": (lambda o: o["lstm"].update(n_layers=3), ["Cell2", "lstm.n_layers = 3"]),
-    "fewer layers": (lambda o: o["lstm"].update(n_layers=1), ["lstm.n_layers = 1", "Cell1"]),
-    "no layers": (lambda o: o["lstm"].update(n_layers=0), ["n_layers = 0"]),
-    "many layers": (lambda o: o["lstm"].update(n_layers=10**9), ["n_layers"]),
-    "as wide as projected": (
-        lambda o: o["lstm"].update(dim=4),
-        ["W_P_0", "lstm.dim = 4, lstm.projection_dim = 4"],
-    ),
-    "fewer filters": (lambda o: o["char_cnn"]["filters"].pop(), ["filters = [[1, 3], [2, 4]]", "W_cnn_2"]),
-    "more filters": (lambda o: o["char_cnn"]["filters"].append([5, 2]), ["W_cnn_3"]),
-    "a wider filter": (
-        lambda o: o["char_cnn"]["filters"].__setitem__(0, [2, 3]),
-        ["W_cnn_0", "(1, 2, 3, 3)"],
-    ),
-    "filters in another order": (lambda o: o["char_cnn"]["filters"].reverse(), ["W_cnn_0", "(1, 4, 3, 5)"]),
-    "filters wider than words": (
-        lambda o: o["char_cnn"].update(max_characters_per_token=3),
-        ["width 4", "max_chars = 3"],
-    ),
-    "characters of another width": (
-        lambda o: o["char_cnn"]["embedding"].update(dim=5),
-        ["char_embed", "(261, 5)"],
-    ),
-    "another number of characters": (
-        lambda o: o["char_cnn"].update(n_characters=300),
-        ["n_characters = 300"],
-    ),
-    "more highways": (lambda o: o["char_cnn"].update(n_highway=2), ["CNN_high_1/W_carry"]),
-    "fewer highways": (lambda o: o["char_cnn"].update(n_highway=0), ["n_highway = 0", "CNN_high_0"]),
-    "an unknown activation": (
-        lambda o: o["char_cnn"].update(activation="selu"),
-        ["char_cnn.activation = 'selu'"],
-    ),
-    "text for a number": (lambda o: o["lstm"].update(dim="7"), ["lstm.dim = '7'", "type int"]),
-    "a boolean for a number": (lambda o: o["lstm"].update(n_layers=True), ["lstm.n_layers = True"]),
-    "a number for a boolean": (
-        lambda o: o["lstm"].update(use_skip_connections=1),
-        ["use_skip_connections = 1"],
-    ),
-    "a negative clip": (lambda o: o["lstm"].update(cell_clip=-3), ["lstm.cell_clip = -3"]),
-    "a clip beyond all numbers": (
-        lambda o: o["lstm"].update(cell_clip=10**400),
-        ["lstm.cell_clip is too large"],
-    ),
-    "endless words": (
-        lambda o: o["char_cnn"].update(max_characters_per_token=10**9),
-        ["max_characters_per_token = 1000000000", "at most 1000"],
-    ),
-    "filters that are not pairs": (lambda o: o["char_cnn"].update(filters=[[1, 2, 3]]), ["char_cnn.filters"]),
-    "a section that is a list": (lambda o: o.update(lstm=[1]), ["lstm", "an object"]),
-}
+def lstm(**values: Any) -> Change:
+    return lambda options: options["lstm"].update(values)
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_options_that_disagree_with_the_weights_are_named(folder: Path, what: str) -> None:
-    change, parts = WRONG[what]
+def cnn(**values: Any) -> Change:
+    return lambda options: options["char_cnn"].update(values)
+
+
+WRONG: list[tuple[Change, list[str]]] = [
+    (lstm(dim=9), ["lstm.dim = 9", "(8, 28)", "(8, 36)"]),
+    (lstm(projection_dim=5), ["CNN_proj/W_proj", "(12, 5)"]),
+    (lstm(n_layers=3), ["Cell2", "lstm.n_layers = 3"]),
+    (lstm(n_layers=1), ["lstm.n_layers = 1", "Cell1"]),
+    (lstm(n_layers=0), ["lstm.n_layers = 0"]),
+    (lstm(n_layers=10**9), ["lstm.n_layers"]),
+    (lstm(dim=4), ["W_P_0", "lstm.dim = 4, lstm.projection_dim = 4"]),
+    (cnn(filters=[[1, 3], [2, 4]]), ["filters = [[1, 3], [2, 4]]", "W_cnn_2"]),
+    (cnn(filters=[[1, 3], [2, 4], [4, 5], [5, 2]]), ["W_cnn_3"]),
+    (cnn(filters=[[2, 3], [2, 4], [4, 5]]), ["W_cnn_0", "(1, 2, 3, 3)"]),
+    (cnn(filters=[[4, 5], [2, 4], [1, 3]]), ["W_cnn_0", "(1, 4, 3, 5)"]),
+    (cnn(filters=[[1, 2, 3]]), ["char_cnn.filters"]),
+    (cnn(max_characters_per_token=3), ["width 4", "max_chars = 3"]),
+    (cnn(max_characters_per_token=10**9), ["max_characters_per_token = 1000000000", "at most 1000"]),
+    (cnn(embedding={"dim": 5}), ["char_embed", "(261, 5)"]),
+    (cnn(n_characters=300), ["char_cnn.n_characters = 300"]),
+    (cnn(n_highway=2), ["CNN_high_1/W_carry"]),
+    (cnn(n_highway=0), ["n_highway = 0", "CNN_high_0"]),
+    (cnn(activation="selu"), ["char_cnn.activation = 'selu'"]),
+    (lstm(dim="7"), ["lstm.dim = '7'", "type int"]),
+    (lstm(n_layers=True), ["lstm.n_layers = True"]),
+    (lstm(use_skip_connections=1), ["lstm.use_skip_connections = 1"]),
+    (lstm(cell_clip=-3), ["lstm.cell_clip = -3"]),
+    (lstm(cell_clip=10**400), ["lstm.cell_clip is too large"]),
+    (lambda options: options.update(lstm=[1]), ["lstm", "an object"]),
+]
+
+
+@pytest.mark.parametrize(("change", "parts"), WRONG, ids=range(len(WRONG)))
+def test_options_that_contradict_the_weights_are_named(
+    folder: Path, change: Change, parts: list[str]
+) -> None:
     change_options(folder, change)
     message = refusal(folder).message
     assert [part for part in ("options.json", *parts) if part not in message] == [], message
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        '"lstm"',
-        "\xff\xfe",
-        "[" * 100_000,
-        '{"note": "\\ud800"}',
-        " " * 2_000_000 + "{}",
-    ],
-    ids=range(9),
-)
+BAD_JSON = [
+    "",
+    "{",
+    "[]",
+    "null",
+    '"lstm"',
+    "\xff\xfe",
+    "[" * 100_000,
+    '{"note": "\\ud800"}',
+    " " * 2_000_000 + "{}",
+]
+
+
+@pytest.mark.parametrize("text", BAD_JSON, ids=range(len(BAD_JSON)))
 def test_options_that_are_not_an_object_are_refused(folder: Path, text: str) -> None:
     (folder / "options.json").write_bytes(text.encode("latin-1"))
     assert "options.json" in refusal(folder).message
