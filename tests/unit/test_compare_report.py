@@ -16,13 +16,19 @@ from rich.console import Console
 
 from comparisons import METHODS, Spec, make_comparison
 from documents import HOSTILE
+from elmokit.comparison.data import Data
+from elmokit.comparison.methods import Method, Plan
 from elmokit.comparison.ranking import rank, recommend
 from elmokit.comparison.report import make_document, print_comparison, write_report
-from elmokit.comparison.result import Comparison, to_json
+from elmokit.comparison.result import Comparison, build_result, to_json
+from elmokit.comparison.runner import RunSummary
+from elmokit.comparison.steps import MetricsRecord, Step, StepResult
 from elmokit.comparison.verdict import answer, compare_families, describe_pair, summarize_ranking
 from elmokit.core.errors import RunError
 from elmokit.report.document import Document, Section, Table
 from elmokit.report.render import render_html, render_markdown
+from elmokit.tasks.task import Examples, Labels
+from toy_tasks import Tagging, ToyMetrics
 
 FROZEN = Path(__file__).resolve().parents[1] / "fixtures" / "v0_1" / "comparison" / "report.json"
 SECTIONS = ["ranking", "scores", "differences", "curve", "classes", "confusion", "examples", "training"]
@@ -134,6 +140,35 @@ def test_report_json_has_the_keys_of_0_1(report: dict[str, str]) -> None:
         del each["machine"], each["versions"]
     same_keys(record, frozen)
     assert [method["status"] for method in record["methods"]][-2:] == ["failed", "left out"]
+
+
+def test_a_task_without_classes_is_ranked_and_reported(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(3, 12, 300)
+    targets = np.where(np.arange(12) < lengths[:, None], 0, -1)
+    examples = Examples([(["word"] * n,) for n in lengths], targets, Labels(("NOUN", "VERB")))
+    data = Data(Tagging(), dict.fromkeys(("train", "valid", "test"), examples))
+    results = {}
+    for id, share in (("good", 0.9), ("bad", 0.8)):
+        stats = np.stack([rng.binomial(lengths, share), lengths], axis=1).astype(float)
+        record = MetricsRecord.from_metrics(ToyMetrics(300, "tag_accuracy", stats))
+        results[f"{id}-s0"] = StepResult(1.0, metrics=dict.fromkeys(data.splits, record))
+    plan = Plan("quick", tuple(Method(id, id, "elmo", id) for id in ("bad", "good")), (0,))
+    steps = [Step(f"{id}-s0", "fit", id) for id in ("bad", "good")]
+    comparison = build_result(tmp_path, plan, data, RunSummary(), steps, results)
+    assert comparison.recommended == "good"
+    assert comparison.ranking is not None
+    assert comparison.ranking.tied_with_best == ("good",)
+    score = comparison.method("good").main
+    assert score.mean == results["good-s0"].metrics["test"].values["tag_accuracy"]
+    assert answer(comparison)[0] == f"Recommended: good (tag accuracy {score.mean:.1%} on 300 test rows)."
+    document = make_document(comparison)
+    assert [section.id for section in document.sections] == [
+        *("ranking", "scores", "differences", "data", "details")
+    ]
+    write_report(comparison)
+    record = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert record["methods"][1]["splits"]["test"]["tag_accuracy"]["mean"] == score.mean
 
 
 # -- sentences ------------------------------------------------------------------------------------

@@ -50,8 +50,8 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowScores:
-    """What each test row adds to a score, (n_seeds, n_rows), in whole units of 1 / ``unit``: the order of rows
-    and seeds is irrelevant. ``unit`` is 1 if rows are right or wrong."""
+    """What each test row adds to a score, (n_seeds, n_rows), in whole units of 1 / ``unit``, so that the
+    order of rows and seeds is irrelevant. ``unit`` is 1 if rows are right or wrong."""
 
     values: Integers
     unit: int

@@ -11,13 +11,7 @@ _MAX_PICTURED = 30
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
-
-    Attributes:
-        title: Its header.
-        align: "right" for numbers.
-        group: A header above it, shared with neighbors of the same group.
-    """
+    """A column of a table; ``group`` is a header above it, shared with neighbors of the same group."""
 
     title: str
     align: Literal["left", "right"] = "left"
@@ -29,10 +23,8 @@ class Cell:
     """A cell of a table.
 
     Attributes:
-        text: What it shows.
         shade: How strong its color is, from 0 to 1; None for a cell without color.
         note: Shown small below the text.
-        bold: Whether it is emphasized.
         look: Number of the color and shape that stand for it in figures.
     """
 
@@ -48,9 +40,7 @@ class Table:
     """Rows of cells; the first cell of a row names it.
 
     Attributes:
-        columns: One for each cell of a row.
         highlight: Number of the row to emphasize.
-        caption: Shown above it.
         folded: In pages, closed until the reader opens it.
         picture: Name of a PNG file of a confusion matrix, which is written beside the report.
     """
@@ -69,13 +59,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture.
-
-    Attributes:
-        svg: An SVG element in the colors of the page.
-        alt: What it shows, in words: for screen readers, Markdown and the terminal.
-        caption: Shown above it.
-    """
+    """A picture: an SVG element in the colors of the page, and ``alt``, what it shows in words."""
 
     svg: str
     alt: str
@@ -97,7 +81,6 @@ class Section:
     Attributes:
         id: For links; unique in the report.
         text: Paragraphs, separated by empty lines; lines that start with "- " are list items.
-        items: In order.
         folded: In pages, the items are hidden until the reader opens the section.
     """
 

@@ -131,8 +131,8 @@ def draw_lines(
             over.plot([left, left + 26], [y, y], color=color, linestyle=dash, linewidth=1.8)
             over.plot([left + 13], [y], marker, color=color, markeredgecolor=_PAPER, markersize=6)
             _write(over, left + 33, y, shorten(line.name, 44))
-        said = [_describe_line(line, x_label, in_percent) for line in lines]
-        return _figure(canvas, f"{caption or 'Lines'} by {x_label}", said, caption)
+        sentences = [_describe_line(line, x_label, in_percent) for line in lines]
+        return _figure(canvas, f"{caption or 'Lines'} by {x_label}", sentences, caption)
 
 
 def draw_intervals(intervals: Sequence[Interval], *, x_label: str, caption: str = "") -> Figure:
@@ -157,8 +157,8 @@ def draw_intervals(intervals: Sequence[Interval], *, x_label: str, caption: str 
             middle = 42 + step * (len(intervals) - row - 0.5)
             _write(over, 10, middle + 9, shorten(entry.name, 48))
             _write(over, _WIDTH - 50, middle - 8, f"{percent(entry.value, 1)}%")
-        said = [f"{i.name}: {i.value:.1%}, interval {i.low:.1%} to {i.high:.1%}." for i in intervals]
-        return _figure(canvas, caption or x_label, said, caption)
+        sentences = [f"{i.name}: {i.value:.1%}, interval {i.low:.1%} to {i.high:.1%}." for i in intervals]
+        return _figure(canvas, caption or x_label, sentences, caption)
 
 
 def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str, caption: str = "") -> Figure:
@@ -190,14 +190,14 @@ def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str, caption
             axes.plot([point.x], [point.y], marker, color=color, markeredgecolor=_PAPER, markersize=17)
             lower = 2.5 if marker == "^" else 0  # in the middle of a triangle
             _label(axes, point.x, point.y, point.label, -lower, _ON_ACCENT)
-        said = [f"{p.label}, {p.name}: {p.y:.1%}, {format_duration(p.x)}." for p in points]
-        return _figure(canvas, caption or f"{y_label} and {x_label}", said, caption)
+        sentences = [f"{p.label}, {p.name}: {p.y:.1%}, {format_duration(p.x)}." for p in points]
+        return _figure(canvas, caption or f"{y_label} and {x_label}", sentences, caption)
 
 
 def draw_reliability(bins: Sequence[Bin], *, error: float, caption: str = "") -> Figure:
     """How often predictions of each probability are right, above how many there are."""
     quarters = [0, 0.25, 0.5, 0.75, 1]
-    said = []
+    sentences = []
     with _canvas(330) as canvas:
         axes = _axes(canvas, (62, 130, _WIDTH - 80, 190), "", "share correct")
         counts = _axes(canvas, (62, 40, _WIDTH - 80, 70), "predicted probability", "texts", grid="")
@@ -211,7 +211,7 @@ def draw_reliability(bins: Sequence[Bin], *, error: float, caption: str = "") ->
             counts.bar(middle, entry.n, width, color=_MUTED, alpha=0.45, linewidth=0)
             count = f"{entry.n:,}" if entry.n < 1000 else f"{entry.n / 1000:.3g}k"
             _label(counts, middle, entry.n, count, 7, _MUTED)
-            said.append(
+            sentences.append(
                 f"Probability {entry.low:.0%} to {entry.high:.0%} (mean {entry.confidence:.1%}): "
                 f"{entry.accuracy:.1%} of {entry.n:,} correct."
             )
@@ -224,7 +224,7 @@ def draw_reliability(bins: Sequence[Bin], *, error: float, caption: str = "") ->
             each.set_xlim(0, 1)
             each.set_xticks(quarters, [f"{share:.0%}" for share in quarters])
         axes.tick_params(labelbottom=False)
-        return _figure(canvas, f"Calibration, expected error {error:.2%}", said, caption)
+        return _figure(canvas, f"Calibration, expected error {error:.2%}", sentences, caption)
 
 
 def save_confusion_png(path: Path, table: Table) -> None:
@@ -295,10 +295,10 @@ def _describe_line(line: Line, x_label: str, in_percent: bool) -> str:
 
 
 def _limits(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
-    """From a little below the lowest share to a little above the highest."""
+    """From a little below the lowest value to a little above the highest; little beyond 0 and 1."""
     low, high = min(values), max(values)
     spare = max(share * (high - low), 0.004)
-    return max(low - spare, -0.02), min(high + spare, 1.02)
+    return max(low - spare, min(low, -0.02)), min(high + spare, max(high, 1.02))
 
 
 def _spaced(values: Sequence[float]) -> list[float]:
@@ -382,9 +382,9 @@ def _canvas(height: float) -> Iterator[Canvas]:
         log.setLevel(level)
 
 
-def _figure(canvas: Canvas, title: str, said: Sequence[str], caption: str) -> Figure:
+def _figure(canvas: Canvas, title: str, sentences: Sequence[str], caption: str) -> Figure:
     """A drawing with its description: a title and sentences."""
-    words = one_line(". ".join([title, " ".join(said)]))
+    words = one_line(". ".join([title, " ".join(sentences)]))
     return Figure(_to_svg(canvas, title, words), words, caption)
 
 
