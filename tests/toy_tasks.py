@@ -28,8 +28,6 @@ class Crf(NamedTuple):
 class CrfHead(Head):
     """A linear layer per word, and a learned score for each pair of neighboring tags."""
 
-    reads_edges = False
-
     def __init__(self, config: Any, dim: int, labels: Labels) -> None:
         super().__init__(config, dim, labels)
         self.output = nn.Linear(dim, len(labels))

@@ -126,7 +126,7 @@ def fit_estimator(
     """Fit and save a classifier, scikit-learn's way; its probabilities for ``ROWS``."""
     from elmokit.tasks.estimator import TextClassifier
 
-    settings = {SINCE.get(name, name): value for name, value in settings.items()}
+    settings = {"pool_edges": True, **{SINCE.get(name, name): value for name, value in settings.items()}}
     direct = {name for name in settings if name in TextClassifier().get_params(deep=False)}
     fitted = TextClassifier(
         encoder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,7 +23,7 @@ from elmokit.core.errors import ConfigError, DataError, RunError
 from elmokit.core.tensors import load_tensors
 from elmokit.tasks import layer_cache, trainer
 from elmokit.tasks.layer_cache import LayerSource, number_texts, write_layers
-from elmokit.tasks.model import Network
+from elmokit.tasks.model import Network, TaskModel
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import Examples, Labels, get_task
 from elmokit.tasks.trainer import FitResult, TaskTraining, fit_task
@@ -534,6 +535,28 @@ def test_long_texts_are_cut_and_empty_ones_kept_and_both_are_told() -> None:
     both = list(result.model.predict([(long,), (cut,)]))
     np.testing.assert_allclose(both[0].probabilities, both[1].probabilities, atol=1e-6)
     assert [prediction.n_cut for prediction in both] == [10_000, 0]
+
+
+@pytest.mark.parametrize("head", ["pool", "bilstm", "linear"])
+def test_heads_read_words_and_no_edges(head: str, tmp_path: Path) -> None:
+    model = fit(make_elmo(), settings(head=head, head_dim=8, epochs=1)).model
+    words = model.encoder.batch([["rain", "we"], ["bank"], []])
+    noisy = tuple(layer.clone() for layer in words.values)
+    for layer in noisy:
+        layer[:, 0] += 9.0  # <s>
+        layer[[0, 1, 2], [3, 2, 1]] -= 9.0  # </s>
+    with torch.no_grad():
+        output, (mask,) = model.network([words])
+        assert torch.equal(model.network([replace(words, values=noisy)])[0], output)
+        empty, _ = model.network([model.encoder.batch([[]])])
+    assert mask.tolist() == [[True, True], [True, False], [False, False]]
+    torch.testing.assert_close(output[2:], empty)
+    model.save(tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    record = json.loads(file.read_text(encoding="utf-8"))
+    assert record["settings"]["head"].pop("pool_edges") is False
+    file.write_text(json.dumps(record), encoding="utf-8")  # as 0.1 wrote it
+    assert TaskModel.load(tmp_path / "model").network([words])[1][0].tolist() == words.mask.tolist()
 
 
 def test_a_text_may_be_a_list_of_words() -> None:

@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +29,7 @@ _L2_FACTORS = (1.0, 0.1, 0.01, 0.001)  # times the penalty given, where there ar
 
 
 class Head(nn.Module):
-    """Turns the mixed vectors of a batch into a task's output."""
-
-    reads_edges: ClassVar[bool] = True
-    """False for heads over words: they get no vectors of ``<s>`` and ``</s>``."""
+    """Turns the mixed vectors of a batch into a task's output; a text may have no word."""
 
     def __init__(self, config: HeadConfig, dim: int, labels: Labels) -> None:
         super().__init__()
@@ -58,12 +55,14 @@ def read_out(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Maximum, mean and last of (batch, time, 2 * dim) over each text's words, each (batch, 2 * dim).
 
     "Last" is where each direction has read everything: the forward half of the last word, the backward
-    half of the first.
+    half of the first. All are zero for a text without words.
     """
+    lengths = mask.sum(dim=1)
+    empty = (lengths == 0).unsqueeze(1)
     highest = x.masked_fill(~mask.unsqueeze(2), torch.finfo(x.dtype).min).amax(dim=1)
     half, rows = x.shape[2] // 2, torch.arange(len(x))
-    last = torch.cat([x[rows, mask.sum(dim=1) - 1, :half], x[:, 0, half:]], dim=1)
-    return highest, mean_over_words(x, mask), last
+    last = torch.cat([x[rows, lengths - 1, :half], x[:, 0, half:]], dim=1)
+    return highest.masked_fill(empty, 0.0), mean_over_words(x, mask), last.masked_fill(empty, 0.0)
 
 
 class PoolHead(Head):
@@ -269,6 +268,7 @@ def _pool(source: LayerSource, config: ClassifierConfig, advance: Advance) -> Te
     """The mean over the words of each layer of each text, (layer, n_texts, dim)."""
     pooled = torch.zeros(source.encoder.n_layers, len(source.texts), source.encoder.dim)
     for rows, (layers,) in source.all():
+        layers = layers if config.head.pool_edges else layers.words()
         for depth, layer in enumerate(layers.values):
             if config.mix.mix_norm:
                 layer = F.layer_norm(layer, layer.shape[-1:])

@@ -51,7 +51,7 @@ class Network(nn.Module):
             rng: Generator for dropout; None disables it.
             is_mixed: The layers are mixed already.
         """
-        if not self.head.reads_edges:
+        if not self.config.head.pool_edges:
             fields = [_at_least_one_word(layers.words()) for layers in fields]
         mixed = [layers.values[0] if is_mixed else self.mix(layers.values) for layers in fields]
         mixed = [shared_dropout(x, self.config.head.dropout_head / 2, rng, over=1) for x in mixed]
@@ -277,6 +277,7 @@ class TaskModel:
             settings = {name: dict(section) for name, section in values["settings"].items()}
             if "thaw" in settings["fit"]:  # its name in 0.1
                 settings["fit"]["unfreeze_every"] = settings["fit"].pop("thaw")
+            settings["head"].setdefault("pool_edges", True)  # as 0.1 did
             config = ClassifierConfig.from_dict(settings)
             names, record = tuple(map(str, values["classes"])), FitRecord.from_json(values["record"])
             separator = values["record"].get("label_separator") or "|" if values["multilabel"] else ""

@@ -23,6 +23,7 @@ class HeadConfig(Config):
     dropout_head: float = option(
         0.2, "Dropout on what goes into the head and its layers.", at_least=0, at_most=0.95
     )
+    pool_edges: bool = option(False, "Read <s> and </s> as words, as version 0.1 did.")
 
 
 @dataclass(frozen=True, kw_only=True)
