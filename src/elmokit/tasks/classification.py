@@ -19,7 +19,7 @@ from elmokit.report.document import Cell, Column, Section, make_confusion_table,
 from elmokit.report.figures import draw_reliability
 from elmokit.tasks.heads import BilstmHead, Head, LinearHead, PoolHead
 from elmokit.tasks.metrics import ClassificationMetrics, MultilabelMetrics
-from elmokit.tasks.task import Examples, Inputs, Labels, Prediction
+from elmokit.tasks.task import Examples, Labels, Prediction, Task
 from elmokit.text.rows import Row
 from elmokit.text.settings import LabelConfig
 
@@ -59,35 +59,23 @@ class ClassPrediction(Prediction):
         return min((float(self.probabilities[place]) for place in self.places), default=None)
 
 
-class Classification:
+class Classification(Task[ClassPrediction, Metrics]):
     """Texts with one label, or with several if the labels have a separator."""
 
     name = "classify"
-    fields = ("text",)
-    heads: ClassVar[Mapping[str, type[Head]]] = {
-        "pool": PoolHead,
-        "bilstm": BilstmHead,
-        "linear": LinearHead,
-    }
-
-    def inputs(self, row: Row) -> Inputs:
-        """Its text."""
-        return (row.text,)
+    heads: ClassVar[Mapping[str, type[Head]]] = {"pool": PoolHead, "bilstm": BilstmHead, "linear": LinearHead}
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Texts and class numbers; of several labels, ones and zeros."""
         split = LabelConfig(label_separator=labels.separator).split
-        inputs: list[Inputs] = []
-        answers: list[list[str]] = []
-        place = ""
-        for row in rows:
-            place = place or row.place
-            inputs.append((row.text,))
-            answers.append(split(row.label or ""))
+        known = [(row.place, row.text, split(row.label or "")) for row in rows]
+        answers = [answer for *_, answer in known]
         counts = Counter(name for answer in answers for name in answer)
         notes: tuple[str, ...] = ()
         if not labels.names:
-            labels = Labels(_check_classes(counts, len(answers), place), labels.separator)
+            labels = Labels(
+                _check_classes(counts, len(known), known[0][0] if known else ""), labels.separator
+            )
             if single := sorted(name for name, count in counts.items() if count == 1):
                 notes = (f"Only one row has the label {shorten(single)}: it cannot be validated.",)
         unknown = tuple(sorted(counts.keys() - set(labels.names)))
@@ -98,7 +86,7 @@ class Classification:
             targets = np.zeros((len(answers), len(numbers)), dtype=np.float32)
             for number, answer in enumerate(answers):
                 targets[number, [numbers[name] for name in answer]] = 1.0
-        return Examples(inputs, targets, labels, unknown, notes=notes)
+        return Examples([(text,) for _, text, _ in known], targets, labels, unknown, notes=notes)
 
     def loss(self, output: Tensor, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
         """Cross-entropy; with several labels, the mean over the classes."""
@@ -140,16 +128,14 @@ class Classification:
 
     def sections(self, metrics: Mapping[str, Metrics]) -> list[Section]:
         """Scores, confusion matrix, scores by class, calibration and the most confident mistakes."""
-        sections = [_scores_section(metrics)]
-        single = {
-            split: found for split, found in metrics.items() if isinstance(found, ClassificationMetrics)
-        }
-        if single:
-            sections.append(_confusion_section(single))
-        sections.append(_classes_section(metrics))
-        if any(found.calibrated for found in single.values()):
+        scores, classes = _scores_section(metrics), _classes_section(metrics)
+        single = {split: one for split, one in metrics.items() if isinstance(one, ClassificationMetrics)}
+        if not single:
+            return [scores, classes]
+        sections = [scores, _confusion_section(single), classes]
+        if any(one.calibrated for one in single.values()):
             sections.append(_calibration_section(single))
-        if any(found.mistakes(1) for found in single.values()):
+        if any(one.mistakes(1) for one in single.values()):
             sections.append(_mistakes_section(single))
         return sections
 
@@ -162,15 +148,15 @@ def _scores_section(metrics: Mapping[str, Metrics]) -> Section:
         columns += [Column(score, "right", kind.capitalize()) for score in ("Precision", "Recall", "F1")]
     columns += ["Hamming loss"] if several else ["Log loss", "ECE"]
     rows, lines = [], []
-    for split, found in metrics.items():
-        averages = [percent(value) for kind in found.averages for value in found.average(kind).values()]
-        if isinstance(found, ClassificationMetrics):
-            last = ["–" if found.log_loss is None else f"{found.log_loss:.4f}", percent(found.ece)]
+    for split, one in metrics.items():
+        averages = [percent(value) for kind in one.averages for value in one.average(kind).values()]
+        if isinstance(one, ClassificationMetrics):
+            last = ["–" if one.log_loss is None else f"{one.log_loss:.4f}", percent(one.ece)]
         else:
-            last = [percent(found.hamming_loss)]
-        rows.append([split, f"{found.n:,}", percent(found.accuracy), *averages, *last])
-        if found.unseen:
-            names = join_names((f"{name} ({n:,})" for name, n in found.unseen.items()), at_most=10)
+            last = [percent(one.hamming_loss)]
+        rows.append([split, f"{one.n:,}", percent(one.accuracy), *averages, *last])
+        if one.unseen:
+            names = join_names((f"{name} ({n:,})" for name, n in one.unseen.items()), at_most=10)
             lines.append(f"- Labels of {split} rows that training never saw, counted as wrong: {names}.")
     text = "In percent." if several else "In percent, except log loss."
     text += " Macro averages count every class equally, weighted ones by its rows."
@@ -179,34 +165,28 @@ def _scores_section(metrics: Mapping[str, Metrics]) -> Section:
 
 
 def _confusion_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
-    tables = []
     *others, main = metrics
-    found = metrics[main]
-    names, counts = (*found.classes, *found.unknown), found.confusion
-    totals = counts.sum(axis=1)
-    wrong = [
-        (int(counts[row, column]), row, column)
-        for row, column in np.argwhere(counts).tolist()
-        if names[row] != names[column]
-    ]
+    names, classes, counts = metrics[main].names, metrics[main].classes, metrics[main].confusion
+    tables = []
     for split in (main, *others) if len(names) <= _MAX_MATRIX else ():
-        matrix, labels = metrics[split].confusion, (*found.classes, *metrics[split].unknown)
-        picture = f"confusion_{split}.png"
-        tables.append(
-            make_confusion_table(
-                matrix.tolist(), labels, found.classes, split, folded=split != main, picture=picture
-            )
+        matrix, rows, picture = (
+            metrics[split].confusion.tolist(),
+            metrics[split].names,
+            f"confusion_{split}.png",
         )
-    if wrong and len(found.classes) > _FEW_CLASSES:
+        table = make_confusion_table(matrix, rows, classes, split, folded=split != main, picture=picture)
+        tables.append(table)
+    wrong = [(int(counts[row, col]), row, col) for row, col in np.argwhere(counts).tolist() if row != col]
+    if wrong and len(classes) > _FEW_CLASSES:
         pairs = [
-            [names[row], names[column], f"{count:,}", percent(count / totals[row])]
-            for count, row, column in sorted(wrong, reverse=True)[:_MAX_PAIRS]
+            [names[row], names[col], f"{count:,}", percent(count / counts[row].sum())]
+            for count, row, col in sorted(wrong, reverse=True)[:_MAX_PAIRS]
         ]
         head: list[Column | str] = [Column("True"), Column("Predicted"), "Rows", "% of the true class"]
         tables.append(make_table(head, pairs, caption=f"Most common confusions ({main})"))
     text = "Rows are true classes, columns predicted ones. The shade is the share of the row."
     if len(names) > _MAX_MATRIX:
-        text = f"{len(found.classes):,} classes are too many for a table."
+        text = f"{len(classes):,} classes are too many for a table."
     return Section("confusion", "Confusion matrix", text, tuple(tables))
 
 
@@ -215,8 +195,8 @@ def _classes_section(metrics: Mapping[str, Metrics]) -> Section:
     for split in metrics:
         columns += [Column(score, "right", split) for score in ("Precision", "Recall", "F1", "Rows")]
     rows: list[list[Cell | str]] = [[name] for name in next(iter(metrics.values())).classes]
-    for found in metrics.values():
-        for row, entry in zip(rows, found.per_class, strict=True):
+    for one in metrics.values():
+        for row, entry in zip(rows, one.per_class, strict=True):
             row += [percent(entry.precision), percent(entry.recall), Cell(percent(entry.f1), entry.f1)]
             row.append(f"{entry.support:,}")
     return Section("classes", "Scores by class", "In percent.", (make_table(columns, rows),))
@@ -229,18 +209,18 @@ def _calibration_section(metrics: Mapping[str, ClassificationMetrics]) -> Sectio
         "expected calibration error, is the mean distance from the line."
     )
     figures = [
-        draw_reliability(found.bins, error=found.ece, caption=f"{split}: ECE {percent(found.ece)}%")
-        for split, found in metrics.items()
-        if found.ece is not None
+        draw_reliability(one.bins, error=one.ece, caption=f"{split}: ECE {percent(one.ece)}%")
+        for split, one in metrics.items()
+        if one.ece is not None
     ]
     return Section("calibration", "Calibration", text, tuple(figures))
 
 
 def _mistakes_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
     tables = []
-    for split, found in metrics.items():
+    for split, one in metrics.items():
         rows = []
-        for entry in found.mistakes():
+        for entry in one.mistakes():
             note = "" if entry.probability_true is None else f"{entry.probability_true:.1%}"
             predicted = Cell(entry.predicted, note=f"{entry.probability:.1%}")
             rows.append([Cell(entry.true, note=note), predicted, Cell(entry.text)])

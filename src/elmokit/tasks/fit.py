@@ -164,20 +164,20 @@ def _finish(
     Args:
         made: What the record of the model lacks: how it was made.
     """
-    measured, fitted = measure(model, parts, reporter), model.record
+    (metrics, speed, cut), fitted = _measure(model, parts, reporter), model.record
     record = replace(
         made,
         stopped=fitted.stopped,
         history=fitted.history,
         mix_start=fitted.mix_start,
-        timings={**fitted.timings, "documents_per_second": measured.speed},
-        notes=[*made.notes, *fitted.notes, *(measured.notes if "test" in parts else ())],
-        splits={split: {"n": metrics.n, **metrics.values} for split, metrics in measured.metrics.items()},
+        timings={**fitted.timings, "documents_per_second": speed},
+        notes=[*made.notes, *fitted.notes, *(cut if "test" in parts else ())],
+        splits={split: {"n": one.n, **one.values} for split, one in metrics.items()},
     )
     model = replace(model, record=record)
-    _write_report(out, model, measured.metrics, record, out.resolve().name)
+    _write_report(out, model, metrics, record, out.resolve().name)
     model.save(out)  # last: it says that all is done
-    return FittedModel(out, model, record.splits, measured.metrics, record.stopped)
+    return FittedModel(out, model, record.splits, metrics, record.stopped)
 
 
 def _configs(settings: dict[str, Any]) -> tuple[ClassifierConfig, ReadConfig, LabelConfig]:
@@ -309,24 +309,17 @@ def _summary(parts: Mapping[str, Examples], encoder: Encoder, config: Classifier
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
+def _measure(
+    model: Predictor, parts: Mapping[str, Examples], reporter: Reporter
+) -> tuple[dict[str, Metrics], float, tuple[str, ...]]:
     """The metrics of some splits, rows per second, and notes on rows that were cut."""
-
-    metrics: Mapping[str, Metrics]
-    speed: float
-    notes: tuple[str, ...]
-
-
-def measure(model: Predictor, parts: Mapping[str, Examples], reporter: Reporter) -> Measured:
-    """Predict and measure some splits."""
     start, n_rows = time.monotonic(), sum(map(len, parts.values()))
     with reporter.counting("Measuring", total=n_rows, unit="rows") as advance:
         answers = {name: list(model.predict(part.inputs, progress=advance)) for name, part in parts.items()}
     speed = round(n_rows / max(1e-9, time.monotonic() - start), 1)
     metrics = {name: model.task.measure(part, answers[name]) for name, part in parts.items()}
     n_cut = sum(prediction.n_cut > 0 for predictions in answers.values() for prediction in predictions)
-    return Measured(metrics, speed, _cut_notes(model, n_cut))
+    return metrics, speed, _cut_notes(model, n_cut)
 
 
 def _cut_notes(model: Predictor, n_cut: int) -> tuple[str, ...]:
@@ -495,18 +488,18 @@ def evaluate(
     read = predictor.columns.reading(read)
     label_config = predictor.columns.labeling(label_config, predictor.labels)
     rows = read_examples(predictor.task, files, read, label_config, predictor.labels, reporter)
-    measured = measure(predictor, {"test": rows}, reporter)
-    metrics, notes = measured.metrics["test"], (*rows.notes, *measured.notes)
+    metrics, speed, cut = _measure(predictor, {"test": rows}, reporter)
+    notes = (*rows.notes, *cut)
     if out is not None:
         title = Path(model).resolve().name if isinstance(model, str | Path) else "Model"
         record = FitRecord(
             command=replace_surrogates(command),
             notes=notes,
             versions=versions(),
-            timings={"documents_per_second": measured.speed},
+            timings={"documents_per_second": speed},
         )
-        _write_report(Path(out), predictor, measured.metrics, record, title)
-    return Evaluation(metrics.values, metrics, measured.speed, notes)
+        _write_report(Path(out), predictor, metrics, record, title)
+    return Evaluation(metrics["test"].values, metrics["test"], speed, notes)
 
 
 def _evaluate_bilm(

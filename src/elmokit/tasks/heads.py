@@ -163,6 +163,16 @@ class LinearHead(Head):
         return all(converged for _, _, converged in solved)
 
 
+def converges(model: Any, x: Any, y: Any, **options: Any) -> bool:
+    """Fit a model of scikit-learn; False if its solver did not converge."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        model.fit(x, y, **options)
+    return not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
+
+
 def fit_logistic(
     x: npt.NDArray[np.float64],
     y: npt.NDArray[Any],
@@ -176,7 +186,6 @@ def fit_logistic(
     Args:
         n_classes: 1 for a yes-or-no decision, which has one row of weights.
     """
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     weight, bias = np.zeros((n_classes, x.shape[1])), np.full(n_classes, _RARE)
@@ -191,10 +200,7 @@ def fit_logistic(
     share = 2.0 if len(present) == 2 and n_classes > 1 else 1.0
     strength = share / (l2 * weights.sum()) if l2 else np.inf
     model = LogisticRegression(C=strength, tol=1e-6, max_iter=_STEPS)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
-        model.fit(x, y, sample_weight=weights)
-    converged = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
+    converged = converges(model, x, y, sample_weight=weights)
     rows, offsets = model.coef_, model.intercept_
     if n_classes == 1:
         return rows, offsets, converged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -161,6 +162,15 @@ def _flat(scores: Mapping[str, Any]) -> dict[str, float]:
     return flat
 
 
+@contextlib.contextmanager
+def explain_damage(config: Path) -> Iterator[None]:
+    """Values that a config.json of ours cannot have are a ModelError that names the file."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, ConfigError) as error:
+        raise ModelError(f"{config} is damaged: {error}.", remedy=FRESH) from error
+
+
 def chunks(rows: Iterable[Inputs]) -> Iterator[list[Inputs]]:
     """Rows to be answered together: so many that work is efficient, so few that memory stays flat."""
     chunk: list[Inputs] = []
@@ -272,31 +282,27 @@ class TaskModel:
         """Read a folder; anything missing, damaged, foreign or of the wrong shape is a ModelError."""
         folder = resolve_name(folder)
         values = read_record(folder, cls.kind)
-        task = get_task(str(values.get("task", "classify")))
-        try:
-            settings = {name: dict(section) for name, section in values["settings"].items()}
-            if "thaw" in settings["fit"]:  # its name in 0.1
-                settings["fit"]["unfreeze_every"] = settings["fit"].pop("thaw")
-            settings["head"].setdefault("pool_edges", True)  # as 0.1 did
-            config = ClassifierConfig.from_dict(settings)
-            names, record = tuple(map(str, values["classes"])), FitRecord.from_json(values["record"])
-            separator = values["record"].get("label_separator") or "|" if values["multilabel"] else ""
-            if len(set(names)) != len(names):
-                raise ValueError("it names a class twice")
-        except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
-            raise ModelError(f"{folder / 'config.json'} is damaged: {error}.", remedy=FRESH) from error
         if not (folder / "encoder" / "config.json").exists():
             raise ModelError(
                 f"{folder} holds a model without its encoder: the folder {folder / 'encoder'} is missing.",
                 remedy="Copy the whole folder, encoder included, from where it was fitted.",
             )
-        encoder = load_encoder(folder / "encoder")
-        labels = Labels(names, separator)
-        try:
-            with torch.device("meta"):
+        task, encoder = get_task(str(values.get("task", "classify"))), load_encoder(folder / "encoder")
+        with explain_damage(folder / "config.json"):
+            settings = {name: dict(section) for name, section in values["settings"].items()}
+            if "thaw" in settings["fit"]:  # its name in 0.1
+                settings["fit"]["unfreeze_every"] = settings["fit"].pop("thaw")
+            settings["head"].setdefault("pool_edges", True)  # as 0.1 did
+            separator = values["record"].get("label_separator") or "|" if values["multilabel"] else ""
+            labels, record = (
+                Labels(tuple(map(str, values["classes"])), separator),
+                FitRecord.from_json(values["record"]),
+            )
+            if len({*labels.names}) != len(labels):
+                raise ValueError("it names a class twice")
+            config = ClassifierConfig.from_dict(settings)
+            with torch.device("meta"):  # sizes that no tensor can have are a RuntimeError
                 network = Network(task, config, encoder.n_layers, encoder.dim, labels)
-        except (RuntimeError, ConfigError) as error:  # sizes that no tensor can have
-            raise ModelError(f"{folder / 'config.json'} is damaged: {error}", remedy=FRESH) from error
         tensors, _ = load_tensors(folder / "model.safetensors")
         check_tensors(folder / "model.safetensors", dict(network.named_parameters()), tensors)
         network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +22,8 @@ from elmokit.core.model_folder import read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
 from elmokit.tasks.classification import ClassPrediction
-from elmokit.tasks.model import FitRecord, chunks
+from elmokit.tasks.heads import converges
+from elmokit.tasks.model import FitRecord, chunks, explain_damage
 from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, get_task
 
 TfidfMethod = Literal["tfidf-svm", "tfidf-lr"]
@@ -148,7 +148,7 @@ class TfidfModel:
                 f"{folder} holds a fastText model, which elmokit 0.1 can read and this version cannot.",
                 remedy="Install elmokit 0.1 to use it, or fit the rows again: elmokit fit tfidf-svm.",
             )
-        try:
+        with explain_damage(folder / "config.json"):
             method: TfidfMethod = values["method"]
             if method not in METHODS:
                 raise ValueError(f"there is no method {method!r}")
@@ -161,8 +161,6 @@ class TfidfModel:
                 raise ValueError("its classes are not in order")
             if len(seen) < 2:
                 raise ValueError("it has fewer than two classes")
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{folder / 'config.json'} is damaged: {error}.", remedy=FRESH) from error
         terms = _read_terms(folder / "vocab.txt", n_terms)
         file, n_rows = folder / "model.safetensors", 1 if len(seen) == 2 else len(seen)
         tensors, _ = load_tensors(file)
@@ -194,7 +192,6 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
         method: A key of ``METHODS``.
         seed: For the order in which the SVM takes the texts.
     """
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import LinearSVC
 
@@ -221,10 +218,7 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
     model: Any = LogisticRegression(C=strength, max_iter=1000)
     if is_svm:
         model = LinearSVC(C=strength, random_state=seed)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
-        model.fit(rows, targets)
-    if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
+    if not converges(model, rows, targets):
         notes.append("The solver stopped before it had converged.")
     timings = {"training": round(time.monotonic() - start, 2)}
     settings = {"n_words": n_words, "min_df": min_df, "sublinear_tf": True, "seed": seed, "C": strength}
