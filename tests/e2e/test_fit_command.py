@@ -394,7 +394,7 @@ def test_wrong_mix_weights_are_refused_before_anything_is_begun(
     cli: Cli, encoder: Path, train: Path, tmp_path: Path, weights: str
 ) -> None:
     out = tmp_path / "out"
-    cli("fit", encoder, train, "-o", out, "--mix-weights", weights, *QUICK).check_refused("mix_weights")
+    cli("fit", encoder, train, "-o", out, "--mix-weights", weights, *QUICK).check_refused("weights")
     assert not out.exists()
 
 

@@ -439,7 +439,7 @@ def test_sample_weights_decide_between_labels_that_contradict_each_other(encoder
         ({"class_weight": "even"}, "class_weight"),
         ({"lr": "fast"}, "lr"),
         ({"options": {"max_word": 3}}, "max_word"),
-        ({"mix_weights": "1,2"}, "mix_weights"),
+        ({"mix_weights": "1,2"}, "2 weights were given"),
         ({"mix_weights": "1,two,3"}, "mix_weights"),
         ({"valid_share": 0.9}, "valid_share"),
     ],

@@ -244,7 +244,7 @@ def test_what_was_refused_leaves_the_way_free_for_the_right_command(fit: Fit, tm
         DataError, match="validation rows have labels that the training rows do not have: food"
     ):
         fit(rows(30), valid=[strange])
-    with pytest.raises(ConfigError, match="2 numbers, but the encoder has 3 layers"):
+    with pytest.raises(ConfigError, match="2 weights were given for 3 layers"):
         fit(rows(30), config=settings(**QUICK, mix_weights="1,2"))
     assert not (tmp_path / "made").exists()
     assert fit(rows(30)).stopped == "done"

@@ -234,9 +234,7 @@ def test_the_linear_head_learns_several_labels(elmo: Elmo) -> None:
 def test_cached_layers_serve_the_linear_head(elmo: Elmo, tmp_path: Path) -> None:
     config, parts = ClassifierConfig.from_flat(head="linear"), (examples(60), examples(30, 1))
     plain = fit_task(TASK, elmo, *parts, config)
-    cached_sources(
-        elmo, [number_texts(elmo, part.inputs, 400) for part in parts], tmp_path, Reporter("silent")
-    )
+    cached_sources([number_texts(elmo, part.inputs, 400) for part in parts], tmp_path, Reporter("silent"))
     assert len(list(tmp_path.glob("layers-*.npy"))) == 2
     cached = fit_task(TASK, elmo, *parts, config, layers_folder=tmp_path)
     texts = [text for text, _ in rows(30, 1)]

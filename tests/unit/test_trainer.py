@@ -22,7 +22,7 @@ from elmokit.bilm.settings import BilmConfig
 from elmokit.core.errors import ConfigError, DataError, RunError
 from elmokit.core.tensors import load_tensors
 from elmokit.tasks import layer_cache, trainer
-from elmokit.tasks.layer_cache import LayerSource, number_texts, write_layers
+from elmokit.tasks.layer_cache import number_texts, write_layers
 from elmokit.tasks.model import Network, TaskModel
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import Examples, Labels, get_task
@@ -102,7 +102,7 @@ def moved(before: dict[str, Tensor], elmo: Elmo) -> set[str]:
 
 def training_of(config: ClassifierConfig, examples: Examples) -> TaskTraining:
     elmo = make_elmo()
-    source = LayerSource(elmo, number_texts(elmo, examples.inputs, config.fit.max_words))
+    source = number_texts(elmo, examples.inputs, config.fit.max_words)
     torch.manual_seed(0)
     network = Network(TASK, config, elmo.n_layers, elmo.dim, examples.labels)
     return TaskTraining(TASK, network, [(examples, source), (examples, source)])
@@ -163,7 +163,7 @@ def test_trainable_mix_weights_start_where_they_are_told_to() -> None:
 
 
 def test_mix_weights_of_the_wrong_number_are_refused() -> None:
-    with pytest.raises(ConfigError, match="2 numbers, but the encoder has 3"):
+    with pytest.raises(ConfigError, match="2 weights were given for 3 layers"):
         fit(make_elmo(), settings(mix_weights="0.5,0.5"))
 
 

@@ -340,7 +340,7 @@ def _cache_layers(space: Workspace, method: Method) -> StepResult:
     if fit.cache != "no":
         with tuned_process():
             folder, must_fit = space.folder / "layers", fit.cache == "yes"
-            cached_sources(encoder, texts, folder, Reporter("silent"), must_fit=must_fit)
+            cached_sources(texts, folder, Reporter("silent"), must_fit=must_fit)
     return StepResult(round(time.monotonic() - start, 2))
 
 

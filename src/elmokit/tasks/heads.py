@@ -272,7 +272,7 @@ def _candidate_mixes(n_layers: int, config: ClassifierConfig, *, choose: bool) -
 
 def _pool(source: LayerSource, config: ClassifierConfig, advance: Advance) -> Tensor:
     """The mean over the words of each layer of each text, (layer, n_texts, dim)."""
-    pooled = torch.zeros(source.encoder.n_layers, len(source.texts), source.encoder.dim)
+    pooled = torch.zeros(source.encoder.n_layers, len(source), source.encoder.dim)
     for rows, (layers,) in source.all():
         layers = layers if config.head.pool_edges else layers.words()
         for depth, layer in enumerate(layers.values):

@@ -27,47 +27,6 @@ BATCH_WORDS = 8192
 _DISK_SHARE = 0.7  # of the free disk that cached layers may take
 
 
-@dataclass(frozen=True, eq=False)
-class NumberedTexts:
-    """The texts of some rows as ids.
-
-    Attributes:
-        fields: Of each field of the task, the ids of all rows.
-        n_cut: Texts that were longer than allowed.
-        n_empty: Rows without a word.
-    """
-
-    fields: tuple[TokenIds, ...]
-    n_cut: int
-    n_empty: int
-
-    def __len__(self) -> int:
-        return len(self.fields[0])
-
-    def batches(self, n_words: int, rng: np.random.Generator | None = None) -> list[IntArray]:
-        """Row numbers in batches of similar length, about ``n_words`` words each."""
-        lengths = np.sum([ids.lengths for ids in self.fields], axis=0)
-        return bucket_batches(lengths, n_words, rng=rng)
-
-
-def number_texts(
-    encoder: Encoder, inputs: Sequence[Inputs], max_words: int, progress: Advance = lambda amount: None
-) -> NumberedTexts:
-    """Turn texts into ids, cut to ``max_words``."""
-    n_fields = len(inputs[0]) if inputs else 1
-    counts = np.zeros((n_fields, len(inputs)), dtype=np.int64)
-
-    def words(field: int) -> Iterator[list[str]]:
-        for row, texts in enumerate(inputs):
-            (all_words,) = encoder.words([texts[field]])
-            counts[field, row] = len(all_words)
-            yield all_words[:max_words]
-            progress(0 if field else 1)
-
-    fields = tuple(encoder.to_ids(words(field)) for field in range(n_fields))
-    return NumberedTexts(fields, int((counts > max_words).sum()), int((counts.sum(axis=0) == 0).sum()))
-
-
 class LayerCache:
     """A frozen encoder's layers (or their fixed mix) of all texts, in a .npy file of half-precision numbers.
 
@@ -141,16 +100,31 @@ def _is_whole(file: Path, shape: tuple[int, int, int]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class LayerSource:
-    """The layers of numbered texts: read from caches (one per field) where there are some, else computed."""
+    """The layers of some rows: read from caches (one per field) where there are some, else computed.
+
+    Attributes:
+        fields: Of each field of the task, the ids of all rows.
+        n_cut: Texts that were longer than allowed.
+        n_empty: Rows without a word.
+    """
 
     encoder: Encoder
-    texts: NumberedTexts
+    fields: tuple[TokenIds, ...]
+    n_cut: int
+    n_empty: int
     caches: tuple[LayerCache, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.fields[0])
 
     @property
     def is_mixed(self) -> bool:
         """True if layers come as their mix."""
         return bool(self.caches) and self.caches[0].is_mixed
+
+    def batches(self, n_words: int, rng: np.random.Generator | None = None) -> list[IntArray]:
+        """Row numbers in batches of similar length, about ``n_words`` words each."""
+        return bucket_batches(np.sum([ids.lengths for ids in self.fields], axis=0), n_words, rng=rng)
 
     def batch(
         self, rows: IntArray, *, dropout: DropoutConfig | None = None, rng: torch.Generator | None = None
@@ -158,22 +132,38 @@ class LayerSource:
         """Of each field, the layers of some rows."""
         if self.caches:
             return [cache.layers(rows) for cache in self.caches]
-        return [self.encoder.layers(ids, rows, dropout=dropout, rng=rng) for ids in self.texts.fields]
+        return [self.encoder.layers(ids, rows, dropout=dropout, rng=rng) for ids in self.fields]
 
     @torch.no_grad()
     def all(self) -> Iterator[tuple[IntArray, list[Layers]]]:
         """The layers of all rows in large batches, without gradients."""
         source = self
         if not self.caches:
-            fields = tuple(self.encoder.precompute(ids) for ids in self.texts.fields)
-            source = replace(self, texts=replace(self.texts, fields=fields))
-        for rows in self.texts.batches(BATCH_WORDS):
+            source = replace(self, fields=tuple(map(self.encoder.precompute, self.fields)))
+        for rows in self.batches(BATCH_WORDS):
             yield rows, source.batch(rows)
 
 
+def number_texts(
+    encoder: Encoder, inputs: Sequence[Inputs], max_words: int, progress: Advance = lambda amount: None
+) -> LayerSource:
+    """Turn texts into ids, cut to ``max_words``."""
+    n_fields = len(inputs[0]) if inputs else 1
+    counts = np.zeros((n_fields, len(inputs)), dtype=np.int64)
+
+    def words(field: int) -> Iterator[list[str]]:
+        for row, texts in enumerate(inputs):
+            (all_words,) = encoder.words([texts[field]])
+            counts[field, row] = len(all_words)
+            yield all_words[:max_words]
+            progress(0 if field else 1)
+
+    fields = tuple(encoder.to_ids(words(field)) for field in range(n_fields))
+    return LayerSource(encoder, fields, int((counts > max_words).sum()), int((counts.sum(axis=0) == 0).sum()))
+
+
 def cached_sources(
-    encoder: Encoder,
-    texts: Sequence[NumberedTexts],
+    sources: Sequence[LayerSource],
     folder: Path,
     reporter: Reporter,
     *,
@@ -181,19 +171,18 @@ def cached_sources(
     must_fit: bool = False,
     compute: bool = True,
 ) -> list[LayerSource]:
-    """The layers of some lists of texts, cached in ``folder``; without caches if the disk has no room.
+    """The same layers, cached in ``folder``; without caches if the disk has no room.
 
     Args:
         mix: A mix that never changes, so that only its result is stored.
         must_fit: A full disk is an error.
         compute: False uses only what is cached already.
     """
-    plain = [LayerSource(encoder, part) for part in texts]
-    salt = encoder.fingerprint
-    files = {ids: folder / f"layers-{ids.content_hash(salt)}.npy" for part in texts for ids in part.fields}
+    encoder, all_ids = sources[0].encoder, [ids for source in sources for ids in source.fields]
+    files = {ids: folder / f"layers-{ids.content_hash(encoder.fingerprint)}.npy" for ids in all_ids}
     missing = [ids for ids, file in files.items() if not _is_whole(file, _shape(encoder, ids, mix))]
     if missing and not compute:
-        return plain
+        return list(sources)
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
@@ -205,11 +194,11 @@ def cached_sources(
                 remedy="Free some space, or compute them in every epoch: --cache no.",
             )
         reporter.say("[yellow]The disk has no room for the layers: every epoch computes them again.[/]")
-        return plain
+        return list(sources)
     with reporter.counting("Computing layers", total=sum(map(len, missing)), unit="texts") as advance:
         for ids in missing:
             write_layers(encoder, ids, files[ids], mix, advance)
     caches = {
         ids: LayerCache(file, ids, encoder.n_edge, is_mixed=mix is not None) for ids, file in files.items()
     }
-    return [replace(part, caches=tuple(caches[ids] for ids in part.texts.fields)) for part in plain]
+    return [replace(one, caches=tuple(caches[ids] for ids in one.fields)) for one in sources]

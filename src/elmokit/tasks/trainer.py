@@ -21,7 +21,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.tensors import load_tensors
 from elmokit.tasks.heads import LinearHead, fit_linear
-from elmokit.tasks.layer_cache import LayerSource, NumberedTexts, cached_sources, number_texts
+from elmokit.tasks.layer_cache import LayerSource, cached_sources, number_texts
 from elmokit.tasks.model import FitRecord, Network, TaskModel, head_name
 from elmokit.tasks.settings import ClassifierConfig, FitConfig
 from elmokit.tasks.task import AnyTask, Examples
@@ -43,7 +43,7 @@ class TaskTraining:
         self.examples, self.layers = parts[0]
         self.valid = parts[1:]  # one part, or none
         self.module = self.layers.encoder.module
-        self._batches = self.layers.texts.batches(self.config.batch_words)
+        self._batches = self.layers.batches(self.config.batch_words)
         self._epoch = 0
         self._weights = row_weights(self.examples, self.config.class_weights)
         self._groups = self.layers.encoder.unfreezing_order() if self.config.finetune else []
@@ -71,7 +71,7 @@ class TaskTraining:
         """Shuffle; nothing is carried from step to step."""
         self._epoch = epoch
         rng = np.random.default_rng([self.config.seed, epoch])
-        self._batches = self.layers.texts.batches(self.config.batch_words, rng)
+        self._batches = self.layers.batches(self.config.batch_words, rng)
         return {}
 
     def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
@@ -195,13 +195,12 @@ def fit_task(
         timed(seconds, "numbering"),
         reporter.counting("Reading words", total=total, unit="texts") as advance,
     ):
-        texts = [number_texts(encoder, part.inputs, config.fit.max_words, advance) for part in parts]
-    record = FitRecord(notes=_check_texts(texts, config.fit), timings=seconds)
-    sources = [LayerSource(encoder, part) for part in texts]
+        sources = [number_texts(encoder, part.inputs, config.fit.max_words, advance) for part in parts]
+    record = FitRecord(notes=_check_texts(sources, config.fit), timings=seconds)
     if issubclass(task.heads[config.head.head], LinearHead):
         with timed(seconds, "training"), tuned_process():
             if layers_folder is not None and worth_caching(encoder, config.fit):
-                sources = cached_sources(encoder, texts, layers_folder, reporter, compute=False)
+                sources = cached_sources(sources, layers_folder, reporter, compute=False)
             weights = row_weights(train_examples, config.fit.class_weights)
             network, history, converged = fit_linear(task, parts, sources, config, weights, reporter)
         slow = () if converged else ("The solver of the linear head stopped before it had converged.",)
@@ -209,10 +208,10 @@ def fit_task(
             record, history=history, mix_start=network.mix.values(), notes=(*record.notes, *slow)
         )
         return FitResult(TaskModel(task, encoder, network.eval(), train_examples.labels, record))
-    config = _with_epochs(config, texts[0])
+    config = _with_epochs(config, sources[0])
     if config.fit.finetune:
         encoder = encoder.copy()
-        sources = [LayerSource(encoder, part) for part in texts]
+        sources = [replace(source, encoder=encoder) for source in sources]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.fit.seed)
         network = Network(task, config, encoder.n_layers, encoder.dim, train_examples.labels)
@@ -225,7 +224,7 @@ def fit_task(
             fixed = network.mix if config.mix.mix == "frozen" and layers_folder is None else None
             folder, must_fit = layers_folder or run, config.fit.cache == "yes"
             with timed(seconds, "encoding"), tuned_process():
-                sources = cached_sources(encoder, texts, folder, reporter, mix=fixed, must_fit=must_fit)
+                sources = cached_sources(sources, folder, reporter, mix=fixed, must_fit=must_fit)
         training = TaskTraining(task, network, list(zip(parts, sources, strict=True)))
         result = train(training, config.fit, run, reporter=reporter, checkpoint_every=checkpoint_every)
         history = _with_train_loss(run / "metrics.jsonl", result.position.history)
@@ -257,7 +256,7 @@ def _with_train_loss(metrics: Path, history: Sequence[Mapping[str, float]]) -> l
     ]
 
 
-def _check_texts(texts: Sequence[NumberedTexts], fit: FitConfig) -> tuple[str, ...]:
+def _check_texts(texts: Sequence[LayerSource], fit: FitConfig) -> tuple[str, ...]:
     """Refuse texts that nothing can be learned from; notes on cut and empty ones."""
     if not len(texts[0]):
         raise DataError("There are no rows to train on.", remedy="Give a file with labeled texts.")
@@ -278,7 +277,7 @@ def _check_texts(texts: Sequence[NumberedTexts], fit: FitConfig) -> tuple[str, .
     return tuple(note for note, count in notes.items() if count)
 
 
-def _with_epochs(config: ClassifierConfig, texts: NumberedTexts) -> ClassifierConfig:
+def _with_epochs(config: ClassifierConfig, texts: LayerSource) -> ClassifierConfig:
     """The settings with a number of epochs that suits the texts, unless one is given."""
     fit = config.fit
     if not fit.epochs:
