@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from sklearn.decomposition import PCA
 
-from elmokit.core.errors import ConfigError, DataError, ModelError
+from elmokit.core.errors import ConfigError, DataError, ElmokitError, ModelError
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.settings import TextConfig
 from elmokit.vectors.elmo import Elmo
@@ -55,10 +56,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def brute_force(matrix: npt.NDArray[Any], queries: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """All cosines, one by one."""
     scores = np.zeros((len(queries), len(matrix)))
-    for q, query in enumerate(queries.astype(np.float64)):
-        for r, row in enumerate(matrix.astype(np.float64)):
-            length = np.linalg.norm(query) * np.linalg.norm(row)
-            scores[q, r] = query @ row / length if length else 0.0
+    for (q, query), (r, row) in itertools.product(enumerate(queries), enumerate(matrix)):
+        length = np.linalg.norm(query.astype(np.float64)) * np.linalg.norm(row.astype(np.float64))
+        scores[q, r] = query.astype(np.float64) @ row.astype(np.float64) / length if length else 0.0
     return scores
 
 
@@ -94,18 +94,14 @@ def test_of_equal_rows_the_first_comes_first(block: int, monkeypatch: pytest.Mon
         assert np.array_equal(rows, wanted)
 
 
-def test_zero_vectors_have_the_cosine_zero() -> None:
+def test_zero_vectors_have_the_cosine_zero_and_nothing_gives_nothing() -> None:
     matrix = np.array([[0.0, 0.0], [-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
     rows, scores = nearest_rows(matrix, np.array([[1.0, 0.0], [0.0, 0.0]]), 4)
     assert rows.tolist() == [[3, 0, 2, 1], [0, 1, 2, 3]]
     assert scores.tolist() == [[1.0, 0.0, 0.0, -1.0], [0.0] * 4]
-
-
-def test_no_rows_and_no_queries_give_empty_answers() -> None:
-    rows, scores = nearest_rows(np.empty((0, 3)), np.ones((2, 3)), 5)
-    assert rows.shape == scores.shape == (2, 0)
-    rows, scores = nearest_rows(np.ones((4, 3)), np.empty((0, 3)), 5)
-    assert rows.shape == scores.shape == (0, 4)
+    for n_rows, n_queries, shape in ((0, 2, (2, 0)), (4, 0, (0, 4))):
+        rows, scores = nearest_rows(np.ones((n_rows, 3)), np.ones((n_queries, 3)), 5)
+        assert rows.shape == scores.shape == shape
 
 
 @pytest.mark.parametrize(
@@ -156,27 +152,42 @@ def test_search_agrees_with_embed_and_takes_an_open_store(elmo: Elmo, corpus: Pa
     assert search(store, [], elmo) == []
 
 
-def test_search_refuses_what_it_cannot_answer(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:
-    embed(elmo, corpus, tmp_path / "words")
-    embed(elmo, corpus, tmp_path / "texts", pool="mean")
-    with pytest.raises(ConfigError, match="each word") as caught:
-        search(tmp_path / "words", ["x"], elmo)
-    assert "--pool mean" in caught.value.remedy
-    with pytest.raises(ModelError, match="another model"):
-        search(tmp_path / "texts", ["x"], make_elmo(seed=1))
-    with pytest.raises(DataError, match="Query 1"):
-        search(tmp_path / "texts", ["x", " "], elmo)
-    with pytest.raises(ConfigError, match="one string"):
-        search(tmp_path / "texts", "x", elmo)
-    table: Any = np.array([["x", "y"]])
-    with pytest.raises(DataError, match="not a table"):
-        search(tmp_path / "texts", table, elmo)
-    with pytest.raises(DataError, match="not a table"):
-        similar_words(elmo, "bank", table)
-    with pytest.raises(ConfigError, match="k = 0"):
-        search(tmp_path / "texts", ["x"], elmo, k=0)
-    with pytest.raises(DataError, match="no folder"):
-        search(tmp_path / "nowhere", ["x"], elmo)
+@pytest.fixture(scope="module")
+def stores(elmo: Elmo, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Stores of words, of texts, of one layer and of all."""
+    folder = tmp_path_factory.mktemp("stores")
+    choices: dict[str, dict[str, Any]] = {
+        "words": {},
+        "texts": {"pool": "mean"},
+        "layer 2": {"layer": 2},
+        "all": {"all_layers": True},
+    }
+    return {name: embed(elmo, corpus, folder / name, **given).folder for name, given in choices.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "queries", "options", "error", "message"),
+    [
+        ("words", ["x"], {}, ConfigError, "each word(.|\n)*--pool mean"),
+        ("texts", ["x"], {"encoder": make_elmo(seed=1)}, ModelError, "another model"),
+        ("texts", ["x", " "], {}, DataError, "Query 1"),
+        ("texts", "x", {}, ConfigError, "one string"),
+        ("texts", np.array([["x", "y"]]), {}, DataError, "not a table"),
+        ("texts", ["x"], {"k": 0}, ConfigError, "k = 0"),
+        ("nowhere", ["x"], {}, DataError, "no folder"),
+    ],
+)
+def test_search_refuses_what_it_cannot_answer(
+    elmo: Elmo,
+    stores: dict[str, Path],
+    name: str,
+    queries: Any,
+    options: dict[str, Any],
+    error: type[ElmokitError],
+    message: str,
+) -> None:
+    with pytest.raises(error, match=message):
+        search(stores.get(name, Path("nowhere")), queries, **{"encoder": elmo, **options})
 
 
 # -- words in context -----------------------------------------------------------------------------
@@ -257,43 +268,45 @@ def test_a_folder_of_vectors_gives_the_same_answer(
     assert found.neighbors[0].id == f"k{found.neighbors[0].index}"
 
 
-def test_a_folder_with_other_vectors_is_refused(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:
-    def opened(name: str, **settings: Any) -> VectorStore:
-        embed(elmo, corpus, tmp_path / name, **settings)
-        return VectorStore.open(tmp_path / name)
+@pytest.mark.parametrize(
+    ("query", "texts", "options", "error", "message"),
+    [
+        ("the bank", TEXTS, {"word": "bnak"}, ConfigError, "no word 'bnak'(.|\n)*'bank'"),
+        (" ", TEXTS, {}, DataError, "query holds no word"),
+        ("bank", ["", " "], {}, DataError, "corpus holds no word"),
+        ("bank", [], {}, DataError, "corpus holds no word"),
+        ("bank", TEXTS, {"k": 0}, ConfigError, "k = 0"),
+        ("bank", "the bank", {}, ConfigError, "one string"),
+        ("bank", None, {}, ConfigError, "no corpus"),
+        ("bank", np.array([["x", "y"]]), {}, DataError, "not a table"),
+        ("bank", TEXTS, {"layer": 9}, ConfigError, "no layer 9"),
+        ("bank", TEXTS, {"layer": 1, "weights": [1, 1, 1]}, ConfigError, "exclude"),
+        ("bank", "store of texts", {}, ConfigError, "each text(.|\n)*--pool none"),
+        ("bank", "store of layer 2", {"layer": 0}, ConfigError, "holds the layer 2, not the layer 0"),
+        ("bank", "store of layer 2", {"weights": [1, 1, 1]}, ConfigError, "not the mix"),
+        ("bank", "store of layer 2", {"model": make_elmo(seed=1)}, ModelError, "another model"),
+    ],
+)
+def test_what_similar_words_cannot_answer_is_refused(
+    elmo: Elmo,
+    stores: dict[str, Path],
+    query: str,
+    texts: Any,
+    options: dict[str, Any],
+    error: type[ElmokitError],
+    message: str,
+) -> None:
+    if isinstance(texts, str) and texts.startswith("store of "):
+        texts = VectorStore.open(stores[texts.removeprefix("store of ")])
+    with pytest.raises(error, match=message):
+        similar_words(**{"model": elmo, "query": query, "texts": texts, **options})
 
-    with pytest.raises(ConfigError, match="each text") as caught:
-        similar_words(elmo, "bank", opened("pooled", pool="mean"))
-    assert "--pool none" in caught.value.remedy
-    layered = opened("layer", layer=2)
-    with pytest.raises(ConfigError, match="holds the layer 2, not the layer 0"):
-        similar_words(elmo, "bank", layered, layer=0)
-    with pytest.raises(ConfigError, match="not the mix"):
-        similar_words(elmo, "bank", layered, weights=[1, 1, 1])
-    similar_words(elmo, "bank", layered, layer=-1)  # another name for the same
-    similar_words(elmo, "bank", opened("all", all_layers=True), layer=1)
-    with pytest.raises(ModelError, match="another model"):
-        similar_words(make_elmo(seed=1), "bank", layered)
 
-
-def test_what_similar_words_cannot_answer_is_refused(elmo: Elmo) -> None:
-    with pytest.raises(ConfigError, match="no word 'bnak'") as caught:
-        similar_words(elmo, "the bank", TEXTS, word="bnak")
-    assert "'bank'" in caught.value.remedy
-    with pytest.raises(DataError, match="query holds no word"):
-        similar_words(elmo, " ", TEXTS)
-    with pytest.raises(DataError, match="corpus holds no word"):
-        similar_words(elmo, "bank", ["", " "])
-    with pytest.raises(DataError, match="corpus holds no word"):
-        similar_words(elmo, "bank", [])
-    with pytest.raises(ConfigError, match="k = 0"):
-        similar_words(elmo, "bank", TEXTS, k=0)
-    with pytest.raises(ConfigError, match="one string"):
-        similar_words(elmo, "bank", "the bank")
-    with pytest.raises(ConfigError, match="no layer 9"):
-        similar_words(elmo, "bank", TEXTS, layer=9)
-    with pytest.raises(ConfigError, match="exclude"):
-        similar_words(elmo, "bank", TEXTS, layer=1, weights=[1, 1, 1])
+def test_a_layer_that_a_folder_holds_by_another_name_or_among_others_is_found(
+    elmo: Elmo, stores: dict[str, Path]
+) -> None:
+    for name, layer in (("layer 2", -1), ("all", 1)):
+        assert similar_words(elmo, "bank", VectorStore.open(stores[name]), layer=layer)[0].neighbors
 
 
 def test_static_vectors_need_no_corpus_and_name_what_they_do_not_know() -> None:
@@ -302,8 +315,8 @@ def test_static_vectors_need_no_corpus_and_name_what_they_do_not_know() -> None:
     (unknown,) = similar_words(table, "cat zebra")  # all others are frequent
     assert [(one.word, round(one.score, 6)) for one in known.neighbors] == [("dog", 0.8)]
     assert (known.known, known.neighbors[0].words, unknown.known, unknown.neighbors) == (True, (), False, [])
-    with pytest.raises(ConfigError, match="no corpus"):
-        similar_words(make_elmo(), "the bank")
+    with pytest.raises(ConfigError, match="no context, so --in, --layer, --state cannot"):
+        similar_words(table, "cat", TEXTS, layer=1, state="warm")
 
 
 def test_a_long_corpus_streams_and_tells_how_far_it_is(elmo: Elmo) -> None:
@@ -336,15 +349,10 @@ def occurrences(elmo: Elmo) -> Occurrences:
 
 def reference(elmo: Elmo, weights: list[float]) -> tuple[list[tuple[int, int, str]], npt.NDArray[Any]]:
     """Every word of the corpus and its mixed vector, in half precision as it is kept."""
-    found = elmo.embed([text for text in CORPUS if elmo.words([text])[0]])
-    rows = np.concatenate(found.layers).astype(np.float16).astype(np.float64)
-    places = [(number, at, word) for number, row in enumerate(found.tokens) for at, word in enumerate(row)]
+    out = elmo.embed([text for text in CORPUS if elmo.words([text])[0]])
+    rows = np.concatenate(out.layers).astype(np.float16).astype(np.float64)
+    places = [(number, at, word) for number, row in enumerate(out.tokens) for at, word in enumerate(row)]
     return places, np.einsum("nld,l->nd", rows, np.asarray(weights, dtype=np.float64))
-
-
-def cosines(rows: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    found: npt.NDArray[Any] = rows @ vector / (np.linalg.norm(rows, axis=1) * np.linalg.norm(vector))
-    return found
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -353,19 +361,15 @@ def test_the_nearest_are_those_that_plain_numpy_finds(
 ) -> None:
     places, rows = reference(elmo, weights)
     query = elmo.embed(["a bank of stone and its rates"]).mixed(weights)[0]
-    for vector in query:
-        wanted = cosines(rows, vector.astype(np.float64))
-        found = occurrences.nearest(vector, weights, 12)
-        assert len(found) == 12
-        scores = [one.score for one in found]
+    for vector, wanted in zip(query, brute_force(rows, query), strict=True):
+        neighbors = occurrences.nearest(vector, weights, 12)
+        scores = [one.score for one in neighbors]
         assert scores == sorted(scores, reverse=True)
-        by_place = {(number, at): score for (number, at, _), score in zip(places, wanted, strict=True)}
-        for one in found:
-            assert one.score == pytest.approx(by_place.pop((one.index, one.position)), abs=1e-5)
-            assert one.words[one.position] == one.word
-            assert any(map(str.isalnum, one.word))
-        able = [by_place.get((number, at), -1) for number, at, word in places if any(map(str.isalnum, word))]
-        assert max(able) <= scores[-1] + 1e-5, "nothing nearer was passed over"
+        by_place = {place: score for place, score in zip(places, wanted, strict=True) if place[2].isalnum()}
+        for one in neighbors:
+            assert one.score == pytest.approx(by_place.pop((one.index, one.position, one.word)), abs=1e-5)
+        assert len(scores) == 12
+        assert max(by_place.values()) <= scores[-1] + 1e-5, "nothing nearer was passed over"
 
 
 def test_a_word_of_the_corpus_is_nearest_to_itself_and_can_be_left_out(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,21 +20,17 @@ from elmokit.vectors.store_writer import embed
 from odd_texts import TEXTS, contents
 
 
-def test_vectors_are_mapped_and_cannot_be_written_to(odd_store: Path) -> None:
-    found = VectorStore.open(odd_store)
-    assert isinstance(found.vectors, np.memmap)
+def test_vectors_are_mapped_and_texts_are_fetched_by_number_and_slice(odd_store: Path) -> None:
+    store = VectorStore.open(odd_store)
+    assert isinstance(store.vectors, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
-        found.vectors[0] = 1.0
-
-
-def test_texts_are_fetched_by_number_and_slice(odd_store: Path) -> None:
-    found = VectorStore.open(odd_store)
-    assert found.texts[-1] == TEXTS[-1]
-    assert found.texts[2:5] == TEXTS[2:5]
-    assert len(found.texts) == len(TEXTS)
-    assert found.record(5).words == ["日", "本", "の", "銀", "行", "raised", "rates"]
+        store.vectors[0] = 1.0
+    assert store.texts[-1] == TEXTS[-1]
+    assert store.texts[2:5] == TEXTS[2:5]
+    assert len(store.texts) == len(TEXTS)
+    assert store.record(5).words == ["日", "本", "の", "銀", "行", "raised", "rates"]
     with pytest.raises(IndexError):
-        found.texts[len(TEXTS)]
+        store.texts[len(TEXTS)]
 
 
 @pytest.mark.parametrize("shape", [(0,), (7,), (0, 3), (5, 3), (10**12, 3, 1024)])
@@ -86,7 +83,8 @@ def pickled(folder: Path) -> None:
         file.truncate(wanted)
 
 
-DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no folder": (shutil.rmtree, "no folder"),
     "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "manifest.json"),
     "manifest cut off": (cut("manifest.json"), "manifest.json"),
     "manifest of another program": (edit(lambda r: r.update(format="other")), "not written by elmokit"),
@@ -125,20 +123,17 @@ def test_a_damaged_folder_is_a_data_error_that_names_what_is_wrong(odd_store: Pa
     assert caught.value.remedy
 
 
-def test_texts_damaged_within_are_found_when_they_are_read(odd_store: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "index", "message"),
+    [(b'"words"', b'"wards"', 0, "line 1: damaged"), (b"\n", b" ", -1, "lines")],
+)
+def test_texts_damaged_within_are_found_when_they_are_read(
+    odd_store: Path, old: bytes, new: bytes, index: int, message: str
+) -> None:
     whole = (odd_store / "texts.jsonl").read_bytes()
-    (odd_store / "texts.jsonl").write_bytes(whole.replace(b'"words"', b'"wards"', 1))
-    with pytest.raises(DataError, match="line 1"):
-        VectorStore.open(odd_store).texts[0]
-    (odd_store / "texts.jsonl").write_bytes(whole.replace(b"\n", b" ", 1))
-    with pytest.raises(DataError, match="lines"):
-        VectorStore.open(odd_store).texts[-1]
-
-
-def test_a_folder_that_is_not_there_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no folder") as caught:
-        VectorStore.open(tmp_path / "nowhere")
-    assert "elmokit embed" in caught.value.remedy
+    (odd_store / "texts.jsonl").write_bytes(whole.replace(old, new, 1))
+    with pytest.raises(DataError, match=message):
+        VectorStore.open(odd_store).texts[index]
 
 
 # -- exports --------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from elmokit.text.tokenizing import SPECIALS
 from elmokit.text.vocabulary import Rows
 from elmokit.vectors import elmo as elmo_module
 from elmokit.vectors.word_cache import CACHE_FOLDER, TokenCache, write_token_cache
-from odd_texts import make_model
+from odd_texts import contents, make_model
 
 TEXTS = [["the", "old", "fox"], ["unseen", "words", "the", "<s>"], []]
 WORDS = ["the", "old", "fox", "the", "<unk>", "</s>", "naïve"]
@@ -258,11 +258,16 @@ def test_an_older_cache_stays_whole_until_the_new_one_takes_its_place(
     assert {file.name for file in folder.iterdir()} == {"cache.json", "vectors.npy", "words.txt"}
 
 
-def test_a_full_disk_is_said_before_anything_is_computed(
+def test_a_full_disk_is_an_error_before_anything_is_computed(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = shutil.disk_usage(model)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10))
-    with pytest.raises(RunError, match="the disk has less"):
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = made(model)
+    files = contents(before)
+    monkeypatch.setattr("elmokit.vectors.word_cache.reserve", full)
+    monkeypatch.setattr("elmokit.vectors.word_cache._encode", None)
+    with pytest.raises(RunError, match="the disk is full"):
         made(model)
-    assert not (model / CACHE_FOLDER).exists()
+    assert contents(before) == files

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -134,10 +133,8 @@ def pool(words: A, offsets: IntArray, pooling: Pooling, sif_weights: FloatArray 
     elif pooling == "max":
         result[full] = np.maximum.reduceat(words, starts[full], axis=0)
     else:
-        shares: npt.NDArray[Any] = np.ones(len(words), dtype=np.float32)
-        if pooling == "sif":
-            assert sif_weights is not None
-            shares = sif_weights
+        is_plain = pooling == "mean" or sif_weights is None
+        shares: Any = np.ones(len(words), dtype=np.float32) if is_plain else sif_weights
         totals = np.add.reduceat(words * shares[:, None], starts[full], axis=0)
         result[full] = totals / np.add.reduceat(shares, starts[full])[:, None]
     return cast(A, result)

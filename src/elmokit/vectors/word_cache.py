@@ -7,7 +7,6 @@ A token cache on disk is a folder with ``vectors.npy`` (n_words, dim), which is 
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,8 @@ from torch import Tensor, nn
 
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.token_encoder import WordEncoder
-from elmokit.core.atomic import explain_os_errors, staging, sync, write_text
-from elmokit.core.errors import ModelError, RunError
-from elmokit.core.formatting import format_size
+from elmokit.core.atomic import explain_os_errors, reserve, staging, sync, write_text
+from elmokit.core.errors import ModelError
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.text.tokenizing import SPECIALS, UNK
@@ -193,7 +191,7 @@ def write_token_cache(
         )
     open_out(folder, "token-cache", resume=True)
     kept = [word for word in dict.fromkeys(words) if word not in SPECIALS and "\n" not in word]
-    dim, n_bytes = model.model.config.dim, 4 * len(kept) * model.model.config.dim
+    dim = model.model.config.dim
     record = {
         "format": _FORMAT,
         "format_version": _VERSION,
@@ -201,14 +199,9 @@ def write_token_cache(
         "n_words": len(kept),
         "dim": dim,
     }
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if shutil.disk_usage(existing).free < n_bytes:
-        raise RunError(
-            f"{folder} will take {format_size(n_bytes)}, and the disk has less.",
-            remedy="Free some space, or choose another --out.",
-        )
     with staging(folder, "cache.json") as staged, explain_os_errors(folder), torch.inference_mode():
         vectors = np.lib.format.open_memmap(staged / "vectors.npy", "w+", np.float32, (len(kept), dim))
+        reserve(staged / "vectors.npy")
         for first in range(0, len(kept), _BLOCK):
             rows = model.features.rows(kept[first : first + _BLOCK])
             vectors[first : first + len(rows)] = _encode(model.model.encoder, rows).numpy()
