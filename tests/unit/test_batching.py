@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from elmokit.core.errors import ConfigError
-from elmokit.text.batching import Streams, bucket_batches, length_limit
+from elmokit.text.batching import Streams, bucket_batches
 from elmokit.text.corpus import Documents
 
 
@@ -62,22 +61,6 @@ def test_window_outside_the_pass_is_an_index_error(index: int) -> None:
 def test_ids_come_out_as_wide_integers() -> None:
     window = Streams(TWO, 2, 4).window(0)
     assert window.forward_inputs.dtype == window.backward_targets.dtype == np.int64
-
-
-def test_length_limit_is_a_percentile_or_the_limit_itself() -> None:
-    lengths = list(range(1, 101))
-    assert length_limit(lengths) == 96
-    assert length_limit(lengths, 100.0) == 100
-    assert length_limit(lengths, 50.0) == 51
-    assert length_limit(lengths, 7) == 7
-    assert length_limit([]) == 1
-    assert length_limit([0, 0]) == 1
-
-
-@pytest.mark.parametrize("cut", [0, -1, 0.0, 100.5, True])
-def test_length_limit_refuses_what_is_neither(cut: float) -> None:
-    with pytest.raises(ConfigError, match="cut"):
-        length_limit([1, 2], cut)
 
 
 @pytest.mark.parametrize(

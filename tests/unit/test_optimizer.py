@@ -84,17 +84,6 @@ def test_dense_steps_equal_the_librarys_one_by_one(kind: str, weight_decay: floa
             torch.testing.assert_close(own[name], theirs[name], rtol=1e-6, atol=1e-6)
 
 
-def test_a_parameter_without_a_gradient_stays_as_it_is() -> None:
-    own = parameters()
-    before = copies(own)
-    optimizer = Optimizer(own, kind="adamw", weight_decay=0.1)
-    set_gradients(own, 0)
-    own["matrix"].grad = None
-    optimizer.step(0.1)
-    assert torch.equal(own["matrix"], before["matrix"])
-    assert not torch.equal(own["kernel"], before["kernel"])
-
-
 # -- rows -----------------------------------------------------------------------------------------
 
 
@@ -111,29 +100,6 @@ def test_sparse_steps_equal_those_of_sparse_adam_one_by_one(kind: str) -> None:
         library.param_groups[0]["lr"] = lr
         library.step()
         torch.testing.assert_close(own["table"], theirs["table"], rtol=1e-5, atol=1e-6)
-
-
-def test_a_sparse_step_over_all_rows_equals_a_dense_step() -> None:
-    sparse, dense = {"table": parameters()["table"]}, {"table": parameters()["table"]}
-    one = Optimizer(sparse, kind="adam", weight_decay=0.0)
-    two = Optimizer(dense, kind="adam", weight_decay=0.0)
-    rng = torch.Generator().manual_seed(0)
-    for lr in LEARNING_RATES:
-        gradient = torch.randn(10, 3, generator=rng)
-        sparse["table"].grad = gradient.to_sparse(1)
-        dense["table"].grad = gradient.clone()
-        one.step(lr)
-        two.step(lr)
-        torch.testing.assert_close(sparse["table"], dense["table"], rtol=1e-6, atol=1e-6)
-
-
-def test_rows_that_were_not_touched_do_not_move() -> None:
-    own = parameters()
-    before = copies(own)
-    optimizer = Optimizer(own, kind="adamw", weight_decay=0.5)
-    run(optimizer, own, range(4))
-    assert torch.equal(own["table"][9], before["table"][9])
-    assert not torch.equal(own["table"][:9], before["table"][:9])
 
 
 def test_a_step_leaves_the_gradients_in_place_and_zero_grad_removes_them() -> None:
@@ -157,8 +123,8 @@ def test_clip_equals_the_librarys_on_dense_and_sparse_gradients(limit: float) ->
     for name, parameter in theirs.items():
         parameter.grad = dense_gradient(own[name]).clone()
     norm = Optimizer(own, kind="adam", weight_decay=0.0).clip(limit)
-    wanted = nn.utils.clip_grad_norm_(list(theirs.values()), limit)
-    assert norm == pytest.approx(float(wanted), rel=1e-6)
+    expected = nn.utils.clip_grad_norm_(list(theirs.values()), limit)
+    assert norm == pytest.approx(float(expected), rel=1e-6)
     for name in own:
         torch.testing.assert_close(
             dense_gradient(own[name]), dense_gradient(theirs[name]), rtol=1e-5, atol=1e-7
@@ -241,25 +207,16 @@ def test_warm_up_is_linear_and_ends_at_the_peak(n_steps: int, warmup: float, n_w
 
 
 def test_cosine_follows_its_formula_after_the_warm_up() -> None:
-    found = rates(100, TrainingConfig(lr=0.5, warmup=0.1))
+    actual = rates(100, TrainingConfig(lr=0.5, warmup=0.1))
     for step in range(10, 100):
         share = (step - 10) / 90
-        assert found[step] == pytest.approx(0.5 * (0.01 + 0.99 * (1 + math.cos(math.pi * share)) / 2))
-
-
-def test_cosine_starts_at_the_peak_without_warm_up_and_falls_to_a_hundredth() -> None:
-    config = TrainingConfig(lr=2.0, warmup=0.0)
-    found = rates(1000, config)
-    assert found[0] == pytest.approx(2.0)
-    assert found == sorted(found, reverse=True)
-    assert learning_rate(1000, 1000, config) == pytest.approx(0.02)
-    assert learning_rate(5000, 1000, config) == pytest.approx(0.02)
+        assert actual[step] == pytest.approx(0.5 * (0.01 + 0.99 * (1 + math.cos(math.pi * share)) / 2))
 
 
 def test_constant_stays_at_the_peak_after_the_warm_up() -> None:
-    found = rates(50, TrainingConfig(lr=0.3, warmup=0.2, schedule="constant"))
-    assert found[9:] == pytest.approx([0.3] * 41)
-    assert found[0] == pytest.approx(0.03)
+    actual = rates(50, TrainingConfig(lr=0.3, warmup=0.2, schedule="constant"))
+    assert actual[9:] == pytest.approx([0.3] * 41)
+    assert actual[0] == pytest.approx(0.03)
 
 
 @settings(max_examples=50, deadline=None)
@@ -273,9 +230,9 @@ def test_rate_is_above_zero_never_above_the_peak_and_has_one_summit(
     n_steps: int, warmup: float, schedule: str, lr: float
 ) -> None:
     config = TrainingConfig.from_dict({"lr": lr, "warmup": warmup, "schedule": schedule})
-    found = rates(n_steps, config)
-    assert all(0 < rate <= lr * (1 + 1e-12) for rate in found)
-    summit = found.index(max(found))
-    assert found[: summit + 1] == sorted(found[: summit + 1])
-    assert found[summit:] == sorted(found[summit:], reverse=True)
-    assert max(found) == pytest.approx(lr)
+    actual = rates(n_steps, config)
+    assert all(0 < rate <= lr * (1 + 1e-12) for rate in actual)
+    summit = actual.index(max(actual))
+    assert actual[: summit + 1] == sorted(actual[: summit + 1])
+    assert actual[summit:] == sorted(actual[summit:], reverse=True)
+    assert max(actual) == pytest.approx(lr)

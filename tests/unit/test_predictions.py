@@ -18,7 +18,6 @@ from elmokit.core.errors import DataError, RunError
 from elmokit.text import predictions
 from elmokit.text.predictions import PredictionWriter
 from elmokit.text.rows import Row, RowSource
-from elmokit.text.settings import ReadConfig
 
 CLASSES = ["sport", "world"]
 ODD = ['a, "b"', "two\nlines", "a\rreturn", "  spaces ", "tab\t", "👩‍👩‍👧 🇫🇷", "שלום", "e\u0301", "'=1+1", ""]
@@ -86,38 +85,14 @@ def test_csv_round_trip_keeps_every_cell(tmp_path: Path) -> None:
     assert after == table(out)
 
 
-def test_every_odd_cell_survives_csv(tmp_path: Path) -> None:
-    out = tmp_path / "out.csv"
-    with PredictionWriter(out, "csv", None) as writer:
-        for cell in ODD:
-            writer.write(row(cell=cell), answer(cell, [1 / len(ODD)] * len(ODD)))
-    assert [(each["cell"], each["prediction"]) for each in table(out)] == [(cell, cell) for cell in ODD]
-
-
 def test_new_column_whose_name_is_taken_gets_a_number(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     columns = ["prediction", "probability_2", "probability", "p(sport)"]
     with PredictionWriter(out, "csv", columns) as writer:
         writer.write(row(**dict.fromkeys(columns, "old")), answer("sport", [1, 0]))
-    (found,) = table(out)
-    assert list(found) == [*columns, "prediction_2", "probability_3", "p(sport)_2", "p(world)"]
-    assert [found[name] for name in columns] == ["old"] * 4
-
-
-def test_predictions_can_be_predicted_upon_again(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text("text\none\n")
-    for name in ("b.csv", "c.csv", "d.csv"):
-        rows = RowSource(file, ReadConfig(header="yes"), labels="none", keep=True)
-        file = tmp_path / name
-        with PredictionWriter(file, "csv", rows.columns()) as writer:
-            for each in rows:
-                writer.write(each, answer("sport", [1, 0]))
-    assert [name for name in table(file)[0] if name.startswith("prediction")] == [
-        "prediction",
-        "prediction_2",
-        "prediction_3",
-    ]
+    (result,) = table(out)
+    assert list(result) == [*columns, "prediction_2", "probability_3", "p(sport)_2", "p(world)"]
+    assert [result[name] for name in columns] == ["old"] * 4
 
 
 def test_csv_without_rows_still_has_a_header(tmp_path: Path) -> None:
@@ -125,12 +100,6 @@ def test_csv_without_rows_still_has_a_header(tmp_path: Path) -> None:
     with PredictionWriter(out, "csv", ["text"]) as writer:
         writer.write_header(answer("sport", [1, 0]))
     assert out.read_text() == "text,prediction,probability,p(sport),p(world)\n"
-
-
-def test_rows_without_cells_have_predictions_only(tmp_path: Path) -> None:
-    with PredictionWriter(tmp_path / "out.csv", "csv", None) as writer:
-        writer.write(Row("a", "text", None), answer("sport", [1, 0]))
-    assert list(table(tmp_path / "out.csv")[0]) == ["prediction", "probability", "p(sport)", "p(world)"]
 
 
 def test_values_of_other_types_become_cells(tmp_path: Path) -> None:
@@ -185,8 +154,8 @@ def test_what_json_cannot_hold_is_written_as_null_or_text(tmp_path: Path) -> Non
     cells = {"a": math.nan, "b": [math.inf], "c": datetime.date(2020, 1, 2), "d": b"\xffx", "e": "\ud83d"}
     with PredictionWriter(out, "jsonl", None) as writer:
         writer.write(row(**cells), answer("sport", [1, 0]))
-    (found,) = objects(out)
-    assert [found[name] for name in "abcde"] == [None, [None], "2020-01-02", "\ufffdx", "\ufffd"]
+    (result,) = objects(out)
+    assert [result[name] for name in "abcde"] == [None, [None], "2020-01-02", "\ufffdx", "\ufffd"]
 
 
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
@@ -197,20 +166,11 @@ def test_parquet_rows_are_written(tmp_path: Path, format: Any) -> None:
     with PredictionWriter(out, format, rows.columns()) as writer:
         for each in rows:
             writer.write(each, answer("sport", [1, 0]))
-    found = [(each["text"], each["n"]) for each in (table(out) if format == "csv" else objects(out))]
-    assert found == ([("one", "1"), ("", "")] if format == "csv" else [("one", 1), (None, None)])
+    result = [(each["text"], each["n"]) for each in (table(out) if format == "csv" else objects(out))]
+    assert result == ([("one", "1"), ("", "")] if format == "csv" else [("one", 1), (None, None)])
 
 
 # -- several labels ---------------------------------------------------------------------------
-
-
-def test_several_labels_are_as_probable_as_the_least_of_them(tmp_path: Path) -> None:
-    with PredictionWriter(tmp_path / "out.csv", "csv", []) as writer:
-        writer.write(row(), answer("sport|world", [0.9, 0.6]))
-        writer.write(row(), answer("sport", [0.9, 0.1]))
-        writer.write(row(), answer("", [0.2, 0.1]))
-    found = [(each["prediction"], each["probability"]) for each in table(tmp_path / "out.csv")]
-    assert found == [("sport|world", "0.600000"), ("sport", "0.900000"), ("", "")]
 
 
 def test_predictions_of_other_tasks_are_written_as_they_are(tmp_path: Path) -> None:
@@ -218,8 +178,8 @@ def test_predictions_of_other_tasks_are_written_as_they_are(tmp_path: Path) -> N
     for format in ("csv", "jsonl"):
         with PredictionWriter(tmp_path / f"out.{format}", format, []) as writer:
             writer.write(row(), values)
-    wanted = {"tags": '["O", "B"]', "value": "0.333333", "scores(a)": "0.500000", "scores(b)": "1"}
-    assert table(tmp_path / "out.csv") == [wanted]
+    expected = {"tags": '["O", "B"]', "value": "0.333333", "scores(a)": "0.500000", "scores(b)": "1"}
+    assert table(tmp_path / "out.csv") == [expected]
     assert objects(tmp_path / "out.jsonl") == [{**values, "value": 0.333333}]
 
 

@@ -66,8 +66,8 @@ def test_folder_gives_its_text_files_in_order_without_hidden_or_other_ones(tmp_p
         "a.txt.zip",
     ):
         write(tmp_path / name, "x")
-    found = [str(path.relative_to(tmp_path)) for path in find_files([tmp_path])]
-    assert found == ["a/c.csv", "a/d.jsonl.gz", "b.txt"]
+    names = [str(path.relative_to(tmp_path)) for path in find_files([tmp_path])]
+    assert names == ["a/c.csv", "a/d.jsonl.gz", "b.txt"]
 
 
 def test_pattern_gives_all_matches_in_order(tmp_path: Path) -> None:
@@ -87,6 +87,8 @@ def test_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"corpsu\.txt") as caught:
         find_files([tmp_path / "corpsu.txt"])
     assert "corpus.txt" in caught.value.remedy
+    with pytest.raises(DataError, match="no file or folder"):  # a name too long for a file
+        find_files(["Someone gave the text itself instead of a file. " * 100])
 
 
 def test_folder_without_text_says_which_endings_count(tmp_path: Path) -> None:
@@ -101,11 +103,6 @@ def test_files_that_need_unpacking_are_refused_by_name(tmp_path: Path, name: str
     with pytest.raises(DataError, match="cannot be read") as caught:
         find_files([write(tmp_path / name, "x")])
     assert caught.value.remedy
-
-
-def test_name_too_long_for_a_file_is_an_error_like_a_missing_one() -> None:
-    with pytest.raises(DataError):
-        find_files(["Someone gave the text itself instead of a file. " * 100])
 
 
 def test_one_name_is_a_list_of_one_and_none_is_an_error(
@@ -203,20 +200,6 @@ def test_binary_file_is_called_binary(content: bytes) -> None:
 # -- plain text -------------------------------------------------------------------------------
 
 
-def test_blank_lines_of_a_text_file_are_no_texts(tmp_path: Path) -> None:
-    assert read(write(tmp_path / "a.txt", "one\n\n  \ntwo")) == ["one", "two"]
-
-
-def test_paragraphs_are_joined_between_blank_lines(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.txt", "\none\n two \n\n\nthree\n")
-    assert read(file, blocks="paragraphs") == ["one two", "three"]
-
-
-def test_source_can_be_read_again_and_again(tmp_path: Path) -> None:
-    source = TextSource([write(tmp_path / "a.txt", "one\ntwo\n"), write(tmp_path / "b.csv", "text\nthree\n")])
-    assert list(source) == list(source) == ["one", "two", "three"]
-
-
 @pytest.mark.parametrize("packing", ["gz", "zst"])
 def test_packed_files_are_read(tmp_path: Path, packing: str) -> None:
     parts = [b"one\n", b"two\n"]  # as made by cat a.gz b.gz
@@ -271,10 +254,6 @@ def test_fingerprints_change_with_the_file(tmp_path: Path) -> None:
 # -- tables -----------------------------------------------------------------------------------
 
 TABLE = "title,body,n\nOne,first text,1\nTwo,second text,2\n"
-
-
-def test_column_called_text_is_found(tmp_path: Path) -> None:
-    assert read(write(tmp_path / "a.csv", "n,text\n1,one\n2,two\n")) == ["one", "two"]
 
 
 def test_columns_are_chosen_by_name_or_number_and_joined(tmp_path: Path) -> None:
@@ -398,15 +377,6 @@ def test_parquet_text_stored_as_bytes_is_decoded(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"b\.parquet, row 2: not valid utf-8 .*0xe9"):
         read(file)
     assert read(file, encoding="latin-1") == ["one", "café"]
-
-
-def test_missing_parquet_column_names_the_nearest(tmp_path: Path) -> None:
-    file = parquet(tmp_path / "a.parquet", texts=["one"], n=[1])
-    with pytest.raises(DataError, match=r"a\.parquet has 2 columns \(texts, n\)"):
-        read(file)
-    with pytest.raises(DataError, match=r"a\.parquet has no column 'text'") as caught:
-        read(file, text_columns="text")
-    assert "'texts'" in caught.value.remedy
 
 
 def test_file_that_is_no_parquet_is_named_with_a_remedy(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from elmokit.core.errors import ConfigError, DataError
+from elmokit.core.errors import DataError
 from elmokit.text.rows import Row, RowSource, unique, usual_label
 from elmokit.text.settings import LabelConfig, ReadConfig
 
@@ -70,22 +70,10 @@ def test_other_usual_names_of_labels_are_found(tmp_path: Path, name: str) -> Non
     assert read(write(tmp_path / "a.csv", f"text,{name}\none,{cells}\n")) == [("one", "x")]
 
 
-def test_two_usual_names_are_one_too_many(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.csv", "text,class,target\none,x,y\n")
-    check_refused(file, "which holds the label?", "class, target", "--label-column")
-    assert read(file, label_column="target") == [("one", "y")]
-    assert read(file, labels="optional") == [("one", None)]
-
-
 def test_usual_name_among_the_text_columns_is_not_the_label() -> None:
     assert usual_label(["class", "target"], ["class"]) == "target"
     assert usual_label(["label", "target"], ["label"]) == "target"
     assert usual_label(["text"]) is None
-
-
-def test_columns_are_chosen_by_name(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.csv", NEWS)
-    assert read(file, text_columns="title,body", label_column="topic") == BOTH
 
 
 def test_columns_are_chosen_by_number(tmp_path: Path) -> None:
@@ -135,11 +123,6 @@ def test_columns_that_cannot_be_found_are_named(
     check_refused(write(tmp_path / "a.csv", NEWS), *parts, **settings)
 
 
-def test_labels_that_are_not_needed_are_not_read(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.csv", "text,label\none,x\n")
-    assert read(file, labels="none", label_column="nowhere") == [("one", None)]
-
-
 def test_column_named_for_optional_labels_must_exist(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", NEWS)
     check_refused(file, "'tpoic'", text_columns="body", label_column="tpoic", labels="optional")
@@ -168,12 +151,6 @@ def test_error_in_a_row_names_the_line_where_it_begins(tmp_path: Path) -> None:
     check_refused(
         write(tmp_path / "c.csv", 'text,label\none,x\n"two\nthree,y\n'), "begins on line 3", "quote"
     )
-
-
-def test_all_line_ends_and_a_byte_order_mark_are_understood(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.csv", '\ufeff"text",label\r\none,x\rtwo,y\n"three\r\nlines",z\r\n')
-    assert read(file) == [("one", "x"), ("two", "y"), ("three\nlines", "z")]
-    assert lines(file) == ["line 2", "line 3", "line 4"]
 
 
 SCRIPTS = ["👩‍👩‍👧 🇫🇷", "שלום עולם", "مرحبا", "e\u0301 a\u030a", "한국어 ไทย", "ﬁ ½ Ⅷ"]
@@ -234,24 +211,12 @@ def test_word_that_may_be_a_class_is_a_label(tmp_path: Path, cell: str) -> None:
     assert read(write(tmp_path / "a.csv", f"text,label\none, {cell} \n")) == [("one", cell)]
 
 
-def test_dropped_rows_are_counted_anew_in_every_pass(tmp_path: Path) -> None:
-    rows = source(write(tmp_path / "a.csv", "text,label\none,\ntwo,x\nthree,\n"), drop_unlabeled=True)
-    for _ in range(2):
-        assert [row.text for row in rows] == ["two"]
-        assert rows.n_dropped == 2
-
-
 def test_several_labels_stay_one_text_and_are_split_by_the_settings(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "text,label\none,a|b\ntwo,c\n")
     assert read(file, label_separator="|") == [("one", "a|b"), ("two", "c")]
     assert LabelConfig(label_separator="|").split(" b|a||b ") == ["b", "a"]
     assert LabelConfig().split("a|b ") == ["a|b"]
     check_refused(write(tmp_path / "b.csv", "text,label\none,| |\n"), "no label", label_separator="|")
-
-
-def test_label_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match="drop_unlabeled"):
-        LabelConfig.from_dict({"drop_unlabeled": "yes"})
 
 
 # -- JSON lines -------------------------------------------------------------------------------

@@ -35,11 +35,11 @@ def binary(rows: list[tuple[bytes, list[float]]], n_words: int | None = None) ->
 @pytest.mark.parametrize("name", NAMES)
 def test_export_and_import_give_the_same_bits(tmp_path: Path, name: str) -> None:
     export_vectors(tmp_path / name, make())
-    found = import_vectors(tmp_path / name)
-    assert found.vocabulary.words == make().vocabulary.words
-    assert np.array_equal(found.vectors, make().vectors)
-    assert found.text == TextConfig()  # there is an upper-case letter in it
-    assert (found.training["method"], found.training["file"]) == ("import", name)
+    imported = import_vectors(tmp_path / name)
+    assert imported.vocabulary.words == make().vocabulary.words
+    assert np.array_equal(imported.vectors, make().vectors)
+    assert imported.text == TextConfig()  # there is an upper-case letter in it
+    assert (imported.training["method"], imported.training["file"]) == ("import", name)
     first = (tmp_path / name).read_bytes()
     export_vectors(tmp_path / name, make())
     assert (tmp_path / name).read_bytes() == first
@@ -55,18 +55,18 @@ def test_special_rows_that_are_not_zero_survive(tmp_path: Path) -> None:
 def test_line_ends_trailing_spaces_and_blank_lines_do_no_harm(tmp_path: Path) -> None:
     file = tmp_path / "v.vec"
     file.write_bytes(b"2 2\r\ncat 1 2 \r\n\r\ndog -3.5e0 4\r\n\r\n")
-    found = import_vectors(file)
-    assert found.vocabulary.words[4:] == ["cat", "dog"]
-    assert found.vectors[4:].tolist() == [[1, 2], [-3.5, 4]]
-    assert found.text.lowercase
+    imported = import_vectors(file)
+    assert imported.vocabulary.words[4:] == ["cat", "dog"]
+    assert imported.vectors[4:].tolist() == [[1, 2], [-3.5, 4]]
+    assert imported.text.lowercase
 
 
 def test_words_with_spaces_are_left_out_and_counted(tmp_path: Path) -> None:
     file = tmp_path / "v.txt"
     file.write_text("cat 1 2\n. . . 3 4\nat me@x.org 5 6\ndog 7 8\n")
-    found = import_vectors(file)
-    assert found.vocabulary.words[4:] == ["cat", "dog"]
-    assert found.training["n_left_out"] == 2
+    imported = import_vectors(file)
+    assert imported.vocabulary.words[4:] == ["cat", "dog"]
+    assert imported.training["n_left_out"] == 2
 
 
 def test_original_word2vec_puts_line_ends_after_vectors_and_gensim_does_not(tmp_path: Path) -> None:
@@ -74,16 +74,16 @@ def test_original_word2vec_puts_line_ends_after_vectors_and_gensim_does_not(tmp_
     with_ends = [(b"\n" * (number > 0) + word, row) for number, (word, row) in enumerate(rows)]
     for some, end in ((rows, b""), (with_ends, b"\n")):
         (tmp_path / "v.bin").write_bytes(binary(some) + end)
-        found = import_vectors(tmp_path / "v.bin")
-        assert found.vocabulary.words[4:] == ["ca\u00f1a", "dog"]
-        assert found.vectors[4:].tolist() == [[1, 2], [3, 4]]
+        imported = import_vectors(tmp_path / "v.bin")
+        assert imported.vocabulary.words[4:] == ["ca\u00f1a", "dog"]
+        assert imported.vectors[4:].tolist() == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize("name", ["v.txt", "v.bin"])
 def test_only_the_first_words_are_read_if_so_wanted(tmp_path: Path, name: str) -> None:
     export_vectors(tmp_path / name, make())
-    found = import_vectors(tmp_path / name, max_words=3)
-    assert found.vocabulary.words == [*SPECIALS, "the", "Cat"]
+    imported = import_vectors(tmp_path / name, max_words=3)
+    assert imported.vocabulary.words == [*SPECIALS, "the", "Cat"]
     assert import_vectors(tmp_path / name, max_words=100).n_words == 8
 
 
@@ -113,7 +113,7 @@ def test_words_are_lower_cased_if_the_table_has_no_capital(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("cat 1 2\ndog 3\n", "line 2: 1 numbers where 2"),
         ("cat 1 2\ndog 3 4 5\n", "line 2: 3 numbers where 2"),
@@ -136,17 +136,17 @@ def test_words_are_lower_cased_if_the_table_has_no_capital(
         (" 1 2\n", "line 1: there is no word"),
     ],
 )
-def test_bad_text_tables_are_refused_with_their_line(tmp_path: Path, content: str, said: str) -> None:
+def test_bad_text_tables_are_refused_with_their_line(tmp_path: Path, content: str, message: str) -> None:
     for file in (tmp_path / "v.txt", tmp_path / "v.txt.gz"):
         file.write_bytes(gzip.compress(content.encode()) if file.suffix == ".gz" else content.encode())
-        with pytest.raises(DataError, match=said) as caught:
+        with pytest.raises(DataError, match=message) as caught:
             import_vectors(file)
         assert str(file) in caught.value.message
         assert caught.value.remedy
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "begin with the number of words"),
         (b"2 3", "truncated after 0 of 2"),
@@ -165,9 +165,9 @@ def test_bad_text_tables_are_refused_with_their_line(tmp_path: Path, content: st
         (b"1 0\na ", "there is no number"),
     ],
 )
-def test_bad_binary_tables_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_bad_binary_tables_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "v.bin").write_bytes(content)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         import_vectors(tmp_path / "v.bin")
     assert "v.bin" in caught.value.message
     assert caught.value.remedy
@@ -196,8 +196,8 @@ def test_pickles_are_refused_unopened(tmp_path: Path, name: str) -> None:
 
 def test_archives_folders_and_missing_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "glove.zip").write_bytes(b"PK")
-    for name, said in (("glove.zip", "ending in .zip"), ("nothing.txt", "no file"), ("", "no file")):
-        with pytest.raises(DataError, match=said):
+    for name, message in (("glove.zip", "ending in .zip"), ("nothing.txt", "no file"), ("", "no file")):
+        with pytest.raises(DataError, match=message):
             import_vectors(tmp_path / name)
 
 

@@ -30,16 +30,16 @@ def table() -> WordVectors:
 def test_correlation_is_that_of_ranks(table: WordVectors) -> None:
     rng = np.random.default_rng(1)
     pairs = [(f"W{a}", f"w{b}", float(rng.integers(0, 5))) for a, b in rng.integers(0, 40, size=(30, 2))]
-    found = similarity_correlation(table, [*pairs, ("w1", "nothing", 3.0), ("", "w2", 1.0)])
+    result = similarity_correlation(table, [*pairs, ("w1", "nothing", 3.0), ("", "w2", 1.0)])
     cosines = np.array([table.similarity(a, b) for a, b, _ in pairs]).round(6)
     scores = np.array([score for *_, score in pairs])
 
     def ranks(values: np.ndarray) -> np.ndarray:
         return np.array([(values < one).sum() + ((values == one).sum() + 1) / 2 for one in values])
 
-    wanted = np.corrcoef(ranks(cosines), ranks(scores))[0, 1]
-    assert found.value == pytest.approx(wanted, abs=1e-3)
-    assert (found.n_covered, found.n_total) == (30, 32)
+    expected = np.corrcoef(ranks(cosines), ranks(scores))[0, 1]
+    assert result.value == pytest.approx(expected, abs=1e-3)
+    assert (result.n_covered, result.n_total) == (30, 32)
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_a_correlation_that_cannot_be_told_is_none(
 
 def test_analogies_are_counted_by_section(table: WordVectors) -> None:
     rng = np.random.default_rng(2)
-    asked = [tuple(f"w{place}" for place in rng.choice(40, size=3, replace=False)) for _ in range(300)]
-    answers = [table.analogy(a, b, c, 1)[0][0] for a, b, c in asked]
-    right = [(a.upper(), b, c, d) for (a, b, c), d in zip(asked, answers, strict=True)]
-    wrong = [(a, b, c, a) for a, b, c in asked[:10]]
+    questions = [tuple(f"w{place}" for place in rng.choice(40, size=3, replace=False)) for _ in range(300)]
+    answers = [table.analogy(a, b, c, 1)[0][0] for a, b, c in questions]
+    right = [(a.upper(), b, c, d) for (a, b, c), d in zip(questions, answers, strict=True)]
+    wrong = [(a, b, c, a) for a, b, c in questions[:10]]
     unknown = [("w1", "w2", "w3", "nothing"), ("x", "w2", "w3", "w4")]
-    found = analogy_accuracy(table, {"easy": right, "hard": wrong + unknown})
-    assert (found.n_covered, found.n_total) == (310, 312)
-    assert found.value == pytest.approx(300 / 310)
-    assert found.sections["easy"] == IntrinsicResult("accuracy", 1.0, 300, 300)
-    assert found.sections["hard"] == IntrinsicResult("accuracy", 0.0, 10, 12)
+    result = analogy_accuracy(table, {"easy": right, "hard": wrong + unknown})
+    assert (result.n_covered, result.n_total) == (310, 312)
+    assert result.value == pytest.approx(300 / 310)
+    assert result.sections["easy"] == IntrinsicResult("accuracy", 1.0, 300, 300)
+    assert result.sections["hard"] == IntrinsicResult("accuracy", 0.0, 10, 12)
     none = analogy_accuracy(table, {"": unknown})
     assert (none.value, none.n_covered, none.sections) == (None, 0, {})
 
@@ -87,7 +87,7 @@ def test_lists_of_pairs_come_in_many_forms(tmp_path: Path, content: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "no pair"),
         ("a,b,score\n", "no pair"),
@@ -99,9 +99,9 @@ def test_lists_of_pairs_come_in_many_forms(tmp_path: Path, content: str) -> None
         ("a,b,1\nc,d,nan\n", "line 2"),
     ],
 )
-def test_bad_lists_of_pairs_are_refused_with_their_line(tmp_path: Path, content: str, said: str) -> None:
+def test_bad_lists_of_pairs_are_refused_with_their_line(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "pairs.csv").write_text(content)
-    with pytest.raises(DataError, match=f"pairs.csv.*{said}"):
+    with pytest.raises(DataError, match=f"pairs.csv.*{message}"):
         read_pairs(tmp_path / "pairs.csv")
 
 
@@ -112,9 +112,13 @@ def test_questions_have_sections(tmp_path: Path) -> None:
         "": [("a", "b", "c", "d")],
         "capitals of the world": [("Athens", "Greece", "Oslo", "Norway")],
     }
-    for content, said in (("a b c\n", "line 1: 3 words"), (": only\n", "no question"), ("", "no question")):
+    for content, message in (
+        ("a b c\n", "line 1: 3 words"),
+        (": only\n", "no question"),
+        ("", "no question"),
+    ):
         file.write_text(content)
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             read_questions(file)
     for read in (read_pairs, read_questions):
         with pytest.raises(DataError, match="no file"):
@@ -125,12 +129,12 @@ def test_a_file_shows_by_its_first_line_what_it_is(table: WordVectors, tmp_path:
     (tmp_path / "pairs.tsv").write_text("w1\tw2\t1\nw3\tw4\t2\nw5\tx\t3\n")
     (tmp_path / "sections.txt").write_text(": some\nw1 w2 w3 x\n")
     (tmp_path / "plain.txt").write_text("w1 w2 w3 x\n")
-    found = evaluate_vectors(table, tmp_path / "pairs.tsv")
-    assert found == similarity_correlation(table, read_pairs(tmp_path / "pairs.tsv"))
-    assert (found.measure, found.n_covered, found.n_total) == ("Spearman", 2, 3)
+    result = evaluate_vectors(table, tmp_path / "pairs.tsv")
+    assert result == similarity_correlation(table, read_pairs(tmp_path / "pairs.tsv"))
+    assert (result.measure, result.n_covered, result.n_total) == ("Spearman", 2, 3)
     for name in ("sections.txt", "plain.txt"):
-        found = evaluate_vectors(table, tmp_path / name)
-        assert (found.measure, found.value, found.n_covered, found.n_total) == ("accuracy", None, 0, 1)
+        result = evaluate_vectors(table, tmp_path / name)
+        assert (result.measure, result.value, result.n_covered, result.n_total) == ("accuracy", None, 0, 1)
     (tmp_path / "pairs.tsv").write_text("a b\n")
     with pytest.raises(DataError, match="line 1: not two words"):
         evaluate_vectors(table, tmp_path / "pairs.tsv")

@@ -116,8 +116,8 @@ def test_subword_rows_are_pieces_padded_with_zeros() -> None:
 
 def test_learning_pieces_again_gives_the_same_pieces() -> None:
     pipeline = TextPipeline(TextConfig())
-    found = {pipeline.tokenizer(learn_bpe(WORDS, COUNTS, 40)).to_str() for _ in range(20)}
-    assert len(found) == 1
+    result = {pipeline.tokenizer(learn_bpe(WORDS, COUNTS, 40)).to_str() for _ in range(20)}
+    assert len(result) == 1
 
 
 def test_learning_morphemes_leaves_the_shared_random_state_alone_and_prints_nothing(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.core.errors import ConfigError
 from elmokit.text.corpus import Documents
 
 Ints = npt.NDArray[np.int64]
@@ -72,21 +71,6 @@ class Streams:
         forward = self._ids[self._firsts[document] + within].astype(np.int64)
         backward = self._ids[self._lasts[document] - within].astype(np.int64)
         return StreamWindow(forward[:-1], forward[1:], backward[:-1], backward[1:])
-
-
-def length_limit(lengths: Sequence[int] | npt.NDArray[Any], cut: float | int = 95.0) -> int:
-    """The length at which longer texts are cut.
-
-    Args:
-        cut: A float is a percentile of ``lengths``, an int is the limit itself.
-    """
-    if isinstance(cut, bool) or cut <= 0 or (isinstance(cut, float) and cut > 100):
-        raise ConfigError(
-            f"cut = {cut!r} is neither a percentile (a float up to 100.0) nor a length (an int)."
-        )
-    if isinstance(cut, int):
-        return cut
-    return max(1, int(np.ceil(np.percentile(lengths, cut)))) if len(lengths) else 1
 
 
 def bucket_batches(
