@@ -1,4 +1,4 @@
-"""Every address of the server, against what the same models say offline."""
+"""Every address of the server, compared with the same models offline."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_vectors_of_texts(client: TestClient, elmo: Elmo, pooling: Any) -> None:
         np.testing.assert_allclose(np.load(io.BytesIO(answer.content)), wanted, atol=1e-5)
 
 
-def test_texts_given_as_words_and_texts_without_any(client: TestClient, elmo: Elmo) -> None:
+def test_lists_of_words_and_empty_texts(client: TestClient, elmo: Elmo) -> None:
     texts: list[str | list[str]] = [["The bank", "raised", "", " rates "], "A river.", [], ""]
     wanted = elmo.embed(texts)
     found = ask(client, "/v1/embed", texts=texts)
@@ -150,7 +150,7 @@ def test_texts_given_as_words_and_texts_without_any(client: TestClient, elmo: El
     assert np.load(io.BytesIO(answer.content)).shape == (0, elmo.dim)
 
 
-def test_a_classifiers_encoder_gives_an_equal_mix_unless_asked(
+def test_the_default_mix_of_a_classifiers_encoder_is_equal(
     client: TestClient, registry: Registry, elmo: Elmo
 ) -> None:
     found = ask(client, "/v1/embed", texts=BANKS, model="topics")
@@ -158,9 +158,7 @@ def test_a_classifiers_encoder_gives_an_equal_mix_unless_asked(
     check_close(found["vectors"], elmo.embed(BANKS).mixed())
 
 
-def test_many_at_once_get_what_each_would_get_alone(
-    client: TestClient, registry: Registry, elmo: Elmo
-) -> None:
+def test_concurrent_requests_get_the_same_answers(client: TestClient, registry: Registry, elmo: Elmo) -> None:
     rng = np.random.default_rng(0)
     topics, words = classifier_of(registry, "topics"), [word for row in elmo.words(TEXTS) for word in row]
     asked = [" ".join(rng.choice(words, size=rng.integers(1, 12))) for _ in range(60)]
@@ -185,7 +183,7 @@ def test_many_at_once_get_what_each_would_get_alone(
         list(threads.map(one, range(60)))
 
 
-def test_what_cannot_be_embedded(client: TestClient) -> None:
+def test_wrong_embed_requests(client: TestClient) -> None:
     for options, part in (
         ({"layer": 3}, "no layer 3"),
         ({"layer": -4}, "no layer -4"),
@@ -203,17 +201,12 @@ def test_what_cannot_be_embedded(client: TestClient) -> None:
     assert "what: Extra inputs" in refused(client, 422, "/v1/embed", texts=["a"], what=1)
 
 
-def test_a_model_that_is_not_there(client: TestClient) -> None:
-    addresses: dict[str, dict[str, Any]] = {
-        "/v1/tokens": {"texts": ["a"]},
-        "/v1/embed": {"texts": ["a"]},
-        "/v1/similar": {"texts": ["a"], "position": 0},
-        "/v1/layers": {"text": "a"},
-        "/v1/predict": {"texts": ["a"]},
-    }
-    for address, body in addresses.items():
-        said = refused(client, 404, address, model="smoll", **body)
-        assert said == "There is no model 'smoll'. Did you mean 'small'?"
+def test_an_unknown_model(client: TestClient) -> None:
+    bodies: dict[str, dict[str, Any]] = {"similar": {"texts": ["a"], "position": 0}, "layers": {"text": "a"}}
+    for name in ("tokens", "embed", "similar", "layers", "predict"):
+        body = bodies.get(name, {"texts": ["a"]})
+        message = refused(client, 404, f"/v1/{name}", model="smoll", **body)
+        assert message == "There is no model 'smoll'. Did you mean 'small'?"
 
 
 # -- words in context -------------------------------------------------------------------------
@@ -232,7 +225,7 @@ def cosine(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
         ({"weights": [2e-40, -1e-40, 5e-40]}, [0.2, -0.1, 0.5]),
     ],
 )
-def test_words_alike_are_those_that_plain_numpy_finds(
+def test_similar_words_equal_those_of_plain_numpy(
     client: TestClient, elmo: Elmo, options: dict[str, Any], weights: list[float]
 ) -> None:
     found = ask(client, "/v1/similar", texts=BANKS, text=1, word="BANK", k=6, **options)
@@ -264,7 +257,7 @@ def test_words_alike_are_those_that_plain_numpy_finds(
     assert found["notes"] == []
 
 
-def test_of_long_texts_only_what_stands_around_the_word_is_sent(client: TestClient) -> None:
+def test_of_long_texts_only_the_context_is_sent(client: TestClient) -> None:
     long = " ".join(["the"] * 40 + ["bank"] + ["fell"] * 40)
     found = ask(client, "/v1/similar", texts=[long, "bank on it", "my bank"], word="bank", k=4)
     assert (found["position"], len(found["tokens"][0])) == (40, 81)
@@ -275,7 +268,7 @@ def test_of_long_texts_only_what_stands_around_the_word_is_sent(client: TestClie
         assert word.casefold() == one.get("word", "bank").casefold()
 
 
-def test_a_position_other_words_and_how_many(client: TestClient) -> None:
+def test_position_k_and_different(client: TestClient) -> None:
     found = ask(client, "/v1/similar", texts=BANKS, text=2, position=4, k=3, different=True)
     assert found["word"] == "Bank"
     assert len(found["neighbors"]) == 3
@@ -293,7 +286,7 @@ def test_a_word_that_is_too_rare_for_a_map(client: TestClient) -> None:
     assert len(thrice["map"]["points"]) == 3
 
 
-def test_a_word_that_stands_there_very_often(client: TestClient) -> None:
+def test_a_very_frequent_word(client: TestClient) -> None:
     texts = ["bank " * 4000, "bank " * 4000]
     answer = client.post("/v1/similar", json={"texts": texts, "text": 1, "position": 3999})
     found = answer.json()
@@ -304,7 +297,7 @@ def test_a_word_that_stands_there_very_often(client: TestClient) -> None:
     assert found["notes"] == ["The word occurs 8,000 times in the texts; 150 are shown."]
 
 
-def test_a_word_that_cannot_be_looked_for(client: TestClient, registry: Registry) -> None:
+def test_wrong_similar_requests(client: TestClient, registry: Registry) -> None:
     for options, part in (
         ({"word": "banc"}, "no word 'banc'. Did you mean 'bank'?"),
         ({"position": 99}, "no word 99"),
@@ -324,6 +317,7 @@ def test_a_word_that_cannot_be_looked_for(client: TestClient, registry: Registry
 def test_numbers_are_numbers(client: TestClient) -> None:
     found = ask(client, "/v1/similar", texts=BANKS, text=1.0, position=2.0, k=3.0)
     assert (found["word"], len(found["neighbors"])) == ("bank", 3)
+    wrong: dict[str, Any]
     for wrong in (
         {"position": True},
         {"position": "0"},
@@ -376,7 +370,7 @@ def test_layer_facts(client: TestClient, registry: Registry, elmo: Elmo, name: s
         assert found["layers"][depth]["without"] == pytest.approx(wanted, abs=1e-5)
 
 
-def test_layers_of_nothing_and_of_a_table(client: TestClient) -> None:
+def test_layers_of_an_empty_text_and_of_static_vectors(client: TestClient) -> None:
     for name in ("small", "topics"):
         found = ask(client, "/v1/layers", text="", model=name)
         assert (found["tokens"], found["shares"]) == ([], [])
@@ -406,9 +400,7 @@ def test_classes(client: TestClient, registry: Registry, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["topics", "tags", "learned", "table"])
-def test_influence_is_what_leaving_a_word_out_costs(
-    client: TestClient, registry: Registry, name: str
-) -> None:
+def test_influence_is_the_loss_without_a_word(client: TestClient, registry: Registry, name: str) -> None:
     classifier = classifier_of(registry, name)
     texts = ["The bank raised its rates again.", "river", ""]
     found = ask(client, "/v1/predict", texts=texts, model=name, influence=True)["results"]
@@ -454,18 +446,18 @@ def test_word_vectors_alone_cannot_be_served(tmp_path: Path) -> None:
         open_registry([tmp_path / "v"], CORPUS)
 
 
-def test_the_first_classifier_is_meant_unless_another_is_named(client: TestClient) -> None:
+def test_the_first_predictor_is_the_default(client: TestClient) -> None:
     assert ask(client, "/v1/predict", texts=["a"])["model"] == "topics"
     assert "makes no predictions" in refused(client, 400, "/v1/predict", texts=["a"], model="small")
 
 
-def test_influence_has_its_limits(client: TestClient) -> None:
+def test_limits_of_influence(client: TestClient) -> None:
     ask(client, "/v1/predict", texts=["bank " * 201])
     assert "200 words" in refused(client, 413, "/v1/predict", texts=["bank " * 201], influence=True)
     assert "8 texts" in refused(client, 413, "/v1/predict", texts=["bank"] * 9, influence=True)
 
 
-def test_a_server_with_neither_corpus_nor_classifier_nor_start_state(elmo: Elmo) -> None:
+def test_a_model_without_corpus_and_start_state(elmo: Elmo) -> None:
     cold = Elmo(replace(elmo.folder, start_state=None))
     served = Served("bare", cold, None, Occurrences.read(cold, []))
     with TestClient(make_app(Registry({"bare": served})), base_url="http://127.0.0.1") as client:

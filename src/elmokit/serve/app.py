@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -144,41 +144,36 @@ def _add_pages(app: FastAPI, reports: Mapping[str, Report]) -> None:
 
 def _add_errors(app: FastAPI) -> None:
     """Every error has the same form: a message and a remedy."""
+    busy = (503, "Too many requests are waiting.", "Try again in a moment.", {"Retry-After": "1"})
+    gone = (400, "The client disconnected before the answer was ready.", "", None)
+    kinds: dict[type[Exception], Callable[[Any], tuple[int, str, str, Any]]] = {
+        ElmokitError: lambda error: (400, error.message, error.remedy, None),
+        RefusedError: lambda error: (error.code, error.message, error.remedy, error.headers),
+        BusyError: lambda error: busy,
+        GoneError: lambda error: gone,
+        HTTPException: lambda error: (error.status_code, str(error.detail), "", error.headers),
+        RequestValidationError: _describe_invalid,
+    }
 
-    def respond(code: int, message: str, remedy: str = "", headers: Any = None) -> Response:
+    async def respond(request: Request, error: Exception) -> Response:
+        describe = next(describe for kind, describe in kinds.items() if isinstance(error, kind))
+        code, message, remedy, headers = describe(error)
         response = json_response({"error": {"message": message[:500], "remedy": remedy[:500]}})
         response.status_code = code
         response.headers.update(headers or {})
         return response
 
-    @app.exception_handler(ElmokitError)
-    async def elmokit_error(request: Request, error: ElmokitError) -> Response:
-        return respond(400, error.message, error.remedy)
+    for kind in kinds:
+        app.add_exception_handler(kind, respond)
 
-    @app.exception_handler(RefusedError)
-    async def refused(request: Request, error: RefusedError) -> Response:
-        return respond(error.code, error.message, error.remedy, error.headers)
 
-    @app.exception_handler(BusyError)
-    async def busy(request: Request, error: BusyError) -> Response:
-        return respond(503, "Too many requests are waiting.", "Try again in a moment.", {"Retry-After": "1"})
-
-    @app.exception_handler(GoneError)
-    async def gone(request: Request, error: GoneError) -> Response:
-        return respond(400, "The client disconnected before the answer was ready.")
-
-    @app.exception_handler(HTTPException)
-    async def http_error(request: Request, error: HTTPException) -> Response:
-        return respond(error.status_code, str(error.detail), headers=error.headers)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "body")
-        message = f"{where}: {first['msg']}." if where else f"{first['msg']}."
-        if first["type"] == "json_invalid":
-            message = f"The request is not valid JSON: it cannot be parsed at character {where}."
-        remedy = "See /docs for the fields."
-        if first["type"] == "model_attributes_type" and "json" not in request.headers.get("content-type", ""):
-            remedy = "Send JSON with the header Content-Type: application/json."
-        return respond(422, message, remedy)
+def _describe_invalid(error: RequestValidationError) -> tuple[int, str, str, Any]:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "body")
+    message = f"{where}: {first['msg']}." if where else f"{first['msg']}."
+    if first["type"] == "json_invalid":
+        message = f"The request is not valid JSON: it cannot be parsed at character {where}."
+    remedy = "See /docs for the fields."
+    if first["type"] == "model_attributes_type":
+        remedy = "Send a JSON object with the header Content-Type: application/json."
+    return 422, message, remedy, None
