@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from elmokit.bilm.perplexity import Perplexity, TextPerplexity
 from elmokit.bilm.pretrain import PretrainResult
-from elmokit.comparison.result import Comparison
+from elmokit.comparison.ranking import Pair, Ranking
+from elmokit.comparison.result import Comparison, Cost, MethodResult, Score
 from elmokit.published.convert import Conversion
 from elmokit.static.intrinsic import IntrinsicResult
 from elmokit.tasks.fit import Evaluation, FittedModel, PredictionSummary
@@ -18,18 +19,23 @@ __all__ = [
     "ClassificationMetrics",
     "Comparison",
     "Conversion",
+    "Cost",
     "Difference",
     "EmbedResult",
     "Evaluation",
     "FittedModel",
     "Hit",
     "IntrinsicResult",
+    "MethodResult",
     "MultilabelMetrics",
     "Occurrence",
+    "Pair",
     "Perplexity",
     "Prediction",
     "PredictionSummary",
     "PretrainResult",
+    "Ranking",
+    "Score",
     "SimilarWords",
     "TextPerplexity",
     "Verification",

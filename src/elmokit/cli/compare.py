@@ -12,6 +12,7 @@ from elmokit.cli.options import (
     LABELS,
     READ,
     ROWS,
+    Json,
     Out,
     Section,
     Settings,
@@ -40,7 +41,7 @@ def command(
         list[str] | None, flag("More text for pretraining, without labels; may repeat.")
     ] = None,
     config: Annotated[Path | None, flag("TOML file that changes settings or adds variants.")] = None,
-    as_json: Annotated[bool, flag("Print one JSON object a line, for programs.", "--json")] = False,
+    as_json: Json = False,
     *,
     settings: Settings,
 ) -> None:
@@ -62,8 +63,6 @@ def command(
         )
     settings |= {"config": str(config)} if config else {}
 
-    from rich.console import Console
-
     from elmokit.comparison.compare import compare
     from elmokit.comparison.report import print_comparison
     from elmokit.comparison.result import to_json
@@ -80,13 +79,10 @@ def command(
         ranking = to_json(result)["ranking"]
         print_json({"event": "result", "ranking": ranking, "report": str(out / "report.html")})
     else:
-        console = Console(highlight=False)
-        if not console.is_terminal:  # a file or a pipe has room
-            console = Console(highlight=False, width=max(100, console.width))
-        console.print()
-        print_comparison(result, console)
-        console.print(f"\nRead [bold]{escape(str(out / 'report.html'))}[/].", soft_wrap=True)
+        reporter.say("")
+        print_comparison(result, reporter.console)
+        reporter.say(f"\nRead [bold]{escape(str(out / 'report.html'))}[/].")
         if result.recommended is not None:
-            console.print(f"Use it: {next_command('predict', out / 'best', 'new.csv')}", soft_wrap=True)
+            reporter.say(f"Use it: {next_command('predict', out / 'best', 'new.csv')}")
     if result.failed:
         raise typer.Exit(1)
