@@ -11,7 +11,6 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
-import torch
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -20,42 +19,18 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
 from sklearn.utils.validation import check_is_fitted
 
-from elmokit.bilm.folder import BilmFolder, save_bilm
-from elmokit.bilm.model import Bilm
-from elmokit.bilm.settings import BilmConfig
+import topics
 from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.tasks.estimator import TextClassifier
 from elmokit.tasks.fit import validation_split
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.trainer import fit_task
-from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import SPECIALS, TextPipeline
-from elmokit.text.vocabulary import Vocabulary
+from topics import OTHERS, TOPICS
 
-TOPICS = (("bank", "profit"), ("goal", "coach"), ("rain", "storm"), ("cook", "bread"), ("film", "actor"))
-OTHERS = ("the", "a", "we", "saw")
-EASY: dict[str, Any] = {
-    "epochs": 5,
-    "lr": 0.03,
-    "head_dim": 16,
-    "dropout_head": 0.0,
-    "dropout_word": 0.0,
-    "label_smoothing": 0.05,
-    "options": {"batch_words": 128, "ema": 0.0, "warmup": 0.1, "weight_decay": 0.01},
-}
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An encoder with random weights."""
-    torch.manual_seed(0)
-    vocabulary = Vocabulary([*SPECIALS, *OTHERS, *(word for words in TOPICS for word in words)])
-    config = BilmConfig(input="word", dim=12, hidden_dim=12, objective="full")
-    tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
-    model = Bilm(config, len(vocabulary)).eval()
-    folder = tmp_path_factory.mktemp("encoder") / "random"
-    save_bilm(folder, BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}))
-    return folder
+WORDS = list(TOPICS.values())
+DIRECT = ("epochs", "lr", "head_dim", "dropout_head", "dropout_word", "label_smoothing")
+EASY: dict[str, Any] = {name: topics.EASY[name] for name in DIRECT}
+EASY["options"] = {name: value for name, value in topics.EASY.items() if name not in DIRECT}
 
 
 def rows(labels: list[Any], n: int, seed: int = 0) -> tuple[list[str], list[Any]]:
@@ -64,7 +39,7 @@ def rows(labels: list[Any], n: int, seed: int = 0) -> tuple[list[str], list[Any]
     texts, found = [], []
     for number in range(n):
         place = number % len(labels)
-        words = [*rng.choices(OTHERS, k=rng.randint(1, 4)), *rng.choices(TOPICS[place], k=2)]
+        words = [*rng.choices(OTHERS, k=rng.randint(1, 4)), *rng.choices(WORDS[place], k=2)]
         texts.append(" ".join(rng.sample(words, len(words))))
         found.append(labels[place])
     return texts, found
@@ -179,12 +154,11 @@ def test_a_fitted_estimator_goes_through_joblib(fitted: TextClassifier, tmp_path
         ["pos", "neg"],
         [7, -1, 3],
         [True, False],
-        list(np.array([10, 30, 20, 40], dtype=np.int16)),
-        ["e", "d", "c", "b", "a"],
+        list(np.array([10, 30, 20], dtype=np.int16)),
         [np.str_("zwei"), np.str_("eins")],
         [2.0, 1.0],
     ],
-    ids=["two strings", "integers", "booleans", "numpy integers", "five strings", "numpy strings", "floats"],
+    ids=["two strings", "integers", "booleans", "numpy integers", "numpy strings", "floats"],
 )
 def test_labels_of_any_type_come_back_as_they_were(encoder: Path, labels: list[Any]) -> None:
     settings = {**EASY, "mix": "function", "epochs": 7}
@@ -218,7 +192,7 @@ def test_several_labels_per_text_are_ones_and_zeros(encoder: Path) -> None:
     rng = random.Random(0)
     wanted = np.array([[rng.random() < 0.5 for _ in range(3)] for _ in range(150)]).astype(int)
     texts = [
-        " ".join(rng.choice(TOPICS[place] if has else OTHERS) for place, has in enumerate(row))
+        " ".join(rng.choice(WORDS[place] if has else OTHERS) for place, has in enumerate(row))
         for row in wanted
     ]
     settings = {**EASY, "mix": "function", "epochs": 8, "options": {**EASY["options"], "batch_words": 64}}
@@ -233,25 +207,10 @@ def test_several_labels_per_text_are_ones_and_zeros(encoder: Path) -> None:
 # -- the same every time ----------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_probabilities_and_another_other_ones(
-    encoder: Path, fitted: TextClassifier
-) -> None:
-    again = clone(fitted).fit(*rows(["money", "sport", "weather"], 90))
-    assert np.array_equal(again.predict_proba(NEW), fitted.predict_proba(NEW))
-    other = clone(fitted).set_params(seed=1).fit(*rows(["money", "sport", "weather"], 90))
-    assert not np.array_equal(other.predict_proba(NEW), fitted.predict_proba(NEW))
-
-
 def test_fitting_again_starts_anew(encoder: Path, fitted: TextClassifier) -> None:
     made = clone(fitted).fit(*rows(["x", "y"], 20))
     made.fit(*rows(["money", "sport", "weather"], 90))
     assert np.array_equal(made.predict_proba(NEW), fitted.predict_proba(NEW))
-
-
-def test_fine_tuning_leaves_the_encoder_folder_as_it_was(encoder: Path) -> None:
-    before = {file.name: file.read_bytes() for file in encoder.iterdir()}
-    TextClassifier(encoder, **{**EASY, "finetune": True, "epochs": 1}).fit(*rows(["a", "b"], 20))
-    assert {file.name: file.read_bytes() for file in encoder.iterdir()} == before
 
 
 # -- saving -----------------------------------------------------------------------------------
@@ -455,10 +414,3 @@ def test_wrong_settings_are_refused_when_fitting(
 def test_options_win_over_parameters_of_the_same_name() -> None:
     assert TextClassifier(lr=0.1, options={"lr": 0.2, "max_words": 7}).config().fit.lr == 0.2
     assert TextClassifier(class_weight="balanced").config().fit.class_weights == "balanced"
-
-
-def test_a_class_with_one_row_is_learnt_too(encoder: Path) -> None:
-    texts, labels = rows(["a", "b"], 40)
-    made = TextClassifier(encoder, **EASY).fit([*texts, "rain storm rain"], [*labels, "c"])
-    assert made.classes_.tolist() == ["a", "b", "c"]
-    assert made.predict_proba(["rain storm rain"]).shape == (1, 3)

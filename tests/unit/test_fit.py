@@ -176,23 +176,6 @@ def test_cut_off_after_training_it_is_finished_without_training_again(
     assert not [file for file in run.iterdir() if "layers" in file.name]
 
 
-def test_rows_for_validation_and_test_can_be_given(fit: Fit, tmp_path: Path) -> None:
-    valid, test = table(tmp_path / "v.csv", rows(9, 1)), table(tmp_path / "t.csv", rows(6, 2))
-    found = fit(rows(30), valid=[valid], test=[test])
-    assert {name: scores["n"] for name, scores in found.scores.items()} == {
-        "train": 30,
-        "valid": 9,
-        "test": 6,
-    }
-
-
-def test_a_class_with_one_row_is_trained_on_and_told(fit: Fit, tmp_path: Path) -> None:
-    said = Said()
-    fit([*rows(30), ("we saw bread", "food")], reporter=said)
-    assert "Only one row has the label food" in said.text
-    assert TaskModel.load(tmp_path / "made").labels.names == ("food", "money", "sport", "weather")
-
-
 def test_labels_that_look_like_markup_are_shown_as_they_are(fit: Fit, tmp_path: Path) -> None:
     hostile = {"money": "[/b]", "sport": "[red]sport[/red]", "weather": "a|b\nc"}
     said = Said()

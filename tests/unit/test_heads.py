@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from elmokit.bilm.lstm import shared_dropout
-from elmokit.tasks.heads import BilstmHead, PoolHead, read_out
+from elmokit.tasks.heads import BilstmHead, PoolHead
 from elmokit.tasks.settings import HeadConfig
 from elmokit.tasks.task import Labels, get_task
 
@@ -83,18 +80,6 @@ def test_what_stands_in_the_padding_and_how_much_there_is_does_not_count(config:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_order_and_company_in_a_batch_do_not_count(config: HeadConfig) -> None:
-    head, ((x,), (mask,)) = make(config), batch()
-    order = torch.tensor([3, 0, 4, 2, 1])
-    with torch.no_grad():
-        wanted = head([x], [mask])
-        torch.testing.assert_close(head([x[order]], [mask[order]]), wanted[order], rtol=1e-5, atol=1e-6)
-        for row in range(len(LENGTHS)):
-            alone = head([x[row : row + 1]], [mask[row : row + 1]])
-            torch.testing.assert_close(alone[0], wanted[row], rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("config", CONFIGS)
 def test_gradients_reach_every_weight_and_every_word_but_no_padding(config: HeadConfig) -> None:
     head, ((x,), (mask,)) = make(config), batch(noise=1.0)
     x.requires_grad_(True)
@@ -102,14 +87,6 @@ def test_gradients_reach_every_weight_and_every_word_but_no_padding(config: Head
     assert x.grad is not None
     assert [name for name, p in head.named_parameters() if p.grad is None or not p.grad.any()] == []
     assert (x.grad != 0).any(dim=2).equal(mask)
-
-
-def test_reading_out_gives_maximum_mean_and_where_each_direction_has_read_all() -> None:
-    x = torch.tensor([[[1.0, -1.0], [3.0, -5.0], [9.0, 9.0]]])
-    highest, mean, last = read_out(x, torch.tensor([[True, True, False]]))
-    assert highest.tolist() == [[3.0, -1.0]]
-    assert mean.tolist() == [[2.0, -3.0]]
-    assert last.tolist() == [[3.0, -1.0]]
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -122,19 +99,3 @@ def test_dropout_needs_a_generator_and_is_the_same_for_the_same_seed(config: Hea
     assert torch.equal(one, again)
     assert not torch.equal(one, plain)
     assert not torch.equal(one, other)
-
-
-def test_dropout_keeps_the_mean_and_drops_the_share_asked_for() -> None:
-    x = torch.ones(100, 50, 4)
-    for drop in (partial(shared_dropout, over=None), partial(shared_dropout, over=1)):
-        found = drop(x, 0.25, torch.Generator().manual_seed(0))
-        assert set(found.unique().tolist()) == {0.0, float(1 / torch.tensor(0.75))}
-        assert float((found == 0).double().mean()) == pytest.approx(0.25, abs=0.05)
-        assert drop(x, 0.0, torch.Generator()) is x
-        assert drop(x, 0.25, None) is x
-
-
-def test_dropout_shared_over_time_blanks_the_same_features_of_all_words_of_a_text() -> None:
-    found = shared_dropout(torch.ones(20, 6, 8), 0.5, torch.Generator().manual_seed(0), over=1)
-    assert torch.equal(found, found[:, :1].expand_as(found))
-    assert len(found[:, 0].unique(dim=0)) > 1

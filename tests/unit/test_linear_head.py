@@ -117,29 +117,6 @@ def test_layers_of_word_vectors_are_kept_only_when_asked_for(static: WordVectors
     assert not (tmp_path / "layers").exists()
 
 
-def test_the_same_seed_gives_the_same_bits(static: WordVectors) -> None:
-    first, second = (fit(static, mix="frozen", dropout_head=0.2, epochs=2) for _ in range(2))
-    assert first.model.record.history == second.model.record.history
-
-
-def test_a_table_that_points_one_way_is_standardized_once(tmp_path: Path) -> None:
-    table = 5 + 0.01 * np.random.default_rng(0).normal(size=(len(WORDS), 9)).astype(np.float32)
-    encoder = WordVectors.of(WORDS, table, TextConfig(), {}).standardize()
-    own = encoder.look_up(WORDS)
-    np.testing.assert_allclose(own.mean(axis=0), 0, atol=1e-4)
-    assert own.std() == pytest.approx(1, rel=1e-3)
-    assert not encoder.vectors[0].any()
-    assert encoder.standardize() is encoder
-    assert (
-        max(entry["accuracy"] for entry in fit(encoder, mix="frozen", n=90, epochs=10).model.record.history)
-        >= 0.9
-    )
-    encoder.save(tmp_path / "saved")
-    again = load_encoder(tmp_path / "saved")
-    assert isinstance(again, WordVectors)
-    np.testing.assert_array_equal(again.vectors, encoder.vectors)
-
-
 # -- no validation rows -----------------------------------------------------------------------
 
 
