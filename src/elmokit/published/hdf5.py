@@ -1,7 +1,7 @@
-"""Read and write arrays in HDF5 files, without ever holding more than the file holds.
+"""Read and write arrays in HDF5 files.
 
-A tiny file can declare a dataset of any shape. So before anything is read, what is declared is compared
-with what is stored and with the size of the file; links, and data in other files, are never followed.
+A tiny file can declare a dataset of any shape. So before a dataset is read, its declared size is compared
+with what is stored and with the size of the file. Links, and data in other files, are never followed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from elmokit.core.errors import MissingExtraError, ModelError
 
 PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _ZIP_START = b"PK\x03\x04"  # what torch.save writes
-_MOST_PACKED = 8  # weights look random and compress badly; a file that unpacks to more than this is no model
+_MAX_RATIO = 8  # of compression; weights look random and compress badly
 _FRESH = "The file is truncated, damaged or not a model; download it again."
 _OWN = "Use a file that contains its own numbers."
-_OVERHEAD = 1 << 20  # bytes of names and places in a file that is written, and some to spare
+_OVERHEAD = 1 << 20  # bytes of a file besides its arrays
 
 
 def require_h5py() -> Any:
@@ -48,13 +48,13 @@ class ArrayFile:
 
     def names(self, group: str = "/") -> list[str]:
         """Datasets and groups in a group; none if there is no such group."""
-        found = self._object(group)
-        return list(found) if isinstance(found, self._h5py.Group) else []
+        item = self._object(group)
+        return list(item) if isinstance(item, self._h5py.Group) else []
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape that a dataset declares; None if there is no such dataset."""
-        found = self._object(name)
-        return tuple(found.shape or ()) if isinstance(found, self._h5py.Dataset) else None
+        item = self._object(name)
+        return tuple(item.shape or ()) if isinstance(item, self._h5py.Dataset) else None
 
     def read(self, name: str) -> npt.NDArray[np.float32]:
         """A dataset of floating-point numbers, as float32."""
@@ -72,7 +72,7 @@ class ArrayFile:
         return values
 
     def read_json(self, name: str) -> Any:
-        """The value of a dataset that holds JSON in one string."""
+        """The value of a dataset that is a JSON string."""
         dataset = self._dataset(name)
         try:
             return json.loads(dataset[()] if dataset.shape == () else dataset[0])
@@ -103,7 +103,7 @@ class ArrayFile:
         return place
 
     def _dataset(self, name: str) -> Any:
-        """The dataset, once it is certain that the file holds what it declares."""
+        """The dataset, after checking that the file is as large as it declares."""
         dataset = self._object(name)
         if not isinstance(dataset, self._h5py.Dataset):
             raise ModelError(f"{self.path} lacks the dataset {name}.", remedy=_FRESH)
@@ -111,14 +111,14 @@ class ArrayFile:
             raise self._error(name, "is in another file, which is not opened", _OWN)
         n_stored, n_declared = dataset.id.get_storage_size(), int(dataset.nbytes)
         self._n_bytes += n_declared
-        is_packed = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() > 0
-        most = _MOST_PACKED * n_stored if is_packed else n_stored
-        if n_declared > most or n_stored > self._size or self._n_bytes > _MOST_PACKED * self._size:
+        is_compressed = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() > 0
+        most = _MAX_RATIO * n_stored if is_compressed else n_stored
+        if n_declared > most or n_stored > self._size or self._n_bytes > _MAX_RATIO * self._size:
             problem = f"declares shape {tuple(dataset.shape)}, {n_declared:,} bytes, but the file holds "
             raise self._error(name, f"{problem}{min(n_stored, self._size):,} bytes for it")
-        # A chunk is unpacked as a whole, even where the dataset needs a corner of it.
+        # A chunk is decompressed as a whole, even if the dataset needs only a corner of it.
         n_chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
-        if n_chunk > max(_MOST_PACKED * self._size, n_declared):
+        if n_chunk > max(_MAX_RATIO * self._size, n_declared):
             problem = f"is stored in chunks of shape {tuple(dataset.chunks)}, {n_chunk:,} bytes each, "
             raise self._error(name, f"{problem}but the whole file is {self._size:,} bytes")
         return dataset
@@ -153,7 +153,7 @@ def write_arrays(path: Path, arrays: Iterable[tuple[str, npt.NDArray[np.float32]
     with atomic_write(path) as temporary:
         temporary.touch()
         os.truncate(temporary, n_bytes + _OVERHEAD)
-        reserve(temporary)  # on a disk that fills up while it writes, the HDF5 library can crash
+        reserve(temporary)  # the HDF5 library can crash if the disk fills up while it writes
         with h5py.File(temporary, "w") as file:
             for name, values in arrays:
                 file.create_dataset(name, data=np.ascontiguousarray(values, dtype=np.float32))

@@ -40,8 +40,7 @@ from elmokit.text.vocabulary import (
 _FILES = ("encoder.pkl", "token_embedder.pkl")
 _MAX_DIGITS = 12  # of a row number in a list
 _THEIR_SPECIALS = ("<pad>", "<oov>", "<bos>", "<eos>")  # in the order of ours
-# Their programs give the start of a word the row named <eow> and its end the row named <bow>, in training
-# and later alike.
+# Their programs use <eow> for the start of a word and <bow> for its end, in training and later.
 _MARKS = {WORD_START: "<eow>", WORD_END: "<bow>", BOS_CHAR: "<bos>", EOS_CHAR: "<eos>", UNKNOWN_CHAR: "<oov>"}
 _SAME_PLACE = "Take all files of the model from the same place: they must belong together."
 _FRESH = "The file is truncated, damaged or not a model; download it again."
@@ -57,7 +56,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         ) from error
     except pickle.UnpicklingError as error:
         raise ModelError(
-            f"{path} is a pickle that holds more than tensors, which could run any code; it was not loaded.",
+            f"{path} is a pickle with more than tensors, which could run any code; it was not loaded.",
             remedy="Only plain state dictionaries are read. If you trust the file, save its tensors again.",
         ) from error
     except Exception as error:  # a damaged file makes torch raise almost anything

@@ -39,8 +39,10 @@ class OfficialFiles:
 
 
 def find_official(path: Path) -> OfficialFiles | None:
-    """The files of a published model, given its folder, options file or weight file; None if ``path`` is
-    nothing of the kind. Half a model, or several in one folder, is an error."""
+    """The files of a published model, given its folder, options file or weight file; None if it is neither.
+
+    An incomplete model, or several in one folder, is an error.
+    """
     kind = path.suffix.lower() if path.is_file() else ""
     if not path.exists() or (path.is_file() and kind not in (".json", *_HDF5)):
         return None
@@ -69,7 +71,7 @@ def find_official(path: Path) -> OfficialFiles | None:
         raise ModelError(
             f"{folder} holds more than one model, or files whose names do not show which belong together: "
             f"{', '.join(file.name for file in options + weights)}.",
-            remedy="Give the options file that you mean, as NAME_options.json beside NAME_weights.hdf5.",
+            remedy="Give the options file of one model: NAME_options.json beside NAME_weights.hdf5.",
         )
     lists = matching("vocab", ".txt")
     lists = [file for file in lists if file.name.lower() == "vocab.txt"] or lists
@@ -87,9 +89,9 @@ def load_official(
     """Open a published model.
 
     Args:
-        path: its folder, options file or weight file.
-        vocabulary: its word list, if that is not beside them as ``vocab.txt``.
-        text: how raw strings become words.
+        path: Its folder, options file or weight file.
+        vocabulary: Its word list, if that is not beside them as ``vocab.txt``.
+        text: How raw strings become words.
     """
     files = find_official(Path(path))
     if files is None:
@@ -141,14 +143,14 @@ def read_vocabulary(path: Path) -> list[str]:
         ) from error
     words = [line.strip() for line in lines]
     if not words[-1]:
-        words.pop()  # after the end of the last line
+        words.pop()  # the file ends with a newline
     return [word for word in words if word != _NOT_A_WORD]
 
 
 def _check_word_list(list_file: Path | None, n_words: int, n_rows: int, weights: Path) -> None:
     if list_file is None:
         raise ModelError(
-            f"{weights} is a word-input model, whose rows mean nothing without its word list, and "
+            f"{weights} is a word-input model, which needs its word list, but "
             f"there is no vocab.txt in {weights.parent}.",
             remedy="Put the model's vocab.txt beside it, or name it with --vocab.",
         )
@@ -160,14 +162,13 @@ def _check_word_list(list_file: Path | None, n_words: int, n_rows: int, weights:
 
 
 def _character_rows(table: Floats, file: Path, notes: list[str]) -> Floats:
-    """The 261 rows of characters. Some files have one more: "no character" in front, or an unused one at
-    the end."""
+    """The 261 rows of characters. Some files have one more: a first for padding, or an unused last."""
     if len(table) == N_CHARACTERS - 1:
         return table
     in_front = not table[0].any()
     notes.append(
         f"char_embed in {file.name} has {len(table)} rows instead of {N_CHARACTERS - 1}: the "
-        + ("first, all zero, is for no character." if in_front else "last is not used by any character.")
+        + ("first, all zero, is for padding." if in_front else "last is not used by any character.")
     )
     return table[1:] if in_front else table[:-1]
 
@@ -183,7 +184,7 @@ def _our_words(lines: list[str], notes: list[str]) -> tuple[list[str], list[int]
             specials[THEIR_SPECIALS[word]] = line
         elif word not in lower:
             n_repeated += word in places
-            places[word] = line  # of two equal words the published tools use the last
+            places[word] = line  # of equal words the published tools use the last
     for line, word in enumerate(lines):
         if word in lower and specials[lower[word]] < 0:
             specials[lower[word]] = line
