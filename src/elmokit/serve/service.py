@@ -30,7 +30,7 @@ from elmokit.text.tokenizing import Text, n_characters, replace_surrogates
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import Embeddings
 from elmokit.vectors.encoder import FloatArray
-from elmokit.vectors.neighbors import map_2d, unit_rows
+from elmokit.vectors.neighbors import Occurrences, map_2d, unit_rows
 from elmokit.vectors.settings import layer_factors
 
 INFLUENCE_TEXTS, INFLUENCE_WORDS = 8, 200
@@ -334,9 +334,6 @@ def _similar(
     word = tokens[text][position]
     largest = max(map(abs, weights)) or 1.0  # only directions count, so tiny weights may be scaled up
     weights = [weight / largest for weight in weights]
-    factors = np.asarray(weights, dtype=np.float32)
-    own = layers[text][position]  # (layer, dim)
-    own = np.concatenate([own, (factors @ own)[None]])  # and the mix
     same = [
         (number, place)
         for number, row in enumerate(tokens)
@@ -348,18 +345,20 @@ def _similar(
         notes.append(f"The word occurs {len(same):,} times in the texts; {_MAX_OCCURRENCES} are shown.")
         others = [place for place in same if place != (text, position)]
         same = sorted([(text, position), *others[: _MAX_OCCURRENCES - 1]])
-    siblings = []
-    for number, place in same:
-        if (number, place) != (text, position):
-            other_layers = layers[number][place]
-            both = np.concatenate([other_layers, (factors @ other_layers)[None]])
-            *cosines, score = np.einsum("ld,ld->l", unit_rows(own), unit_rows(both)).tolist()
-            sibling = {"text": number, "position": place, "word": tokens[number][place]}
-            siblings.append({**sibling, "layers": cosines, "score": score})
-    neighbors = served.occurrences.nearest(
-        own[-1], weights, body.k, different_from=word if body.different else ""
-    )
-    points, explained = _map(served, tokens, layers, same, word, factors)
+    rows = np.stack([layers[number][place] for number, place in same])  # (n, layer, dim)
+    mixed = np.einsum("nld,l->nd", rows, np.asarray(weights, dtype=np.float32))
+    here = same.index((text, position))
+    pairs = [(rows[:, depth], rows[here, depth]) for depth in range(len(weights))] + [(mixed, mixed[here])]
+    cosines = np.stack([unit_rows(many) @ unit_rows(one[None])[0] for many, one in pairs], axis=1).tolist()
+    siblings = [
+        {"text": number, "position": place, "word": tokens[number][place], "layers": by_layer, "score": score}
+        for (number, place), (*by_layer, score) in zip(same, cosines, strict=True)
+        if (number, place) != (text, position)
+    ]
+    excluded = word if body.different else ""
+    neighbors = served.occurrences.nearest(mixed[here], weights, body.k, different_from=excluded)
+    entries = [{"source": "yours", **_snippet(number, place, tokens[number])} for number, place in same]
+    points, explained = _map(served.occurrences, word, weights, entries, mixed)
     if not points:
         notes.append("A map needs at least three occurrences of the word, in your sentences or the corpus.")
     return {
@@ -399,24 +398,19 @@ def _position(body: schema.SimilarRequest, tokens: list[list[str]]) -> int:
 
 
 def _map(
-    served: Served,
-    tokens: list[list[str]],
-    layers: Sequence[FloatArray],
-    same: Sequence[tuple[int, int]],
+    occurrences: Occurrences,
     word: str,
-    factors: FloatArray,
+    weights: Sequence[float],
+    entries: list[dict[str, Any]],
+    vectors: FloatArray,
 ) -> tuple[list[dict[str, Any]], list[float]]:
-    """Points of all occurrences of a word; none if there are fewer than three."""
-    assert served.occurrences is not None
-    places = served.occurrences.of_word(word, _MAX_OCCURRENCES)
-    if len(same) + len(places) < 3:
+    """Points of these occurrences of a word and those of the corpus; none if they are fewer than three."""
+    places = occurrences.of_word(word, _MAX_OCCURRENCES)
+    if len(entries) + len(places) < 3:
         return [], []
-    rows = np.stack([factors @ layers[number][place] for number, place in same])
-    vectors = np.concatenate([rows, served.occurrences.mixed(places, factors.tolist())])
-    entries = [{"source": "yours", **_snippet(*place, tokens[place[0]])} for place in same]
-    for one in map(served.occurrences.at, places):
+    for one in map(occurrences.at, places):
         entries.append({"source": "corpus", **_snippet(one.index, one.position, one.words)})
-    spots, explained = map_2d(vectors)
+    spots, explained = map_2d(np.concatenate([vectors, occurrences.mixed(places, weights)]))
     return [
         {"x": x, "y": y, **entry} for (x, y), entry in zip(spots.tolist(), entries, strict=True)
     ], explained
