@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from elmokit.comparison.compare import compare
+from elmokit.comparison.recipes import make_plan
 from elmokit.core.errors import DataError
 from elmokit.serve.app import make_app
 from elmokit.serve.registry import open_registry
@@ -127,6 +129,38 @@ def test_predictions_of_any_task_are_served(encoder: Path, tmp_path: Path) -> No
             assert message in ask(**body)["error"]["message"]
         answer = client.post("/v1/layers", json={"text": "we saw bank profit"}).json()
         assert (answer["label"], len(answer["layers"])) == (None, 3)
+
+
+def test_tags_go_through_a_comparison(cli: Cli, encoder: Path, tmp_path: Path) -> None:
+    train, test = table(tmp_path / "train.csv", tagged(120)), table(tmp_path / "test.csv", tagged(40, 1))
+    (tmp_path / "small.toml").write_text(
+        "[classifier]\nepochs = 6\nlr = 0.03\nbatch_words = 256\n[method.svd.vectors]\ndim = 4\n",
+        encoding="utf-8",
+    )
+    out = tmp_path / "report"
+    words = ("compare", train, test, "--task", "tag", "-o", out, "--encoder", encoder, "--seeds", "2")
+    plan = ("--methods", "elmo-trainable,elmo-linear,svd,tfidf-lr", "--config", tmp_path / "small.toml")
+    cli(*words, *plan, "--curve", "30", "--draws", "2").check_fine(
+        "tfidf-lr is left out: it cannot do the task 'tag'", "elmo-linear is left out", "predict"
+    )
+    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    assert {method["id"]: method["status"] for method in report["methods"]} == {
+        "elmo-trainable": "done",
+        "svd": "done",
+    }
+    best = cli("evaluate", out / "best", test, "--json")
+    scores = [method["splits"]["test"] for method in report["methods"]]
+    assert json.loads(best.out)["tag_accuracy"] > 0.5, scores
+    assert "tag accuracy" in (out / "report.md").read_text(encoding="utf-8").lower()
+
+
+def test_pairs_go_through_a_comparison(encoder: Path, tmp_path: Path) -> None:
+    names = ("first", "second", "label")
+    train, test = (table(tmp_path / f"{seed}.csv", pairs(200, seed), names) for seed in (0, 1))
+    plan = make_plan(methods=["elmo-frozen", "elmo-trainable"], seeds=1, config={"classifier": {"epochs": 2}})
+    result = compare(train, test, tmp_path / "report", plan, encoder=encoder, task="similar", workers=1)
+    assert result.metric == "r2"
+    assert len(result.ranked) == 2
 
 
 def test_pairs_of_texts_with_real_targets_need_no_labels(encoder: Path, tmp_path: Path) -> None:
