@@ -162,7 +162,7 @@ def run(arguments: argparse.Namespace, plan: Plan, *, adopting: bool) -> Compari
     if adopting:
         data = read_data(Sources(train, test, valid), get_task("classify"), read, labels, Reporter())
         folder = open_out(out, "comparison", resume=True)
-        inputs = {f"text.{name}_rows": value for name, value in data.fingerprints().items()}
+        inputs = {f"text.{name}_rows": value for name, value in data.fingerprints.items()}
         with folder.lock():
             folder.require_same({}, {**inputs, "encoder.weights": ""})  # as compare will
         adopt(work, Workspace(folder.run, data), plan, arguments.workers or os.cpu_count() or 1)

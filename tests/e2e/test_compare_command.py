@@ -221,9 +221,11 @@ def test_a_method_that_fails_says_why_and_the_others_finish(
     assert "elmo-frozen-s0 failed" in found.out
     methods = {method["id"]: method for method in facts(tmp_path / "report")["methods"]}
     assert methods["elmo-frozen"]["status"] == "failed"
-    assert "mix_weights has 2 numbers" in methods["elmo-frozen"]["reason"]
+    assert "2 weights were given for 3 layers" in methods["elmo-frozen"]["reason"]
     assert methods["tfidf-lr"]["status"] == "done"
-    assert "mix_weights has 2 numbers" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert "2 weights were given for 3 layers" in (tmp_path / "report" / "report.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_at_the_deadline_no_further_step_starts_and_a_new_budget_finishes_the_rest(

@@ -56,7 +56,7 @@ def test_fingerprints_change_with_any_row(data: Data, train: Path, tmp_path: Pat
     more = tmp_path / "more.txt"
     more.write_text("one\ntwo\n", encoding="utf-8")
     other = read(train, table(tmp_path / "other.csv", rows(30, 2)), unlabeled=more)
-    changed = {name for name, value in other.fingerprints().items() if value != data.fingerprints()[name]}
+    changed = {name for name, value in other.fingerprints.items() if value != data.fingerprints[name]}
     assert changed == {"test", "unlabeled"}
     assert other.unlabeled == ["one", "two"]
 
@@ -304,17 +304,12 @@ def test_before_a_deadline_seed_0_and_cheap_methods_come_first() -> None:
 
 def test_results_of_steps_survive_their_files(tmp_path: Path) -> None:
     record = MetricsRecord("f1", {"f1": 0.5}, {"n": 2}, np.array([0.0, 1.0]), np.array([2, 1]))
-    result = StepResult(1.5, {"seed": 0}, metrics={"test": record}, history=[{"epoch": 1.0}], words=3)
+    result = StepResult(1.5, {"seed": 0}, metrics={"test": record}, history=[{"epoch": 1.0}])
     assert StepResult.load(tmp_path) is None
     result.save(tmp_path)
     again = StepResult.load(tmp_path)
     assert again is not None
-    assert (again.seconds, again.inputs, again.history, again.words) == (
-        1.5,
-        {"seed": 0},
-        [{"epoch": 1.0}],
-        3,
-    )
+    assert (again.seconds, again.inputs, again.history) == (1.5, {"seed": 0}, [{"epoch": 1.0}])
     assert again.metrics["test"].score == 0.5
     assert again.metrics["test"].row_scores.tolist() == [0.0, 1.0]
     assert again.metrics["test"].predicted is not None

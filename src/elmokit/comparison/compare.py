@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from elmokit.comparison.data import SPLITS, Sources, read_data
 from elmokit.comparison.methods import CompareConfig, Plan, source_id
-from elmokit.comparison.recipes import plan_for_task, plan_from_settings, with_text
+from elmokit.comparison.recipes import make_plan, plan_for_task, with_text
 from elmokit.comparison.report import write_report
 from elmokit.comparison.result import Comparison, build_result
 from elmokit.comparison.runner import Runner
@@ -65,7 +65,9 @@ def compare(
     start, reporter, out = time.monotonic(), reporter or Reporter("silent"), Path(out)
     config, read, labels = _merge(settings)
     task, sources = get_task(config.task), Sources(train, test, valid, unlabeled)
-    plan = plan_for_task(plan or plan_from_settings(config), task)
+    names = ("methods", "seeds", "config", "curve", "draws", "curve_methods")
+    plan = plan or make_plan(config.recipe, **{name: getattr(config, name) for name in names})
+    plan = plan_for_task(plan, task)
     given = None if encoder is None else Elmo.load(encoder)
     if given is not None:
         plan = _plan_for_encoder(plan, given)
@@ -73,7 +75,7 @@ def compare(
     plan = _limit_curve(plan, len(data.splits["train"]))
     folder = open_out(out, "comparison", resume=True)
     with folder.lock():
-        hashes = {f"text.{split}_rows": value for split, value in data.fingerprints().items()}
+        hashes = {f"text.{split}_rows": value for split, value in data.fingerprints.items()}
         encoder_hash = given.fingerprint if given is not None else ""
         folder.require_same({}, {**hashes, "encoder.weights": encoder_hash})
         for file in (folder.run / "layers").glob(".*.new"):  # of a run that was killed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ class Data:
             for inputs in self.splits[split].inputs
         ]
 
+    @cached_property
     def fingerprints(self) -> dict[str, str]:
         """A hash of each split, which changes when any row does."""
         hashes = {split: content_hash(examples) for split, examples in self.splits.items()}

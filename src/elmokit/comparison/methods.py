@@ -66,32 +66,29 @@ class Method:
         for name, value in (language_model or {}).items():
             is_section = isinstance(value, Mapping) and isinstance(model.get(name), Mapping)
             model[name] = {**model[name], **value} if is_section else value
-        return dataclasses.replace(
-            self,
-            classifier={**self.classifier, **(classifier or {})},
-            vectors={**self.vectors, **(vectors or {})},
-            language_model=model,
-            **other,
-        )
+        head, words = {**self.classifier, **(classifier or {})}, {**self.vectors, **(vectors or {})}
+        return dataclasses.replace(self, classifier=head, vectors=words, language_model=model, **other)
 
 
-CATALOG: dict[str, Method] = {
-    id: Method(id, name, family, id.partition("-")[0] if family == "static" else id, classifier)
-    for id, name, family, classifier in (
-        ("elmo-trainable", "ELMo, trainable mix", FAMILIES[0], {"mix": "trainable"}),
-        ("elmo-frozen", "ELMo, frozen mix", FAMILIES[0], {"mix": "frozen"}),
-        ("elmo-function", "ELMo, learned function", FAMILIES[0], {"mix": "function"}),
-        ("elmo-linear", "ELMo + LR", FAMILIES[0], {"head": "linear"}),
-        ("elmo-finetuned", "ELMo, fine-tuned", FAMILIES[0], {"finetune": True, "mix_form": "softmax"}),
-        ("sgns", "Skip-gram", FAMILIES[1], {"mix": "frozen"}),
-        ("cbow", "CBOW", FAMILIES[1], {"mix": "frozen"}),
-        ("svd", "SVD", FAMILIES[1], {"mix": "frozen"}),
-        ("sgns-function", "Skip-gram, learned function", FAMILIES[1], {"mix": "function"}),
-        ("sgns-linear", "Skip-gram + LR", FAMILIES[1], {"head": "linear"}),
-        ("tfidf-svm", "TF-IDF + SVM", FAMILIES[2], {}),
-        ("tfidf-lr", "TF-IDF + LR", FAMILIES[2], {}),
-    )
-}
+def _method(id: str, name: str, family: Family, **classifier: Any) -> Method:
+    return Method(id, name, family, id.partition("-")[0] if family == "static" else id, classifier)
+
+
+_METHODS = (
+    _method("elmo-trainable", "ELMo, trainable mix", "elmo", mix="trainable"),
+    _method("elmo-frozen", "ELMo, frozen mix", "elmo", mix="frozen"),
+    _method("elmo-function", "ELMo, learned function", "elmo", mix="function"),
+    _method("elmo-linear", "ELMo + LR", "elmo", head="linear"),
+    _method("elmo-finetuned", "ELMo, fine-tuned", "elmo", finetune=True, mix_form="softmax"),
+    _method("sgns", "Skip-gram", "static", mix="frozen"),
+    _method("cbow", "CBOW", "static", mix="frozen"),
+    _method("svd", "SVD", "static", mix="frozen"),
+    _method("sgns-function", "Skip-gram, learned function", "static", mix="function"),
+    _method("sgns-linear", "Skip-gram + LR", "static", head="linear"),
+    _method("tfidf-svm", "TF-IDF + SVM", "linear"),
+    _method("tfidf-lr", "TF-IDF + LR", "linear"),
+)
+CATALOG = {method.id: method for method in _METHODS}
 """All methods by id."""
 
 

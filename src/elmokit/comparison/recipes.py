@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.bilm.settings import PretrainConfig, resolve
-from elmokit.comparison.methods import CATALOG, CompareConfig, Method, Plan, choose_methods
+from elmokit.comparison.methods import CATALOG, Method, Plan, choose_methods
 from elmokit.core.config import read_toml
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.static.settings import SvdConfig, Word2VecConfig
@@ -164,18 +164,18 @@ def _n_epochs(goal: int, size: int, fewest: int, most: int) -> int:
 def make_plan(
     recipe: str = "quick",
     *,
-    methods: Sequence[str] = (),
+    methods: str | Sequence[str] = (),
     seeds: int = 0,
-    config: str | Path | Mapping[str, Any] | None = None,
-    curve: Sequence[int] = (),
+    config: str | Path | Mapping[str, Any] = "",
+    curve: str | Sequence[int] = (),
     draws: int = 5,
-    curve_methods: Sequence[str] = (),
+    curve_methods: str | Sequence[str] = (),
 ) -> Plan:
     """A recipe's plan with changes.
 
     Args:
         recipe: "quick", "thorough" or "write-ups".
-        methods: Ids or families; all of the recipe's unless given.
+        methods: Ids or families, as a list or separated by commas; all of the recipe's unless given.
         seeds: How many; as many as the recipe has unless given.
         config: A TOML file, or what ``read_plan_toml`` reads from one.
         curve: Label counts of a learning curve.
@@ -186,9 +186,9 @@ def make_plan(
     if recipe not in RECIPES:
         raise ConfigError(f"There is no recipe {recipe!r}.", remedy=nearest(recipe, RECIPES))
     plan = RECIPES[recipe]()
-    changes = read_plan_toml(Path(config)) if isinstance(config, str | Path) else config or {}
+    changes = config if isinstance(config, Mapping) else read_plan_toml(Path(config)) if config else {}
     known = _vary_methods(plan.methods, changes)
-    wanted = list(methods) or list(changes.get("methods", []))
+    wanted = _split(methods) or list(changes.get("methods", []))
     own = {method.id for method in plan.methods}
     usual = [method.id for method in known if method.id in own or method.id not in CATALOG]
     chosen = choose_methods(known, wanted or usual, usual)
@@ -197,43 +197,37 @@ def make_plan(
     missing = {method.id: package for method in chosen if (package := _missing_package(method))}
     missing = {id: package for id, package in missing.items() if id not in wanted}
     chosen = with_text([method for method in chosen if method.id not in missing], _text_config(chosen))
-    in_curve = choose_methods(chosen, curve_methods) if curve_methods else _usual_curve(chosen)
+    in_curve = choose_methods(chosen, _split(curve_methods)) if curve_methods else _usual_curve(chosen)
+    counts = _parse_counts(curve)
     return dataclasses.replace(
         plan,
         methods=tuple(chosen),
         seeds=tuple(range(seeds or int(changes.get("seeds", 0)) or len(plan.seeds))),
-        counts=tuple(sorted(set(curve))),
+        counts=tuple(sorted(set(counts))),
         draws=draws,
-        curve=tuple(method.id for method in in_curve) if curve else (),
+        curve=tuple(method.id for method in in_curve) if counts else (),
         left_out=tuple(
             f"{id} is left out: the package {package} is missing." for id, package in missing.items()
         ),
     )
 
 
-def plan_from_settings(config: CompareConfig) -> Plan:
-    """The plan that settings on the command line ask for."""
-    try:
-        counts = [int(part) for part in _split(config.curve)]
-    except ValueError as error:
-        raise ConfigError(
-            f"--curve {config.curve} is not a list of numbers.", remedy="Write it as in 100,300,1000."
-        ) from error
-    if any(count < 2 for count in counts):
-        raise ConfigError("--curve needs numbers of at least 2.", remedy="Write it as in 100,300,1000.")
-    return make_plan(
-        config.recipe,
-        methods=_split(config.methods),
-        seeds=config.seeds,
-        config=config.config or None,
-        curve=counts,
-        draws=config.draws,
-        curve_methods=_split(config.curve_methods),
+def _split(names: str | Sequence[str]) -> list[str]:
+    return (
+        [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else list(names)
     )
 
 
-def _split(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
+def _parse_counts(curve: str | Sequence[int]) -> list[int]:
+    try:
+        counts = [int(part) for part in _split(curve)] if isinstance(curve, str) else list(curve)
+    except ValueError:
+        counts = [0]
+    if any(count < 2 for count in counts):
+        raise ConfigError(
+            f"--curve {curve} is not a list of numbers of at least 2.", remedy="Write it as in 100,300,1000."
+        )
+    return counts
 
 
 def plan_for_task(plan: Plan, task: AnyTask) -> Plan:

@@ -39,7 +39,6 @@ from elmokit.tasks.tfidf import TfidfModel, fit_tfidf
 from elmokit.tasks.trainer import fit_task
 from elmokit.text.settings import ReadConfig, TextConfig
 from elmokit.training.machine import tuned_process
-from elmokit.vectors.elmo import Elmo
 
 MAX_MEASURED = 5000
 """Train rows that are measured, at most."""
@@ -47,6 +46,7 @@ _PERPLEXITY_TEXTS = 500  # validation texts that perplexity is measured on
 _RESULT, _ARRAYS, _INPUTS = "result.json", "answers.safetensors", "inputs.json"
 _RANKS = {"language-model": 0, "vectors": 1, "layers": 3, "fit": 4}  # the longest chains first
 _COSTS = {"linear": 0, "static": 1, "elmo": 2}
+Kind = Literal["language-model", "vectors", "layers", "fit"]
 Array = npt.NDArray[Any]
 
 
@@ -62,7 +62,7 @@ class Step:
     """
 
     id: str
-    kind: Literal["language-model", "vectors", "layers", "fit"]
+    kind: Kind
     method: str
     seed: int = 0
     n_labels: int = 0
@@ -113,8 +113,6 @@ class StepResult:
         metrics: Of each split; for the learning curve, of the test split.
         history: Figures of each evaluation during training.
         mix: Weights of the layers (``MixRecord``), for biLMs.
-        parameters: Of a language model.
-        words: In the vocabulary of a language model or of word vectors.
     """
 
     seconds: float
@@ -127,21 +125,19 @@ class StepResult:
     history: Sequence[Mapping[str, float]] = ()
     mix: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
-    parameters: int = 0
-    words: int = 0
 
     def save(self, folder: Path) -> None:
         """Write it; result.json comes last and says that the step is finished."""
-        record = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
-        record["metrics"], arrays = {}, {}
-        for split, metrics in self.metrics.items():
-            values = {entry.name: getattr(metrics, entry.name) for entry in dataclasses.fields(metrics)}
-            for name in [name for name, value in values.items() if isinstance(value, np.ndarray)]:
-                arrays[f"{split}.{name}"] = torch.from_numpy(np.ascontiguousarray(values.pop(name)))
-            record["metrics"][split] = values
+        metrics: dict[str, Any] = {split: dict(vars(record)) for split, record in self.metrics.items()}
+        arrays = {
+            f"{split}.{name}": torch.from_numpy(np.ascontiguousarray(values.pop(name)))
+            for split, values in metrics.items()
+            for name in ("row_scores", "predicted")
+            if values[name] is not None
+        }
         if arrays:
             save_tensors(folder / _ARRAYS, arrays, {})
-        write_text(folder / _RESULT, json.dumps(record, indent=1) + "\n")
+        write_text(folder / _RESULT, json.dumps({**vars(self), "metrics": metrics}, indent=1) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> StepResult | None:
@@ -182,7 +178,7 @@ class Workspace:
 
     def inputs(self, step: Step, method: Method) -> dict[str, Any]:
         """All that decides the result of a step: steps with equal inputs are the same."""
-        inputs: dict[str, Any] = {"rows": self.data.fingerprints(), "kind": step.kind}
+        inputs: dict[str, Any] = {"rows": self.data.fingerprints, "kind": step.kind}
         if method.family == "elmo":
             inputs["encoder"] = self.encoder_hash or method.language_model
         elif method.family == "static":
@@ -220,7 +216,8 @@ def plan_steps(plan: Plan, encoder: Path | None, *, cheap_first: bool = False) -
         layers: tuple[str, ...] = ()
         if method.family == "static" or (method.family == "elmo" and encoder is None):
             source = (source_id(method),)
-            steps.setdefault(source[0], Step(source[0], _source_kind(method), method.id))
+            kind: Kind = "vectors" if method.family == "static" else "language-model"
+            steps.setdefault(source[0], Step(source[0], kind, method.id))
         if method.family == "elmo" and not method.classifier.get("finetune"):
             layers = (layers_id(method),)
             steps.setdefault(layers[0], Step(layers[0], "layers", method.id, needs=source))
@@ -241,10 +238,6 @@ def plan_steps(plan: Plan, encoder: Path | None, *, cheap_first: bool = False) -
         return step.n_labels > 0, step.seed > 0, cost, rank
 
     return sorted(steps.values(), key=priority)
-
-
-def _source_kind(method: Method) -> Literal["language-model", "vectors"]:
-    return "vectors" if method.family == "static" else "language-model"
 
 
 def layers_id(method: Method) -> str:
@@ -284,14 +277,10 @@ def do_step(
 
 def _start(folder: Path, inputs: Mapping[str, Any]) -> None:
     """Record the inputs; delete what was started from other ones."""
-    text = json.dumps(inputs, indent=1) + "\n"
-    file = folder / _INPUTS
+    text, file = json.dumps(inputs, indent=1) + "\n", folder / _INPUTS
     if file.exists() and file.read_text(encoding="utf-8") != text:
-        for path in folder.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name != "log.txt":
-                path.unlink()
+        shutil.rmtree(folder)
+        folder.mkdir()
     write_text(file, text)
 
 
@@ -317,9 +306,7 @@ def _pretrain(
     )
     _stop_if_interrupted(result.stopped)
     train.unlink()
-    elmo = Elmo.load(out)
-    n_parameters = sum(parameter.numel() for parameter in elmo.model.parameters())
-    return StepResult(result.seconds, parameters=n_parameters, words=len(elmo.folder.vocabulary))
+    return StepResult(result.seconds)
 
 
 def _train_vectors(data: Data, method: Method, out: Path) -> StepResult:
@@ -329,7 +316,7 @@ def _train_vectors(data: Data, method: Method, out: Path) -> StepResult:
     vectors = train_vectors(method.base, texts, config, text=text)  # type: ignore[arg-type]
     seconds = time.monotonic() - start
     vectors.save(out)
-    return StepResult(round(seconds, 2), words=len(vectors.vocabulary))
+    return StepResult(round(seconds, 2))
 
 
 def _cache_layers(space: Workspace, method: Method) -> StepResult:

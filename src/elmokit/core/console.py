@@ -78,8 +78,9 @@ class Reporter:
 
     @contextmanager
     def progress(self, *columns: ProgressColumn) -> Iterator[Progress]:
-        """Progress bars with columns of your own; they disappear at the end."""
-        with Progress(*columns, console=self.console, transient=True) as progress:
+        """Progress bars with columns of your own, shown in live mode; they disappear at the end."""
+        hidden = self.mode != "live"
+        with Progress(*columns, console=self.console, transient=True, disable=hidden) as progress:
             yield progress
 
     @contextmanager
