@@ -190,3 +190,6 @@ def test_an_unknown_task_or_head_gets_the_nearest_name(cli: Cli, encoder: Path, 
     words = ("fit", encoder, train, "-o", tmp_path / "made")
     cli(*words, "--task", "tags").check_refused("no task 'tags'", "'tag'")
     cli(*words, "--task", "tag", "--head", "pool").check_refused("'tag' has no head 'pool'", "crf")
+    cli("fit", "tfidf-svm", train, "-o", tmp_path / "made", "--task", "tag").check_refused(
+        "tfidf-svm does not support the task 'tag'"
+    )

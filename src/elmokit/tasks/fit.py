@@ -103,16 +103,19 @@ def fit(
         columns=Columns(read.text_columns, label_config.label_column),
         versions=versions(),
     )
+    sources = {"train": train, "valid": valid, "test": test}
     if encoder in METHODS:
+        if task != "classify":
+            raise ConfigError(
+                f"{encoder} does not support the task {task!r}.", remedy="Use an encoder: news."
+            )
         open_out(out, "linear", resume=False)
-        parts = _read_parts(problem, (train, valid, test), read, label_config, reporter)
-        made = replace(made, notes=parts["train"].notes)
-        return _finish(
-            out, fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed), parts, made, reporter
-        )
+        parts = _read_parts(problem, sources, read, label_config, reporter)
+        linear = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
+        return _finish(out, linear, parts, replace(made, notes=parts["train"].notes), reporter)
     config = replace(config, head=replace(config.head, head=head_name(problem, config.head)))
     loaded = load_encoder(encoder)
-    parts = _read_parts(problem, (train, valid, test), read, label_config, reporter)
+    parts = _read_parts(problem, sources, read, label_config, reporter)
     notes = parts["train"].notes
     if valid:
         refuse_unknown(parts["valid"], "validation")
@@ -121,18 +124,32 @@ def fit(
         notes = (*notes, note)
     made = replace(made, notes=notes, encoder=encoder_facts(loaded, Path(encoder).resolve().name))
     make_mix(config.mix, loaded.n_layers, loaded.dim)  # refuses wrong weights before a run is started
+    return _fit_head(problem, loaded, parts, config, made, out, checkpoint_every, reporter)
+
+
+def _fit_head(
+    task: AnyTask,
+    encoder: Encoder,
+    parts: Mapping[str, Examples],
+    config: ClassifierConfig,
+    made: FitRecord,
+    out: Path,
+    checkpoint_every: float,
+    reporter: Reporter,
+) -> FittedModel:
+    """Fit a head on top of an encoder, or resume; ``made`` as for ``_finish``."""
     folder = open_out(out, "classifier", resume=True)
     with folder.lock():
         lasting = config.to_dict()
         del lasting["fit"]["cache"]  # where layers are cached makes no difference
         inputs = {f"text.{name}_rows": content_hash(parts[name]) for name in ("train", "valid")}
-        folder.require_same(lasting, inputs | {"encoder.weights": fingerprint(*loaded.module.parameters())})
-        reporter.say(_summary(parts, loaded, config))
-        for note in notes:
+        folder.require_same(lasting, inputs | {"encoder.weights": fingerprint(*encoder.module.parameters())})
+        reporter.say(_summary(parts, encoder, config))
+        for note in made.notes:
             reporter.say(f"[dim]{escape(note)}[/]")
         result = fit_task(
-            problem,
-            loaded,
+            task,
+            encoder,
             parts["train"],
             parts["valid"],
             config,
@@ -143,7 +160,7 @@ def fit(
         if result.stopped == "interrupted":
             return FittedModel(out, None, stopped=result.stopped)
         if result.was_done and is_model_folder(out):
-            if test:
+            if "test" in parts:
                 reporter.say("[yellow]It was fitted before; measure it with elmokit evaluate.[/]")
             model = TaskModel.load(out)
             return FittedModel(out, model, model.record.splits, stopped=result.stopped, was_done=True)
@@ -229,14 +246,14 @@ def read_examples(
 
 def _read_parts(
     task: AnyTask,
-    sources: tuple[Files, Files, Files],
+    sources: Mapping[str, Files],
     read: ReadConfig,
     config: LabelConfig,
     reporter: Reporter,
 ) -> dict[str, Examples]:
-    """The rows of train, valid and test, as far as files are given; labels are learned from the first."""
+    """The rows of each split that has files; labels are learned from "train", the first one."""
     labels, parts = Labels(separator=config.label_separator), dict[str, Examples]()
-    for name, files in zip(("train", "valid", "test"), sources, strict=True):
+    for name, files in sources.items():
         if files:
             parts[name] = read_examples(task, files, read, config, labels, reporter)
             labels = parts["train"].labels
@@ -339,7 +356,7 @@ def _write_report(
 
 
 def versions() -> dict[str, str]:
-    """What the figures were made with."""
+    """What scores were computed with."""
     return {
         "elmokit": elmokit.__version__,
         "torch": torch.__version__,

@@ -69,7 +69,7 @@ def _at_least_one_word(layers: Layers) -> Layers:
 
 
 def head_name(task: AnyTask, config: HeadConfig) -> str:
-    """The head of a task that is asked for; its first one for "auto"."""
+    """The name of the head to use; "auto" is the task's first one."""
     if config.head == "auto":
         return next(iter(task.heads))
     if config.head not in task.heads:
@@ -111,7 +111,7 @@ class FitRecord:
 
     Attributes:
         columns: Where the rows had their texts and labels.
-        history: Figures of each evaluation.
+        history: Scores of each evaluation.
         mix_start: The weight of each layer before training.
         splits: Rows and scores of each split, the most informative first.
         encoder: Facts of the encoder.

@@ -56,7 +56,7 @@ def report_record(
         "task": model.task.name,
         "classes": list(model.labels.names),
         "multilabel": bool(model.labels.separator),
-        "splits": {split: found.to_json() for split, found in metrics.items()},
+        "splits": {split: one.to_json() for split, one in metrics.items()},
     }
     if isinstance(model, TaskModel):
         history = [
@@ -65,9 +65,9 @@ def report_record(
         ]
         facts |= {"history": history, "mix": asdict(mix_record(model)), "settings": model.config.to_flat()}
     mistakes = {
-        split: [asdict(mistake) for mistake in found.mistakes()]
-        for split, found in metrics.items()
-        if isinstance(found, ClassificationMetrics)
+        split: [asdict(mistake) for mistake in one.mistakes()]
+        for split, one in metrics.items()
+        if isinstance(one, ClassificationMetrics)
     }
     names = ("encoder", "timings", "versions", "command", "notes")
     return facts | {"mistakes": mistakes} | {name: getattr(record, name) for name in names}

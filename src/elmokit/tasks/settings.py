@@ -21,7 +21,7 @@ class HeadConfig(Config):
     head_dim: int = option(128, "Width of the hidden layer, or of the biLSTM in each direction.", at_least=1)
     head_layers: int = option(2, "Layers of the biLSTM.", at_least=1, at_most=8)
     dropout_head: float = option(
-        0.2, "Dropout on what goes into the head and its layers.", at_least=0, at_most=0.95
+        0.2, "Dropout on the input of the head and of its layers.", at_least=0, at_most=0.95
     )
     pool_edges: bool = option(False, "Read <s> and </s> as words, as version 0.1 did.")
 

@@ -109,7 +109,7 @@ class TaskTraining:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Main figure and loss on the validation rows, and the weight of each layer; nothing without rows."""
+        """Main score and loss on the validation rows, and the weight of each layer; nothing without rows."""
         if not self.valid:
             return {}
         (examples, source), task = self.valid[0], self.task
@@ -122,9 +122,9 @@ class TaskTraining:
                 predictions[row] = prediction
         metrics = task.measure(examples, predictions)
         main, loss = metrics.score(metrics.row_stats.sum(axis=0)), float(losses.mean())
-        # The main figure decides, the loss breaks ties.
-        figures = {"score": 1.0 - main + 1e-6 * loss, metrics.main: main, "valid_loss": loss}
-        return figures | self.network.mix.values()
+        # The main score decides, the loss breaks ties.
+        scores = {"score": 1.0 - main + 1e-6 * loss, metrics.main: main, "valid_loss": loss}
+        return scores | self.network.mix.values()
 
 
 def row_weights(examples: Examples, class_weights: Literal["equal", "balanced"]) -> Tensor:
