@@ -1,4 +1,4 @@
-"""Small models for the server's tests, without training, and the server as a program."""
+"""Small untrained models for tests of the server, and the server as a program."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from elmokit.vectors.encoder import Encoder
 from odd_texts import TEXTS, make_model
 from program import environment
 
-__all__ = ["CLASSES", "CORPUS", "Server", "running", "save_models", "save_report", "untrained"]
-
 CLASSES = ["money", "sport", "weather"]
 CORPUS = [
     *TEXTS,
@@ -38,7 +36,7 @@ CORPUS = [
 
 
 def untrained(encoder: Encoder, *, multilabel: bool = False, **settings: Any) -> TaskModel:
-    """A classifier with random weights, far enough from zero to have opinions."""
+    """A classifier with random weights that are large enough for clear predictions."""
     torch.manual_seed(3)
     task, labels = get_task("classify"), Labels(tuple(CLASSES), "|" if multilabel else "")
     config = ClassifierConfig.from_flat(**settings)
@@ -66,7 +64,7 @@ def save_models(folder: Path) -> dict[str, Path]:
 
 
 def save_report(folder: Path, title: str, body: str) -> Path:
-    """What a comparison leaves, as far as the server looks at it."""
+    """The files of a comparison that the server reads."""
     folder.mkdir(parents=True)
     (folder / "report.html").write_text(f"<!doctype html><title>x</title>{body}", encoding="utf-8")
     (folder / "report.json").write_text(f'{{"title": "{title}"}}', encoding="utf-8")
@@ -75,7 +73,7 @@ def save_report(folder: Path, title: str, body: str) -> Path:
 
 @dataclass
 class Server:
-    """``elmokit serve`` at work in a process of its own."""
+    """``elmokit serve`` in its own process."""
 
     process: subprocess.Popen[str]
     address: str
@@ -85,10 +83,10 @@ class Server:
         return int(self.address.rpartition(":")[2])
 
     def end(self, number: int) -> tuple[int, str]:
-        """Its exit code after a signal, and what it had left to say."""
+        """Its exit code after a signal, and the rest of its output."""
         self.process.send_signal(number)
-        said, _ = self.process.communicate(timeout=120)
-        return self.process.returncode, said
+        output, _ = self.process.communicate(timeout=120)
+        return self.process.returncode, output
 
 
 @contextlib.contextmanager
@@ -100,12 +98,12 @@ def running(*words: str | Path) -> Iterator[Server]:
     ) as process:
         assert process.stdout is not None
         try:
-            said = ""
-            while not (found := re.search(r"http://\S+:\d+", said)):
+            output = ""
+            while not (match := re.search(r"http://\S+:\d+", output)):
                 line = process.stdout.readline()
-                assert line, f"the server did not start:\n{said}"
-                said += line
-            yield Server(process, found[0])
+                assert line, f"the server did not start:\n{output}"
+                output += line
+            yield Server(process, match[0])
         finally:
             if process.poll() is None:
                 process.kill()

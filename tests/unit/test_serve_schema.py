@@ -1,4 +1,4 @@
-"""The server against its own OpenAPI schema: whatever is asked, no 5xx, and answers as described."""
+"""The server against its own OpenAPI schema: never a 5xx code, and answers as described."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ some = settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def api(tmp_path_factory: pytest.TempPathFactory) -> BaseSchema:
     folders = save_models(tmp_path_factory.mktemp("served"))
     registry = open_registry([folders[name] for name in MODELS], CORPUS)
-    app = make_app(registry, ServeConfig(host="0.0.0.0"))  # asked under a name of the test's own
+    app = make_app(registry, ServeConfig(host="0.0.0.0"))  # the test client uses another host name
     found: BaseSchema = schemathesis.openapi.from_asgi("/openapi.json", app)
     return found
 
 
 def answer(case: Case[Any], *left_out: Any) -> int:
-    """The code of an answer that is no 5xx and as the schema says: code, kind, headers and body."""
+    """The status code, after checking code, content type, headers and body against the schema."""
     return case.call_and_validate(excluded_checks=list(left_out)).status_code
 
 
 @pytest.mark.parametrize("address", POSTS)
-def test_questions_of_the_right_form(api: BaseSchema, address: str) -> None:
-    # What the schema cannot say is said with a 400: a layer that a model has not, a word and its position.
+def test_valid_requests(api: BaseSchema, address: str) -> None:
+    # What the schema cannot express gets a 400: a layer that the model lacks, a word and its position.
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
     codes: list[int] = []
@@ -50,7 +50,7 @@ def test_questions_of_the_right_form(api: BaseSchema, address: str) -> None:
     @some
     def ask(case: Case[Any], model: str, layer: int, help: bool) -> None:
         body: Any = case.body
-        if help and isinstance(body, dict):  # most would fail at the name of the model
+        if help and isinstance(body, dict):  # most requests would fail at the name of the model
             body["model"] = model
             if address == "/v1/similar":
                 body |= {"text": 0, "position": 0, "word": None, "layer": layer, "weights": None}
@@ -63,7 +63,7 @@ def test_questions_of_the_right_form(api: BaseSchema, address: str) -> None:
 
 
 @pytest.mark.parametrize("address", POSTS)
-def test_questions_of_the_wrong_form(api: BaseSchema, address: str) -> None:
+def test_invalid_requests(api: BaseSchema, address: str) -> None:
     codes: set[int] = set()
 
     @given(api[address]["POST"].as_strategy(schemathesis.GenerationMode.NEGATIVE))
@@ -76,7 +76,7 @@ def test_questions_of_the_wrong_form(api: BaseSchema, address: str) -> None:
 
 
 @pytest.mark.parametrize("address", GETS)
-def test_addresses_without_a_question(api: BaseSchema, address: str) -> None:
+def test_get_requests(api: BaseSchema, address: str) -> None:
     assert answer(api[address]["GET"].Case()) == 200
 
 

@@ -10,19 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
-from elmokit.bilm.state import BilmState, average_state
+from elmokit.bilm.state import average_state
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
 from elmokit.core.formatting import join_names
 from elmokit.core.model_folder import kind_of, load
 from elmokit.core.names import resolve_name
-from elmokit.core.ragged import Ragged
 from elmokit.core.run_folder import open_out
 from elmokit.corpora import mini_news
 from elmokit.published.hdf5 import PICKLE_STARTS
@@ -38,10 +36,15 @@ from elmokit.published.official import (
 from elmokit.text.corpus import Documents
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig, TextConfig
-from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, replace_surrogates, split_sentences
+from elmokit.text.tokenizing import BOS, EOS, TextPipeline, replace_surrogates, split_sentences
 from elmokit.training.machine import tuned_process
 
-_EXCHANGE, _WORD_CACHE = "elmokit.static.exchange", "elmokit.vectors.word_cache"  # to the right, by name
+# To the right of this package, so imported by name when they are used.
+_EXCHANGE, _ENCODER, _WORD_CACHE = (
+    "elmokit.static.exchange",
+    "elmokit.vectors.encoder",
+    "elmokit.vectors.word_cache",
+)
 _CALIBRATION_WORDS = 16_000
 _PICKLES = {".pkl", ".pickle", ".pt", ".pth", ".th", ".bin", ".ckpt", ".joblib"}
 _TABLES = {".txt", ".vec", ".bin"}
@@ -251,40 +254,33 @@ def _calibrate(
     if files is not None and texts in ([], ["none"]):
         return saved, ()
     pipeline = saved.pipeline if texts else TextPipeline(TextConfig())
-    places = {word: place for place, word in enumerate(SPECIALS)}
-    rows: list[list[int]] = []
+    sentences: list[list[str]] = []
     n_words = 0
     for text in TextSource(texts, read) if texts else TextSource([mini_news()]):
         for sentence in split_sentences(text):
-            words = [saved.pipeline.word(word) for word in pipeline.words(sentence)]
-            if words:
-                ids = [places.setdefault(word, len(places)) for word in words]
-                rows.append([BOS, *(UNK if id < len(SPECIALS) else id for id in ids), EOS])
-                n_words += len(rows[-1])
+            if words := [saved.pipeline.word(word) for word in pipeline.words(sentence)]:
+                sentences.append(words)
+                n_words += len(words) + 2
         if n_words >= _CALIBRATION_WORDS:
             break
-    if not rows:
+    if not sentences:
         raise ConfigError(
             "The text to measure the start state on has no words.",
             remedy="Give other text, or --calibrate none.",
         )
     reporter.say(f"[dim]Measuring the start state on {n_words:,} words (--calibrate none skips this).[/]")
-    ragged = Ragged.from_rows(rows, np.uint32)
+    ids = importlib.import_module(_ENCODER).number_words(sentences, saved.features, (BOS, EOS))
     with (
         reporter.counting("Measuring the start state", total=n_words, unit="words") as advance,
         tuned_process(),
         torch.inference_mode(),
     ):
-        state = average_state(
-            saved.model,
-            Documents(ragged.values, ragged.offsets),
-            saved.features.rows(list(places)),
-            progress=advance,
-        )
-    state = BilmState.from_tensors({name: tensor.clone() for name, tensor in state.tensors().items()})
+        documents = Documents(ids.values, ids.offsets)
+        state = average_state(saved.model, documents, ids.features, progress=advance)
+    state = state.map(torch.Tensor.clone)  # usable outside of inference mode
     origin = ", ".join(Path(text).name for text in texts)
     origin = origin or "the bundled English sample; for other text, convert with --calibrate"
-    note = f"The start state of state='warm' is the mean after {len(rows):,} sentences of {origin}."
+    note = f"The start state of state='warm' is the mean after {len(sentences):,} sentences of {origin}."
     return replace(saved, start_state=state), (note,)
 
 
