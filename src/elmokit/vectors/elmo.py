@@ -99,8 +99,7 @@ class Elmo:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal fingerprints, comparable vectors. Computed once: the weights do not change under an
-        ``Elmo``."""
+        """Equal fingerprints, comparable vectors. Computed once: weights must not change."""
         folder, start = self.folder, self.folder.start_state
         config = {"model": folder.model.config.to_dict(), "text": folder.text.to_dict()}
         strings = {
@@ -343,14 +342,12 @@ class Elmo:
             return state
         if state not in _STATES:
             raise ConfigError(f"state = {state!r} is not a choice.", remedy=nearest(str(state), _STATES))
-        if state != "warm":
-            return None
-        if self.folder.start_state is None:
+        if state == "warm" and self.folder.start_state is None:
             raise ModelError(
                 "This model has no start state for state='warm'.",
                 remedy="Use state='zero', or a model made by elmokit pretrain or elmokit convert.",
             )
-        return self.folder.start_state
+        return self.folder.start_state if state == "warm" else None
 
 
 def _notes_on_empty(words: list[list[str]], boundaries: bool) -> list[str]:

@@ -37,7 +37,7 @@ class TokenIds(Ragged[np.int32]):
     def batch(self, rows: IntArray, token_encoder: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
         """Vectors of words, (n_words, dim); which of them stands where, (batch, time); lengths, (batch,).
 
-        Without precomputed vectors, each distinct word of the batch goes through ``token_encoder`` once.
+        Without precomputed vectors, ``token_encoder`` is applied to each distinct word of the batch.
         """
         index, lengths = self.padded(rows).astype(np.int64), torch.from_numpy(self.lengths[rows])
         if self.vectors is not None:

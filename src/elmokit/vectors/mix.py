@@ -59,7 +59,12 @@ class Mix(nn.Module):
 
     def penalty(self) -> Tensor:
         """L2 term of the loss."""
-        return torch.zeros(())
+        is_on = self.config.mix_l2 and self.config.mix != "frozen"
+        return self.config.mix_l2 * self.distance() if is_on else torch.zeros(())
+
+    def distance(self) -> Tensor:
+        """What the L2 term penalizes."""
+        raise NotImplementedError
 
 
 class ScalarMix(Mix):
@@ -99,12 +104,10 @@ class ScalarMix(Mix):
         values = {f"mix_{depth}": float(value) for depth, value in enumerate(shares.detach())}
         return values if self.gamma is None else {**values, "mix_gamma": self.gamma.item()}
 
-    def penalty(self) -> Tensor:
+    def distance(self) -> Tensor:
         """Squared distance of the weights from equal ones."""
-        if not self.config.mix_l2 or self.config.mix == "frozen":
-            return super().penalty()
         equal = 1.0 / len(self.weights) if self.gamma is None else 0.0
-        return self.config.mix_l2 * (self.weights - equal).square().sum()
+        return (self.weights - equal).square().sum()
 
 
 class FunctionMix(Mix):
@@ -126,11 +129,9 @@ class FunctionMix(Mix):
         norms = self.linear.weight.detach().view(self.out_dim, self.n_layers, self.dim).norm(dim=(0, 2))
         return {f"mix_{depth}": float(value) for depth, value in enumerate(norms / norms.sum())}
 
-    def penalty(self) -> Tensor:
+    def distance(self) -> Tensor:
         """Squared norm of the matrix."""
-        if not self.config.mix_l2:
-            return super().penalty()
-        return self.config.mix_l2 * self.linear.weight.square().sum()
+        return self.linear.weight.square().sum()
 
 
 def make_mix(config: MixConfig, n_layers: int, dim: int, seed: int = 0) -> Mix:

@@ -30,7 +30,7 @@ _N_FREQUENT = 50  # words of a vocabulary that say little
 
 @dataclass(frozen=True)
 class Hit:
-    """A text that ``search`` has found.
+    """A result of ``search``: a text of the store.
 
     Attributes:
         index: Its number in the store.
@@ -112,13 +112,7 @@ def search(
         k: Number of texts for each query.
     """
     store = store if isinstance(store, VectorStore) else VectorStore.open(store)
-    _require_same_model(store, encoder)
-    if store.config.pool == "none":
-        raise ConfigError(
-            f"{store.folder} holds a vector for each word, not for each text.",
-            remedy="Make one with: elmokit embed MODEL FILES --pool mean --out FOLDER "
-            "(or look for words: elmokit similar).",
-        )
+    _check_store(store, encoder, pooled=True)
     embeddings = encoder.embed(queries, state=store.config.state)
     if [] in embeddings.tokens:
         number = embeddings.tokens.index([])
@@ -188,21 +182,20 @@ def similar_words(
     reject_table(texts)
     config.factors(model.n_layers)  # checks them
     if isinstance(texts, VectorStore):
-        _require_same_model(texts, model)
+        _check_store(texts, model, pooled=False)
         config = _store_config(texts, config, model.n_layers)
     embeddings = model.embed([query], state=config.state)
     words = embeddings.tokens[0]
     places = _query_places(model.folder.pipeline, model.folder.vocabulary, words, word)
     units = unit_rows(embeddings.select(config)[places])
     similar = [SimilarWords(words[place], place) for place in places]
-    n_words = 0
+    has_words = False
     for part, vectors in _parts(model, texts, config):
-        n_words += len(vectors)
-        if len(vectors):
-            for one, scores in zip(similar, cosines(vectors, units), strict=True):
-                _add_best(one.neighbors, part, scores, k, one.word.casefold() if different else None)
+        has_words |= len(vectors) > 0
+        for one, scores in zip(similar, cosines(vectors, units), strict=True):
+            _add_best(one.neighbors, part, scores, k, one.word.casefold() if different else None)
         progress(len(part.texts))
-    if n_words == 0:
+    if not has_words:
         raise DataError("The corpus holds no word.", remedy="Give a corpus with some text in it.")
     return similar
 
@@ -267,7 +260,15 @@ def cosines(rows: npt.NDArray[Any], units: npt.NDArray[np.float64]) -> FloatArra
     return np.clip(np.nan_to_num(products, copy=False), -1.0, 1.0)
 
 
-def _require_same_model(store: VectorStore, elmo: Elmo) -> None:
+def _check_store(store: VectorStore, elmo: Elmo, *, pooled: bool) -> None:
+    """Refuse a store of another model, or one with vectors of words where those of texts are needed."""
+    if (store.config.pool != "none") != pooled:
+        kind, other, pool = ("text", "word", "mean") if pooled else ("word", "text", "none")
+        raise ConfigError(
+            f"{store.folder} holds a vector for each {other}, not for each {kind}.",
+            remedy=f"Make one with: elmokit embed MODEL FILES --pool {pool} --out FOLDER "
+            f"(or look for {'words: elmokit similar' if pooled else 'texts: elmokit.search'}).",
+        )
     if store.fingerprint != elmo.fingerprint:
         name = store.manifest.model.name
         raise ModelError(
@@ -315,12 +316,6 @@ def _query_places(
 def _store_config(store: VectorStore, config: StoreConfig, n_layers: int) -> StoreConfig:
     """Layer or mix to compare by, which must be what the store holds."""
     stored = store.config
-    if stored.pool != "none":
-        raise ConfigError(
-            f"{store.folder} holds a vector for each text, not for each word.",
-            remedy="Make one with: elmokit embed MODEL FILES --pool none --out FOLDER "
-            "(or look for texts: elmokit.search).",
-        )
     if config.layer is None and config.weights is None:
         return StoreConfig(layer=stored.layer, mix_weights=stored.mix_weights, state=stored.state)
     if not stored.all_layers and stored.factors(n_layers) != config.factors(n_layers):
