@@ -6,21 +6,24 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
+import elmokit
 from elmokit.bilm.folder import load_bilm
 from elmokit.core.atomic import write_text
-from elmokit.core.errors import ModelError, RunError
+from elmokit.core.errors import ConfigError, ModelError, RunError
 from elmokit.core.model_card import Facts, card_text, print_facts
 from elmokit.core.model_folder import KINDS, kind_of, load, read_record, write_model
 from elmokit.core.names import verify_checksums
 from elmokit.core.ragged import Ragged
 from elmokit.core.tensors import fingerprint, load_tensors, save_tensors
 from elmokit.vectors.elmo import Elmo
+from program import Cli
 
 FACTS = Facts(
     "A model of nothing.", (("size", "5 | wide"), ("note", "<unk> *"), ("note", "[red]x")), {"n": 5}
@@ -199,3 +202,24 @@ def test_ragged_rows() -> None:
     for outside in (3, -4):
         with pytest.raises(IndexError):
             ragged[outside]
+
+
+def test_evaluate_measures_any_model_by_its_kind(
+    tiny_model: Path, tiny_corpus: Path, tmp_path: Path, cli: Cli
+) -> None:
+    elmo: Any = load(tiny_model)
+    result = elmokit.evaluate(elmo, tiny_corpus, state="zero")
+    assert result.values["perplexity"] == result.details.perplexity > 1
+    assert elmokit.evaluate(tiny_model, [tiny_corpus], state="zero").to_json() == result.to_json()
+    cli("evaluate", tiny_model, tiny_corpus, "--state", "zero").check_fine("Perplexity", "state zero")
+    cli("evaluate", tiny_model, tiny_corpus, "--state", "zer").check_refused(
+        "'zer' is not a choice", "'zero'"
+    )
+    vectors = elmokit.baseline("svd", tiny_corpus, tmp_path / "v", dim=4)
+    first, second = vectors.vocabulary.words[-2:]
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text(f"{first},{second},9\n{first},{first},10\nx,y,1\n", encoding="utf-8")
+    (entry,) = elmokit.evaluate(vectors, pairs).to_json()["intrinsic"]
+    assert (entry["task"], entry["covered"], entry["total"]) == ("pairs.csv", 2, 3)
+    with pytest.raises(ConfigError, match="--out is for reports on fitted models"):
+        elmokit.evaluate(tiny_model, tiny_corpus, out=tmp_path / "report")

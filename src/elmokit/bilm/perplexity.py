@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.bilm.folder import load_bilm
+from elmokit.bilm.folder import BilmFolder, load_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.state import distinct_words
 from elmokit.core.console import Reporter
@@ -169,7 +169,7 @@ def _predict_from_zero(model: Bilm, documents: Documents, features: Rows) -> Ite
 
 
 def text_perplexity(
-    model: str | Path,
+    model: str | Path | BilmFolder,
     texts: Sequence[str | Path],
     *,
     read: ReadConfig | None = None,
@@ -180,7 +180,7 @@ def text_perplexity(
     if state not in _STATES:
         raise ConfigError(f"state = {state!r} is not a choice.", remedy=nearest(state, _STATES))
     reporter = reporter or Reporter("silent")
-    saved = load_bilm(model)
+    saved = model if isinstance(model, BilmFolder) else load_bilm(model)
     open_words, fixed = saved.model.config.input != "word", tuple(saved.vocabulary.words)
     settings = CorpusSettings(saved.text, VocabularyConfig(), open_words, held_out=0.0, fixed=fixed)
     with tuned_process(), tempfile.TemporaryDirectory(prefix="elmokit-") as folder:

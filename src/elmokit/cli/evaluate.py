@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +23,6 @@ from elmokit.cli.options import (
 
 if TYPE_CHECKING:
     from elmokit.core.console import Reporter
-    from elmokit.static.intrinsic import IntrinsicResult
     from elmokit.tasks.fit import Evaluation
 
 
@@ -54,54 +52,30 @@ def command(
     [green]Word vectors[/]: correlation with human similarity scores (word,word,score), or accuracy on
     analogy questions (a b c d).
     """
+    from elmokit.bilm.perplexity import TextPerplexity
     from elmokit.core.console import Reporter
-    from elmokit.core.model_folder import kind_of
     from elmokit.tasks.fit import evaluate
 
     reporter = Reporter("silent" if as_json else "auto")
     options: dict[str, Any] = {"out": out, "state": state, "reporter": reporter, "command": command_line()}
     result = evaluate(model, files, **options, **settings)
-    kind = kind_of(model)
+    details = result.details
     if as_json:
-        print_json(_intrinsic_json(result.details) if kind == "word-vectors" else result.to_json())
-    elif kind == "word-vectors":
-        _print_vectors(result.details, reporter)
-    elif kind in (None, "bilm"):
-        _print_perplexity(result.details, state, reporter)
+        print_json(result.to_json())
+    elif isinstance(details, TextPerplexity):
+        reporter.say(
+            f"Perplexity [bold]{details.perplexity:,.2f}[/] "
+            f"(forward {details.forward:,.2f}, backward {details.backward:,.2f})\n"
+            f"[dim]{details.n_words:,} words in {details.n_documents:,} texts, "
+            f"{details.unknown_share:.2%} unknown; exact, state {state}[/]"
+        )
+    elif isinstance(details, dict):
+        for name, one in details.items():
+            value = "not defined" if one.value is None else f"[bold]{one.value:.3f}[/]"
+            covered = f"with {one.n_covered:,} of {one.n_total:,} in the vocabulary"
+            reporter.say(f"{escape(name)}: {one.measure} {value}, {covered}.")
     else:
         _print_metrics(result, out, reporter)
-
-
-def _print_perplexity(result: dict[str, Any], state: str, reporter: Reporter) -> None:
-    reporter.say(
-        f"Perplexity [bold]{result['perplexity']:,.2f}[/] "
-        f"(forward {result['forward']:,.2f}, backward {result['backward']:,.2f})\n"
-        f"[dim]{result['n_words']:,} words in {result['n_documents']:,} texts, "
-        f"{result['unknown_share']:.2%} unknown; exact, state {state}[/]"
-    )
-
-
-def _intrinsic_json(results: Mapping[str, IntrinsicResult]) -> dict[str, Any]:
-    entries = [
-        {
-            "task": name,
-            "measure": result.measure,
-            "value": result.value,
-            "covered": result.n_covered,
-            "total": result.n_total,
-        }
-        for name, result in results.items()
-    ]
-    return {"intrinsic": entries}
-
-
-def _print_vectors(results: Mapping[str, IntrinsicResult], reporter: Reporter) -> None:
-    for name, result in results.items():
-        value = "not defined" if result.value is None else f"[bold]{result.value:.3f}[/]"
-        reporter.say(
-            f"{escape(name)}: {result.measure} {value}, "
-            f"with {result.n_covered:,} of {result.n_total:,} in the vocabulary."
-        )
 
 
 def _print_metrics(result: Evaluation, out: Path | None, reporter: Reporter) -> None:

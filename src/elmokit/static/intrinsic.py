@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
@@ -43,6 +43,11 @@ class IntrinsicResult:
     n_covered: int
     n_total: int
     sections: Mapping[str, IntrinsicResult] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``--json``."""
+        counts = {"covered": self.n_covered, "total": self.n_total}
+        return {"measure": self.measure, "value": self.value, **counts}
 
 
 def evaluate_vectors(vectors: WordVectors, file: str | Path) -> IntrinsicResult:

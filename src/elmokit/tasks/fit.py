@@ -17,11 +17,12 @@ import torch
 from rich.markup import escape
 
 import elmokit
+from elmokit.bilm.perplexity import TextPerplexity, text_perplexity
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.formatting import plural
-from elmokit.core.model_folder import KINDS, is_model_folder, kind_of, load
+from elmokit.core.model_folder import KINDS, Model, is_model_folder, kind_of, load
 from elmokit.core.names import resolve_name
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
@@ -37,6 +38,7 @@ from elmokit.text.predictions import PredictionWriter
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
+from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import Encoder
 from elmokit.vectors.mix import make_mix
 
@@ -365,7 +367,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def open_predictor(model: str | Path | Predictor) -> Predictor:
+def open_predictor(model: str | Path | Model) -> Predictor:
     """A fitted model, or an error that says what was given instead."""
     loaded: Any = load(model) if isinstance(model, str | Path) else model
     if not hasattr(loaded, "predict"):
@@ -451,8 +453,8 @@ class Evaluation:
 
     Attributes:
         values: Figures by name: "accuracy", "perplexity", or the correlation with each file of word pairs.
-        details: ``Metrics`` for a fitted model; otherwise what ``bilm.perplexity`` or ``static.intrinsic``
-            gave.
+        details: ``Metrics`` of a fitted model, ``TextPerplexity`` of a language model, or an
+            ``IntrinsicResult`` for each file of word pairs.
         speed: Rows per second, for fitted models.
         notes: What a person should know about the rows.
     """
@@ -464,13 +466,15 @@ class Evaluation:
 
     def to_json(self) -> Any:
         """For ``--json``."""
-        if isinstance(self.details, dict):  # language models and word vectors
-            return self.details
+        if isinstance(self.details, TextPerplexity):
+            return asdict(self.details)
+        if isinstance(self.details, dict):
+            return {"intrinsic": [{"task": name, **one.to_json()} for name, one in self.details.items()]}
         return {**self.details.to_json(), "documents_per_second": self.speed, "notes": list(self.notes)}
 
 
 def evaluate(
-    model: str | Path | Predictor,
+    model: str | Path | Model,
     files: Files,
     *,
     out: str | Path | None = None,
@@ -522,10 +526,10 @@ def evaluate(
 def _evaluate_bilm(
     model: Any, files: list[str | Path], read: ReadConfig, state: State, reporter: Reporter
 ) -> Evaluation:
-    from elmokit.bilm.perplexity import text_perplexity
-
-    result = asdict(text_perplexity(model, files, read=read, state=state, reporter=reporter))
-    return Evaluation({name: value for name, value in result.items() if isinstance(value, float)}, result)
+    folder = model.folder if isinstance(model, Elmo) else model
+    result = text_perplexity(folder, files, read=read, state=state, reporter=reporter)
+    figures = asdict(result).items()
+    return Evaluation({name: value for name, value in figures if isinstance(value, float)}, result)
 
 
 def _evaluate_vectors(model: Any, files: list[str | Path]) -> Evaluation:
