@@ -106,12 +106,9 @@ def test_fitting_changes_no_parameter_and_returns_itself(encoder: Path) -> None:
 
 def test_an_unfitted_estimator_says_so() -> None:
     made = TextClassifier()
-    with pytest.raises(NotFittedError):
-        made.predict(["text"])
-    with pytest.raises(NotFittedError):
-        made.predict_proba(["text"])
-    with pytest.raises(NotFittedError):
-        made.save("folder")
+    for name in ("predict", "predict_proba", "save"):
+        with pytest.raises(NotFittedError):
+            getattr(made, name)(["text"])
     with pytest.raises(NotFittedError):
         check_is_fitted(made)
 
