@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from elmokit.comparison.data import SPLITS
 from elmokit.comparison.ranking import format_rank
-from elmokit.comparison.result import MAIN_SPLIT, Comparison, MethodResult, to_json
+from elmokit.comparison.result import MAIN_SPLIT, Comparison, MethodResult, Score, to_json
 from elmokit.comparison.verdict import answer, format_points, summarize_ranking
 from elmokit.core.formatting import format_duration, format_size, format_value, one_line, percent, plural
-from elmokit.report import render
+from elmokit.report import figures, render
 from elmokit.report.document import (
     Cell,
     Code,
@@ -24,15 +25,7 @@ from elmokit.report.document import (
     make_list,
     make_table,
 )
-from elmokit.report.figures import (
-    Interval,
-    Line,
-    Point,
-    draw_intervals,
-    draw_lines,
-    draw_scatter,
-    shorten,
-)
+from elmokit.report.figures import Line, draw_lines, shorten
 from elmokit.tasks.task import format_score_name
 
 if TYPE_CHECKING:
@@ -129,8 +122,7 @@ def _ranking_section(comparison: Comparison) -> Iterator[Section]:
     if comparison.ranking is not None:
         table = make_ranking_table(comparison)
         items.append(table)
-        text.append("Scores in percent: the mean over the seeds and their standard deviation (±)")
-        text[-1] += "; below it the 95% interval."
+        text.append("In percent: mean and standard deviation (±) over the seeds, below it the 95% interval.")
         if any(first != last for first, last in comparison.ranking.ranks.values()):
             text.append("Methods that share a range of ranks are not significantly different.")
         text += [_PUBLISHED] if any(column.title == "Published" for column in table.columns) else []
@@ -162,12 +154,11 @@ def make_ranking_table(comparison: Comparison, titles: Collection[str] = (), nam
 
 
 def _ranking_cells(comparison: Comparison, result: MethodResult) -> dict[Column, Cell]:
-    score, cost, name = result.main, result.cost, _title(comparison.metric)
-    spread = "" if score.sd is None else f" ± {percent(score.sd)}"
+    cost, name = result.cost, _title(comparison.metric)
     further = [(key, result.figures[MAIN_SPLIT][key].mean) for key in _further_scores(comparison)]
     published = " / ".join(percent(share, 1) for share in result.method.published)
     return {
-        Column("Test", "right", name): Cell(percent(score.mean) + spread, note=_interval(result)),
+        Column("Test", "right", name): Cell(_spread(result.main), note=_interval(result)),
         Column("Valid", "right", name): Cell(percent(result.scores["valid"].mean)),
         Column("Train", "right", name): Cell(percent(result.scores["train"].mean)),
         **{
@@ -185,13 +176,11 @@ def _ranking_cells(comparison: Comparison, result: MethodResult) -> dict[Column,
 
 def _further_scores(comparison: Comparison) -> list[str]:
     """Names of up to three scores besides the main one that every method has."""
-    figures = [result.figures[MAIN_SPLIT] for result in comparison.ranked]
-    kinds = ("precision", "recall", "f1")
-    return [
-        name
-        for name in figures[0]
-        if name != comparison.metric and name.endswith(kinds) and all(name in other for other in figures)
-    ][:3]
+    first, *others = [result.figures[MAIN_SPLIT] for result in comparison.ranked]
+    names = [name for name in first if name.endswith(("precision", "recall", "f1"))]
+    return [name for name in names if name != comparison.metric and all(name in other for other in others)][
+        :3
+    ]
 
 
 def _scores_section(comparison: Comparison) -> Iterator[Section]:
@@ -202,23 +191,26 @@ def _scores_section(comparison: Comparison) -> Iterator[Section]:
     intervals, points = [], []
     for place, result in enumerate(results, start=1):
         score, cost, look = result.main, result.cost, _LOOKS[result.method.family]
-        low, high = score.low or score.mean, score.high or score.mean
-        title = f"{place}. {result.method.name}"
-        intervals.append(Interval(title, score.mean, low, high, score.values, look))
-        fit = cost.fit_seconds
-        points.append(Point(str(place), result.method.name, max(cost.seconds, 0.001), score.mean, fit, look))
+        low, high = result.interval
+        intervals.append(
+            figures.Interval(f"{place}. {result.method.name}", score.mean, low, high, score.values, look)
+        )
+        seconds = max(cost.seconds, 0.001)
+        points.append(
+            figures.Point(str(place), result.method.name, seconds, score.mean, cost.fit_seconds, look)
+        )
     text = (
         f"The dot is the mean {name} on test, the line its 95% interval; small ticks are seeds. The second "
         "figure has the same methods by number; the dotted line joins those that none beats in both score "
         "and time. A thin line is pretraining, which is done once."
     )
-    figures = (
-        draw_intervals(intervals, x_label=name, caption=f"{_title(name)} on test"),
-        draw_scatter(
+    drawings = (
+        figures.draw_intervals(intervals, x_label=name, caption=f"{_title(name)} on test"),
+        figures.draw_scatter(
             points, x_label="time to pretrain and fit", y_label=name, caption=f"{_title(name)} and time"
         ),
     )
-    yield Section("scores", f"{_title(name)} and time", text, figures)
+    yield Section("scores", f"{_title(name)} and time", text, drawings)
 
 
 def _differences_section(comparison: Comparison) -> Iterator[Section]:
@@ -242,7 +234,7 @@ def _differences_section(comparison: Comparison) -> Iterator[Section]:
         "Points",
         "95% interval",
         "p, corrected",
-        Column("Verdict"),
+        "Verdict",
     ]
     table = make_table(head, rows, caption="Every pair", folded=True)
     text = "\n".join(f"- {one_line(sentence)}" for sentence in summarize_ranking(comparison))
@@ -265,14 +257,10 @@ def _curve_section(comparison: Comparison) -> Iterator[Section]:
         )
         for result, scores in results
     ]
-    rows: list[list[Cell | str]] = []
-    for result, scores in results:
-        cells = [scores.get(n) for n in curve.counts]
-        shown = [
-            "–" if s is None else percent(s.mean, 1) + ("" if s.sd is None else f" ± {percent(s.sd, 1)}")
-            for s in cells
-        ]
-        rows.append([_name(result), *shown])
+    rows: list[list[Cell | str]] = [
+        [_name(result), *(_spread(scores[n], 1) if n in scores else "–" for n in curve.counts)]
+        for result, scores in results
+    ]
     text = f"{_title(comparison.metric)} on test by the number of labeled train rows, in percent"
     text += f"; mean of {curve.draws} random draws, ± one standard deviation." if curve.draws > 1 else "."
     figure = draw_lines(lines, x_label="labeled rows", in_percent=True, log_x=True)
@@ -313,37 +301,30 @@ def _classes_section(comparison: Comparison) -> Iterator[Section]:
 
 def _confusion_section(comparison: Comparison) -> Iterator[Section]:
     """All splits of the recommended method, then test for the others."""
-    if comparison.recommended is None:
+    classes, results = comparison.data.classes, comparison.ranked
+    if not all("confusion" in result.details[MAIN_SPLIT] for result in results):
         return
-    recommended = comparison.method(comparison.recommended)
-    classes = comparison.data.classes
-    if "confusion" not in recommended.details[MAIN_SPLIT]:
-        return
-    if len(classes) > _MAX_CLASSES:
-        text = f"{len(classes):,} classes are too many for tables; report.json has the counts."
-        yield Section("confusion", "Confusion matrix", text)
-        return
-    others = [result for result in comparison.ranked if result is not recommended]
-    shown = [(recommended, split) for split in ("test", "valid", "train")]
-    tables = []
-    for result, split in [*shown, *((other, MAIN_SPLIT) for other in others)]:
-        details = result.details[split]
-        is_main = result is recommended
-        tables.append(
-            make_confusion_table(
-                details["confusion"],
-                details["confusion_rows"],
-                classes,
-                f"{shorten(result.method.name, 48)}, {split}",
-                folded=not is_main or split != MAIN_SPLIT,
-                picture=f"confusion_{split}.png" if is_main else "",
-            )
-        )
+    results.sort(key=lambda result: result.method.id != comparison.recommended)
+    shown = [(results[0], split) for split in reversed(SPLITS)] if results else []
+    shown += [(result, MAIN_SPLIT) for result in results[1:]]
     text = (
-        "Rows are true classes, columns predicted ones, counts of the first seed. The shade is the share of "
-        "the row."
+        "Rows are true classes, columns predicted ones, counts of the first seed; shaded by share of the row."
     )
-    yield Section("confusion", "Confusion matrix", text, tuple(tables))
+    if len(classes) > _MAX_CLASSES:
+        shown, text = [], f"{len(classes):,} classes are too many for tables; report.json has the counts."
+    tables = tuple(
+        make_confusion_table(
+            result.details[split]["confusion"],
+            result.details[split]["confusion_rows"],
+            classes,
+            f"{shorten(result.method.name, 48)}, {split}",
+            folded=number > 0,
+            picture=f"confusion_{split}.png" if result is results[0] else "",
+        )
+        for number, (result, split) in enumerate(shown)
+    )
+    if results:
+        yield Section("confusion", "Confusion matrix", text, tables)
 
 
 def _examples_section(comparison: Comparison) -> Iterator[Section]:
@@ -367,7 +348,7 @@ def _examples_section(comparison: Comparison) -> Iterator[Section]:
 
 
 def _training_section(results: Sequence[MethodResult]) -> Iterator[Section]:
-    figures = []
+    drawings = []
     for result in results:
         history = result.history
         keys = [key for key in ("train_loss", "valid_loss") if all(key in entry for entry in history)]
@@ -376,9 +357,9 @@ def _training_section(results: Sequence[MethodResult]) -> Iterator[Section]:
             axis = "epoch" if len(set(epochs)) == len(epochs) else "step"
             x = [entry[axis] for entry in history]
             lines = [Line(format_score_name(key), x, [entry[key] for entry in history]) for key in keys]
-            figures.append(draw_lines(lines, x_label=axis, caption=result.method.name))
-    if figures:
-        yield Section("training", "Training", "Loss of the first seed.", tuple(figures), folded=True)
+            drawings.append(draw_lines(lines, x_label=axis, caption=result.method.name))
+    if drawings:
+        yield Section("training", "Training", "Loss of the first seed.", tuple(drawings), folded=True)
 
 
 def _mix_section(results: Sequence[MethodResult]) -> Iterator[Section]:
@@ -481,8 +462,13 @@ def _title(metric: str) -> str:
     return name[0].upper() + name[1:]
 
 
+def _spread(score: Score, places: int = 2) -> str:
+    """The mean and, for several seeds, their standard deviation."""
+    return percent(score.mean, places) + ("" if score.sd is None else f" ± {percent(score.sd, places)}")
+
+
 def _interval(result: MethodResult) -> str:
-    return f"{percent(result.main.low, 1)} to {percent(result.main.high, 1)}"
+    return " to ".join(percent(end, 1) for end in result.interval)
 
 
 def _rough(seconds: float | None) -> str:

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,21 +31,17 @@ _MAX_CHARACTERS = 400  # of an example
 
 @dataclass(frozen=True)
 class Score:
-    """The main score of a method on one split.
+    """A score of a method on ``n`` rows of a split.
 
     Attributes:
-        n: Rows measured.
         sd: Standard deviation over the seeds; None for one seed.
         values: One for each seed.
-        low: Lower end of the 95% interval; None where it was not computed.
     """
 
     n: int
     mean: float
     sd: float | None
     values: tuple[float, ...]
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +73,7 @@ class MethodResult:
         reason: Why it is not done.
         seeds: Those that finished.
         scores: Of each split, the score that ranks.
+        interval: 95% interval of the score on the test rows.
         figures: Of each split, all scores by name.
         details: The task's own record by split: numbers averaged over the seeds, all else of the first one.
         history: Evaluations during training, of the first seed.
@@ -88,6 +85,7 @@ class MethodResult:
     reason: str = ""
     seeds: tuple[int, ...] = ()
     scores: Mapping[str, Score] = field(default_factory=dict)
+    interval: tuple[float, float] = (0.0, 0.0)
     figures: Mapping[str, Mapping[str, Score]] = field(default_factory=dict)
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     cost: Cost = Cost()
@@ -97,7 +95,7 @@ class MethodResult:
 
     @property
     def main(self) -> Score:
-        """Its score on the test rows."""
+        """The score that ranks it, on the test rows."""
         return self.scores[MAIN_SPLIT]
 
 
@@ -262,14 +260,13 @@ def _finished(
         n_bytes=next((fit.n_bytes for fit in fits if fit.n_bytes), None),
     )
     records = {split: [fit.metrics[split] for fit in fits] for split in SPLITS}
-    low, high = score_interval(np.stack([record.row_scores for record in records[MAIN_SPLIT]]))
     figures = {split: _figures(seeds_of) for split, seeds_of in records.items()}
-    scores = {split: figures[split][seeds_of[0].main] for split, seeds_of in records.items()}
     return MethodResult(
         method=method,
         status="done",
         seeds=tuple(by_seed),
-        scores=scores | {MAIN_SPLIT: replace(scores[MAIN_SPLIT], low=low, high=high)},
+        scores={split: figures[split][seeds_of[0].main] for split, seeds_of in records.items()},
+        interval=score_interval(np.stack([record.row_scores for record in records[MAIN_SPLIT]])),
         figures=figures,
         details={
             split: _mean([record.details for record in seeds_of]) for split, seeds_of in records.items()
@@ -483,7 +480,9 @@ def _method_json(result: MethodResult, metric: str) -> dict[str, Any]:
 
 def _split_json(result: MethodResult, split: str, metric: str) -> dict[str, Any]:
     score, figures, details = result.scores[split], result.figures[split], result.details[split]
-    record = {"n": score.n, metric: _score_json(score)}
+    record: dict[str, Any] = {"n": score.n, metric: _score_json(score)}
+    if split == MAIN_SPLIT:
+        record[metric] |= dict(zip(("low", "high"), result.interval, strict=True))
     if "confusion" not in details:
         return {**details, **record}
     return record | {
@@ -496,8 +495,7 @@ def _split_json(result: MethodResult, split: str, metric: str) -> dict[str, Any]
 
 
 def _score_json(score: Score) -> dict[str, Any]:
-    interval = {} if score.low is None else {"low": score.low, "high": score.high}
-    return {"mean": score.mean, "sd": score.sd, "values": score.values, **interval}
+    return {"mean": score.mean, "sd": score.sd, "values": score.values}
 
 
 def _ranking_json(comparison: Comparison, ranking: Ranking) -> dict[str, Any]:
