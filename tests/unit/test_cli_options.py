@@ -59,3 +59,21 @@ def test_flags_win_over_set_and_set_over_the_file(cli: Cli, tmp_path: Path, tiny
 def test_help_all_lists_every_setting(cli: Cli) -> None:
     listed = cli("fit", "--help-all")
     listed.check_fine("label_smoothing", "mix_activation", "drop_unlabeled", "--set NAME=VALUE")
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        ("[fit]\nepochs = -1\n", ["epochs = -1 is out of range"]),
+        ("[fitt]\nepochs = 1\n", ["unknown section 'fitt'", "Did you mean 'fit'?"]),
+        ("[labels]\nlabel_colum = 'x'\n", ["no setting 'label_colum' in [labels]", "'label_column'"]),
+    ],
+)
+def test_a_file_of_settings_has_the_sections_of_the_verb(
+    cli: Cli, content: str, parts: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "my.toml").write_text(content, encoding="utf-8")
+    words = ("fit", "news", tmp_path / "rows.csv", "--out", tmp_path / "m", "--config", tmp_path / "my.toml")
+    outcome = cli(*words)
+    assert outcome.code == 2
+    assert all(part in outcome.err for part in parts), outcome.err

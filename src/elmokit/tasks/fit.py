@@ -66,7 +66,7 @@ class FittedModel:
     was_done: bool = False
 
 
-def fit(
+def fit(  # long because it is the whole verb, step by step
     encoder: str | Path,
     train: Files,
     out: str | Path,
@@ -371,9 +371,8 @@ def open_predictor(model: str | Path | Model) -> Predictor:
     """A fitted model, or an error that says what was given instead."""
     loaded: Any = load(model) if isinstance(model, str | Path) else model
     if not hasattr(loaded, "predict"):
-        kind = kind_of(resolve_name(cast(Path, model))) or "bilm"
         raise ModelError(
-            f"{model} holds {KINDS[kind].noun}, not a fitted model.",
+            f"{model} holds {KINDS[loaded.kind].noun}, not a fitted model.",
             remedy="Give a folder that elmokit fit or compare has made.",
         )
     return cast(Predictor, loaded)
