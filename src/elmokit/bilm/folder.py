@@ -71,7 +71,12 @@ class BilmFolder:
     @cached_property
     def features(self) -> WordFeatures:
         """Words to the rows that the model's token encoder takes."""
-        return word_features(self.model.config, self.vocabulary, self.tokenizer)
+        config = self.model.config
+        if config.input == "char":
+            return Characters(config.max_chars)
+        if config.input == "dictionary":
+            return DictionaryCharacters(self.tokenizer, self.vocabulary, config.max_chars)
+        return WordIds(self.vocabulary) if config.input == "word" else Pieces(self.tokenizer)
 
     def facts(self) -> Facts:
         """What the model is: for its card and ``elmokit inspect``."""
@@ -148,15 +153,6 @@ def _training_rows(training: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "perplexity", f"{bars}  {history[0]:,.1f} → {history[-1]:,.1f}"
     if training.get("fine_tuned"):
         yield "fine-tuned", "as the encoder of a classifier: no longer a language model"
-
-
-def word_features(config: BilmConfig, vocabulary: Vocabulary, tokenizer: Tokenizer) -> WordFeatures:
-    """What turns words into rows for a model of this shape."""
-    if config.input == "char":
-        return Characters(config.max_chars)
-    if config.input == "dictionary":
-        return DictionaryCharacters(tokenizer, vocabulary, config.max_chars)
-    return WordIds(vocabulary) if config.input == "word" else Pieces(tokenizer)
 
 
 def weights_of(model: Bilm) -> dict[str, Tensor]:

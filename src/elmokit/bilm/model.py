@@ -31,7 +31,7 @@ class BilmOutput:
     Attributes:
         layers: Layer 0 (token encoder) first, each (batch, time, 2 * dim); zero past a text's end.
         mask: (batch, time), true where there is a word.
-        state: After each text's last word, if it was asked for.
+        state: After each text's last word; None unless ``keep_state``.
     """
 
     layers: tuple[Tensor, ...]
@@ -56,7 +56,7 @@ class Directions:
         backward: The same; step 0 is a text's last word.
         lengths: Words of each text, (batch,).
         mirror: The step at which the other stack read the same word, (time, batch).
-        state: After each text's last word, if it was asked for.
+        state: After each text's last word; None unless ``keep_state``.
     """
 
     forward: list[Tensor]

@@ -173,10 +173,7 @@ def pretrain(  # many parameters because each is a flag of the command
         weights = fingerprint(*base.model.parameters()) if base else None
         inputs = {"corpus.content_hash": corpus.content_hash, "start_from.weights": weights}
         folder.require_same(config.to_dict(), inputs)
-        if base is not None:
-            saved = replace(base, training={}, start_state=None)
-        else:
-            saved = _build(config, corpus, folder.run, reporter)
+        saved = base or _build(config, corpus, folder.run, reporter)
         task = LanguageModeling(saved, corpus, config.training)
         _describe(config, corpus, task, reporter)
         result = train(
@@ -189,15 +186,12 @@ def pretrain(  # many parameters because each is a flag of the command
         )
         saved.model.load_state_dict(result.weights, strict=False)
         saved.model.eval()
-        held_out = _held_out(result)
         if not (result.was_done and is_model_folder(out)):
-            saved.training.update(_provenance(config, corpus.record(source), result, held_out, command))
+            record = _training_record(config, corpus.record(source), result, command)
             start_state = average_state(saved.model, corpus.train, task.features)
-            save_bilm(out, replace(saved, start_state=start_state))
-    place = result.position
-    return PretrainResult(
-        out, result.stopped, held_out, place.step, place.n_words, place.seconds, result.was_done
-    )
+            save_bilm(out, replace(saved, training=record, start_state=start_state))
+    end, held_out = result.position, _held_out(result)
+    return PretrainResult(out, result.stopped, held_out, end.step, end.n_words, end.seconds, result.was_done)
 
 
 def _merged(
@@ -282,19 +276,15 @@ def _held_out(result: TrainingResult) -> dict[str, float] | None:
     return {name: best[-1][name] for name in ("perplexity", "forward", "backward")} if best else None
 
 
-def _provenance(
-    config: PretrainConfig,
-    corpus: dict[str, Any],
-    result: TrainingResult,
-    held_out: dict[str, float] | None,
-    command: str,
+def _training_record(
+    config: PretrainConfig, corpus: dict[str, Any], result: TrainingResult, command: str
 ) -> dict[str, Any]:
     """Where the model comes from, for config.json."""
     place = result.position
     return {
         "settings": config.training.to_dict(),
         "corpus": corpus,
-        "held_out": held_out,
+        "held_out": _held_out(result),
         "history": place.history,
         "stopped": result.stopped,
         "n_steps": place.step,

@@ -281,7 +281,9 @@ class _Builder:
     def _parts(self) -> Iterator[tuple[str, str]]:
         """Every document, with the part it belongs to."""
         for text in self._documents(self.train):
-            yield ("valid" if _is_held_out(text, self.held_out) else "train"), text
+            # By the text's own hash: copies of a text are always in the same part.
+            is_held_out = zlib.crc32(text.encode("utf-8", "replace")) < self.held_out * 2**32
+            yield "valid" if is_held_out else "train", text
         if self.valid:
             yield from (("valid", text) for text in self._documents(self.valid))
 
@@ -315,11 +317,6 @@ class _Builder:
         return len(SPECIALS) + n_frequent
 
 
-def _is_held_out(text: str, share: float) -> bool:
-    """By the text's own hash: copies of a text are always in the same part."""
-    return share > 0 and zlib.crc32(text.encode("utf-8", "replace")) < share * 2**32
-
-
 def _batches(parts: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
     batch: list[tuple[str, str]] = []
     size = 0
@@ -338,9 +335,7 @@ class _PartWriter:
 
     def __init__(self, folder: Path, name: str, dtype: np.dtype[Any]) -> None:
         self._ids = open(folder / f"{name}.ids", "wb")  # noqa: SIM115 (closed by close)
-        self._offsets_file = folder / f"{name}.offsets.npy"
-        self._dtype = dtype
-        self._lengths = array("q")
+        self._offsets_file, self._dtype, self._lengths = folder / f"{name}.offsets.npy", dtype, array("q")
 
     def add(self, ids: npt.NDArray[np.uint32]) -> None:
         """Append a document, unless it is empty."""

@@ -51,7 +51,7 @@ def _suffix(path: Path) -> str:
 
 
 def find_files(sources: Sequence[str | Path], exclude: Path | None = None) -> list[Path]:
-    """The files that names, folders and glob patterns stand for, each once, in a stable order.
+    """The files that names, folders and glob patterns refer to, each once, in a stable order.
 
     Files that folders and patterns find below ``exclude``, where a run writes, are left out.
     """
@@ -399,7 +399,7 @@ class FileSource:
         return [[path.name, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
 
     def open(self) -> Iterator[OpenFile]:
-        """Each file in turn; it is closed when the next one is asked for."""
+        """Each file in turn; it is closed when the next one is opened."""
         if self._stdin is not None:
             self._stdin.seek(0)
             yield OpenFile("standard input", "txt", self._stdin, self.config)

@@ -218,9 +218,8 @@ class _Run:
         return self.result(stopped)
 
     def loop(self, stop: threading.Event, advance: Advance) -> Stopped:
-        saved, shown, since_shown = time.monotonic(), time.monotonic(), 0
-        begun, begun_step = time.monotonic(), self.position.step
-        counted = begun
+        saved = shown = begun = counted = time.monotonic()
+        since_shown, begun_step = 0, self.position.step
         log_every = max(1, self.per_epoch // 50)
         while self.position.step < (self.position.n_steps or self.limit):
             place = self.position
@@ -235,10 +234,10 @@ class _Run:
                 continue
             place.step += 1
             place.n_words += n_words
-            place.seconds += time.monotonic() - counted  # saving and evaluating included
-            counted = time.monotonic()
-            since_shown += n_words
             now = time.monotonic()
+            place.seconds += now - counted  # saving and evaluating included
+            counted = now
+            since_shown += n_words
             if now - shown > 0.3:
                 speed = since_shown / (now - shown)
                 advance(0, rate=f"{speed:,.0f} words/s", loss=f"{loss:.3f}")
