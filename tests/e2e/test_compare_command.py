@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from program import Cli, Start
+from program import Cli, Start, environment
 from topics import rows, table
 
 SMALL = """
@@ -183,10 +185,18 @@ def test_killed_in_the_middle_it_goes_on_and_ends_the_same(
 
 def descendants(pid: int) -> set[int]:
     """The processes that a process has started, and those that they have."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True).stdout
-    parents = {int(child): int(parent) for child, parent in map(str.split, listed.splitlines())}
-    children = {child for child, parent in parents.items() if parent == pid}
+    children = {
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdecimal() and parent_of(int(entry.name)) == pid
+    }
     return children.union(*map(descendants, children))
+
+
+def parent_of(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+    return 0  # it is gone
 
 
 def _wait_until_gone(pids: set[int]) -> None:
@@ -209,6 +219,38 @@ def test_interrupted_it_saves_and_says_how_to_go_on(start: Start, compare: Compa
     assert process.returncode == 130, said
     assert "Run the same command again" in said
     _wait_until_gone(pids)
+
+
+def test_a_step_whose_process_is_killed_is_reported_and_the_others_finish(
+    start: Start, compare: Compare, tmp_path: Path
+) -> None:
+    process = start(*compare("sgns,tfidf-lr"))
+    killed: set[int] = set()
+    while process.poll() is None and not killed:
+        helpers = {pid for pid in descendants(process.pid) if parent_of(pid) == process.pid}
+        killed = descendants(process.pid) - helpers
+        time.sleep(0.01)
+    os.kill(min(killed), signal.SIGKILL)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, said
+    assert "failed: Its process was killed, as happens when memory runs out." in said
+    status = {method["id"]: method["status"] for method in facts(tmp_path / "report")["methods"]}
+    assert status == {"sgns": "failed", "tfidf-lr": "done"}
+
+
+def test_a_script_needs_no_guard_around_a_comparison(compare: Compare, tmp_path: Path) -> None:
+    compare("")  # writes the files
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import elmokit\n"
+        "result = elmokit.compare('train.csv', 'test.csv', 'report', methods='tfidf-lr', workers=1)\n"
+        "print(result.recommended)\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, env=environment(), capture_output=True, text=True
+    )
+    assert done.stdout == "tfidf-lr\n", done.stderr
 
 
 def test_a_method_that_fails_says_why_and_the_others_finish(
