@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from elmokit.bilm.folder import BilmFolder
@@ -11,7 +13,7 @@ from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
-from elmokit.text.vocabulary import Vocabulary
+from elmokit.text.vocabulary import Vocabulary, learn_bpe
 
 KNOWN = "the bank raised its rates and a river flows under bridge of stone , ."
 TEXTS = [
@@ -29,19 +31,29 @@ TEXTS = [
 SMALL = {"dim": 6, "hidden_dim": 6, "max_chars": 10, "char_dim": 3, "filters": ((1, 3), (2, 4))}
 
 
-def make_model(seed: int = 0, input: str = "char", known: str = KNOWN) -> BilmFolder:
+def make_model(
+    seed: int = 0, input: str = "char", known: str = KNOWN, text: TextConfig | None = None, **shape: Any
+) -> BilmFolder:
+    """A small model with random weights and a start state."""
     torch.manual_seed(seed)
-    config = BilmConfig.from_dict({**SMALL, "input": input})
+    config, pipeline = (
+        BilmConfig.from_dict({**SMALL, "input": input, **shape}),
+        TextPipeline(text or TextConfig()),
+    )
     vocabulary = Vocabulary([*SPECIALS, *known.split()])
-    tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
-    model = Bilm(config, len(vocabulary), 0).eval()
+    tokenizer = pipeline.word_tokenizer(vocabulary.words)
+    if input == "subword":
+        counts = np.arange(len(vocabulary), 0, -1, dtype=np.int64)
+        tokenizer = pipeline.tokenizer(learn_bpe(vocabulary.words, counts, 40))
+    n_pieces = tokenizer.get_vocab_size() if input == "subword" else 0
+    model = Bilm(config, len(vocabulary), n_pieces).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     start = model.zero_state(1)
     for tensor in start.tensors().values():
         tensor.fill_(0.25)
-    return BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}, start)
+    return BilmFolder(model, text or TextConfig(), vocabulary, tokenizer, {}, start)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

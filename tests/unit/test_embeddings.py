@@ -13,15 +13,13 @@ from torch import Tensor, nn
 
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.model import Bilm
-from elmokit.bilm.settings import BilmConfig
 from elmokit.bilm.state import BilmState
 from elmokit.core.errors import ConfigError, DataError, ElmokitError
 from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import SPECIALS, TextPipeline
-from elmokit.text.vocabulary import Vocabulary, learn_bpe
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import POOLINGS, Embeddings, Pooling, pool
 from elmokit.vectors.encoder import FloatArray
+from odd_texts import make_model
 
 WORDS = ["the", "of", "cat", "dogs", "naïve", "rare"]
 TEXTS = ["the cat of dogs", "", "rare", "naïve cat , unseen", "  "]
@@ -31,22 +29,8 @@ inputs = pytest.mark.parametrize("kind", INPUTS)
 
 @functools.cache
 def folder_of(kind: str, n_layers: int = 2, dim: int = 4) -> BilmFolder:
-    shape = {"input": kind, "dim": dim, "hidden_dim": dim, "n_layers": n_layers}
-    config = BilmConfig.from_dict({**shape, "max_chars": 10, "char_dim": 3, "filters": ((1, 2), (3, 4))})
-    text = TextConfig(lowercase=True)
-    pipeline = TextPipeline(text)
-    vocabulary = Vocabulary([*SPECIALS, *WORDS])
-    tokenizer = pipeline.word_tokenizer(vocabulary.words)
-    if kind == "subword":
-        counts = np.arange(len(vocabulary), 0, -1, dtype=np.int64)
-        tokenizer = pipeline.tokenizer(learn_bpe(vocabulary.words, counts, 40))
-    torch.manual_seed(0)
-    model = Bilm(config, len(vocabulary), tokenizer.get_vocab_size() if kind == "subword" else 0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "stack" in name:
-                parameter.normal_(0.0, 0.7)
-    return BilmFolder(model.eval(), text, vocabulary, tokenizer, {}, model.zero_state(1))
+    shape = {"n_layers": n_layers, "dim": dim, "hidden_dim": dim}
+    return make_model(input=kind, known=" ".join(WORDS), text=TextConfig(lowercase=True), **shape)
 
 
 def elmo_of(kind: str = "char", **options: Any) -> Elmo:

@@ -15,17 +15,14 @@ from torch import Tensor
 
 from elmokit.bilm import state as start_state_module
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
-from elmokit.bilm.model import Bilm
-from elmokit.bilm.settings import BilmConfig
 from elmokit.bilm.state import BilmState, average_state
 from elmokit.core.errors import ModelError
 from elmokit.core.ragged import Ragged
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.text.corpus import Documents
-from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import BOS, EOS, SPECIALS, TextPipeline
-from elmokit.text.vocabulary import Vocabulary
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS
 from elmokit.vectors.elmo import Elmo
+from odd_texts import make_model
 
 WORDS = [*SPECIALS, "the", "of", "cat", "dogs", "naïve", "rare"]
 FILE = "start_state.safetensors"
@@ -39,15 +36,8 @@ shapes = pytest.mark.parametrize("shape", SHAPES)
 
 @functools.cache
 def folder_of(shape: str) -> BilmFolder:
-    small = {"dim": 4, "hidden_dim": 4, "max_chars": 10, "char_dim": 3, "filters": ((1, 2), (3, 4))}
-    torch.manual_seed(0)
-    model = Bilm(BilmConfig.from_dict({**small, **SHAPES[shape]}), len(WORDS))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "stack" in name:
-                parameter.normal_(0.0, 0.7)
-    text = TextConfig()
-    return BilmFolder(model.eval(), text, Vocabulary(WORDS), TextPipeline(text).word_tokenizer(WORDS), {})
+    known = " ".join(WORDS[len(SPECIALS) :])
+    return replace(make_model(known=known, **{"dim": 4, "hidden_dim": 4, **SHAPES[shape]}), start_state=None)
 
 
 def documents_of(n_documents: int, longest: int = 7) -> Documents:

@@ -258,9 +258,8 @@ class _Writer:
         self.vectors_bytes = len(self.header) + manifest.n_vectors * self.row_bytes
         offsets_bytes = len(array_header("npy", "int64", (0,))) + 8 * (manifest.n_texts + 1)
         numbers = round(prod(manifest.shape) * _PARQUET_BYTES[self.config.dtype])
-        names = (
-            manifest.n_vectors * _PARQUET_ROW_BYTES + manifest.texts_bytes // 2
-        )  # the texts or their words
+        # In Parquet, either the texts or their words.
+        names = manifest.n_vectors * _PARQUET_ROW_BYTES + manifest.texts_bytes // 2
         ids_bytes = (manifest.ids_bytes or manifest.texts_bytes) + offsets_bytes
         sizes = {
             "npz": self.vectors_bytes + offsets_bytes + ids_bytes + _METADATA_BYTES,
