@@ -19,7 +19,7 @@ from elmokit import Elmo, PretrainConfig, embed, pretrain
 from elmokit.bilm.settings import resolve
 from elmokit.cli.main import main
 from odd_texts import TEXTS, make_model
-from program import COLOURS, Cli, Outcome, Start, environment
+from program import COLORS, Cli, Outcome, Start, environment
 from topics import save_encoder
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def odd_store(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """The program inside this process: quicker than one of its own."""
-    for name in COLOURS:
+    for name in COLORS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "90")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages
+COLORS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put color codes into messages
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def environment() -> dict[str, str]:
-    """For a process of its own: the elmokit under test first on the path, no colours, and one thread, as
+    """For a process of its own: the elmokit under test first on the path, no colors, and one thread, as
     threads that wait for each other crawl."""
-    plain = {name: value for name, value in os.environ.items() if name not in COLOURS}
+    plain = {name: value for name, value in os.environ.items() if name not in COLORS}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**plain, "PATH": path, "OMP_NUM_THREADS": "1"}
 

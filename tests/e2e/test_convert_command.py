@@ -17,7 +17,7 @@ from elmokit import Elmo, VectorStore
 from elmokit.bilm.folder import load_bilm
 from elmokit.cli.main import main
 
-COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put colour codes into messages
+COLORS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put color codes into messages
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, theirs: Path
 ) -> Run:
     """The program inside this process, in the folder of the test."""
-    for name in COLOURS:
+    for name in COLORS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -47,11 +48,8 @@ def format_size(n_bytes: float) -> str:
     """
     if n_bytes < 1000:
         return f"{n_bytes:,.0f} bytes"
-    for unit in ("kB", "MB", "GB"):
-        n_bytes /= 1000
-        if n_bytes < 1000:
-            return f"{n_bytes:,.1f} {unit}"
-    return f"{n_bytes / 1000:,.1f} TB"
+    power = min(4, int(math.log10(n_bytes) / 3))
+    return f"{n_bytes / 1000**power:,.1f} {('', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def format_value(value: Any) -> str:
@@ -89,14 +87,16 @@ def join_names(names: Iterable[str], *, at_most: int = 0, last: str = "and") -> 
     return f" {last} ".join([comma.join(known[:-1]), known[-1]] if len(known) > 1 else known)
 
 
-_TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")  # they would change the direction of what follows
+_DIRECTIONS = re.compile("[\u202a-\u202e\u2066-\u2069]")  # would change the direction of what follows
 
 
 def printable(text: str) -> str:
-    """Text without characters that a page cannot show or that would garble the rest of it."""
+    """Text in which control characters, lone surrogates and unused code points are replaced by �."""
     return "".join(
-        mark if mark in "\n\t" or not _is_unprintable(mark) else "\N{REPLACEMENT CHARACTER}"
-        for mark in _TURNS.sub("", text)
+        "\N{REPLACEMENT CHARACTER}"
+        if char not in "\n\t" and (unicodedata.category(char) in ("Cc", "Cs") or ord(char) & 0xFFFE == 0xFFFE)
+        else char
+        for char in _DIRECTIONS.sub("", text)
     )
 
 
@@ -113,8 +113,3 @@ def escape_markdown(text: str) -> str:
     """
     text = re.sub(r"([\\`*|\[\]$~]|(?<!\w)_|_(?!\w))", r"\\\1", one_line(text))
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _is_unprintable(mark: str) -> bool:
-    """Control characters, halves of surrogate pairs, and code points that Unicode leaves unused."""
-    return unicodedata.category(mark) in ("Cc", "Cs") or ord(mark) & 0xFFFE == 0xFFFE
