@@ -411,7 +411,7 @@ def _pretraining_section(comparison: Comparison) -> Iterator[Section]:
         text = "All ELMo methods share one encoder, pretrained on the train texts without their labels."
     else:
         text = (
-            f"{model.n_models} encoders were pretrained on the train texts without their labels. The first:"
+            f"{model.n_models} encoders were pretrained on the train texts without their labels. This is one."
         )
     text += " It was trained with one seed; intervals and tests do not include what another would change."
     items: list[Figure | Table] = [make_list([row for row in rows if row[1] != "–"])]
@@ -444,12 +444,13 @@ def _details_section(comparison: Comparison) -> Iterator[Section]:
         name: format_size(value) if name == "memory" and value else format_value(value)
         for name, value in comparison.machine.items()
     }
-    lists = {"Machine": machine, "Versions": comparison.versions}
+    lists = [("Machine", machine), ("Versions", comparison.versions)]
     for result in comparison.methods:
         settings = {**result.method.vectors, **result.method.classifier}
-        lists[result.method.name] = {name: format_value(value) for name, value in settings.items()}
+        shown = {name: format_value(value) for name, value in settings.items()}
+        lists.append((result.method.name, shown))
     items: list[Code | Table] = [Code(comparison.command, "Command")] if comparison.command else []
-    items += [make_list(values.items(), caption) for caption, values in lists.items() if values]
+    items += [make_list(values.items(), caption) for caption, values in lists if values]
     yield Section("details", "How it was made", "", tuple(items), folded=True)
 
 
