@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import elmokit
 from elmokit.corpora import mini_news
 from program import environment
 
@@ -67,3 +68,19 @@ def test_links_between_pages_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_contributing_names_every_module_and_no_other() -> None:
+    package, named = "", set()
+    for line in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines():
+        if cells := re.fullmatch(r"\| (?:`(\w+)`)? ?\| ([^|]+) \| [^|]+ \|", line):
+            package = cells[1] or package
+            named |= {(package, name) for name in re.findall(r"`(\w+)`", cells[2])}
+    modules = {(path.parent.name, path.stem) for path in (ROOT / "src/elmokit").glob("*/*.py")}
+    modules = {(package, name) for package, name in modules if package != "cli" and name != "__init__"}
+    assert named == modules | {("cli", "main"), ("cli", "options")}
+
+
+def test_the_reference_has_every_public_name() -> None:
+    named = re.findall(r"^::: elmokit\.(\w+)$", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(named) == sorted(set(elmokit.__all__) - {"__version__"})
