@@ -9,17 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from elmokit.serve.middleware import RefusedError
+
 A = TypeVar("A")
 B = TypeVar("B")
 Gone = Callable[[], Awaitable[bool]]
-
-
-class BusyError(Exception):
-    """Too much work is waiting."""
-
-
-class GoneError(Exception):
-    """The client has disconnected."""
 
 
 @dataclass(eq=False)
@@ -55,7 +49,6 @@ class Worker:
         self._waiting = 0
         self._thread = _new_thread()
         self._task: asyncio.Task[None] | None = None
-        self.n_batches = self.n_jobs = 0
 
     async def do(
         self,
@@ -76,7 +69,8 @@ class Worker:
             gone: True if the client has disconnected; then a waiting job is dropped.
         """
         if not admitted and self._waiting and self._waiting + cost > self._max_waiting:
-            raise BusyError
+            again = {"Retry-After": "1"}
+            raise RefusedError(503, "Too many requests are waiting.", "Try again in a moment.", again)
         job = _Job(key, items, cost, work, gone, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
         self._waiting += cost
@@ -84,12 +78,9 @@ class Worker:
             self._task = asyncio.create_task(self._run())
         return await job.future
 
-    async def call(
-        self, work: Callable[[], B], *, cost: int = 1, admitted: bool = False, gone: Gone | None = None
-    ) -> B:
-        """``work()`` in the thread, never in a batch."""
-        results = await self.do(object(), [None], lambda _: [work()], cost=cost, admitted=admitted, gone=gone)
-        return results[0]
+    async def call(self, work: Callable[[], B], **options: Any) -> B:
+        """``work()`` in the thread, never in a batch; ``options`` as in ``do``."""
+        return (await self.do(object(), [None], lambda _: [work()], **options))[0]
 
     async def close(self) -> None:
         """Finish all jobs, then stop the thread; a new job starts another."""
@@ -102,7 +93,7 @@ class Worker:
         while self._jobs:
             for job in list(self._jobs):
                 if job.gone is not None and not job.future.done() and await job.gone():
-                    job.future.set_exception(GoneError())
+                    job.future.set_exception(RefusedError(400, "The client has disconnected."))
             if batch := self._next_batch():
                 await self._compute(batch)
 
@@ -122,15 +113,12 @@ class Worker:
         return batch
 
     async def _compute(self, batch: list[_Job]) -> None:
-        self.n_batches += 1
-        self.n_jobs += len(batch)
-
         def work() -> Sequence[Any]:
             self._before(sum(job.cost for job in batch))
             return batch[0].work([item for job in batch for item in job.items])
 
         try:
-            results = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            results = iter(await asyncio.get_running_loop().run_in_executor(self._thread, work))
         except Exception as error:
             if len(batch) > 1:  # one of them failed: compute each alone, so that the others do not
                 for job in batch:
@@ -138,11 +126,10 @@ class Worker:
             elif not batch[0].future.done():
                 batch[0].future.set_exception(error)
             return
-        first = 0
         for job in batch:
+            own = [next(results) for _ in job.items]
             if not job.future.done():
-                job.future.set_result(results[first : first + len(job.items)])
-            first += len(job.items)
+                job.future.set_result(own)
 
 
 def _new_thread() -> ThreadPoolExecutor:

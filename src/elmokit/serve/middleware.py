@@ -1,4 +1,4 @@
-"""Access control and size limits of requests."""
+"""Access control, size limits and errors of requests."""
 
 from __future__ import annotations
 
@@ -8,40 +8,53 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-from fastapi import Request
+from fastapi.responses import Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _MAX_DISCARDED = 64 << 20  # bytes
 _TIMEOUT = 60.0  # seconds to wait for the next part of a request
+_CLOSE = {"connection": "close"}
 
 
-class RefusedError(Exception):
+class RefusedError(HTTPException):
     """A request that gets an error with this HTTP status code."""
 
     def __init__(
         self, code: int, message: str, remedy: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(message)
-        self.code, self.message, self.remedy, self.headers = code, message, remedy, dict(headers or {})
+        super().__init__(code, message, headers)
+        self.remedy = remedy
 
 
-class Token:
-    """Requires the token in the Authorization header; an empty token admits everybody."""
+def error_response(
+    code: int, message: str, remedy: str = "", headers: Mapping[str, str] | None = None
+) -> Response:
+    """An error in the form that all errors have: a message and a remedy."""
+    content = orjson.dumps({"error": {"message": message[:500], "remedy": remedy[:500]}})
+    return Response(content, code, headers, "application/json")
+
+
+class Token(HTTPBearer):
+    """Requires a token in the Authorization header."""
 
     def __init__(self, token: str) -> None:
+        super().__init__(scheme_name="HTTPBearer", auto_error=False)
         self._token = token.encode()
 
-    async def __call__(self, request: Request) -> None:  # async: FastAPI runs plain functions in threads
+    async def __call__(self, request: HTTPConnection) -> HTTPAuthorizationCredentials | None:
         """Refuse a request without the token."""
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        is_right = secrets.compare_digest(given.strip().encode("latin-1"), self._token)
-        if self._token and not (is_right and scheme.lower() == "bearer"):
+        given = await super().__call__(request)
+        if not given or not secrets.compare_digest(given.credentials.encode("latin-1"), self._token):
             raise RefusedError(
                 401,
                 "This server requires a token.",
                 "Send the header Authorization: Bearer TOKEN.",
                 {"WWW-Authenticate": "Bearer"},
             )
+        return given
 
 
 class BodyLimit:
@@ -65,20 +78,25 @@ class BodyLimit:
         is_complete = too_large and headers.get(b"expect", b"").lower() == b"100-continue"  # not sent yet
         message, body, n_read = dict[str, Any](), b"", 0
         while not is_complete and n_read < _MAX_DISCARDED:
-            message = dict(await _receive_part(receive))
+            try:
+                message = dict(await asyncio.wait_for(receive(), _TIMEOUT))
+            except asyncio.TimeoutError:
+                message = {"type": "http.disconnect"}
+            part = message.get("body", b"")
             is_complete = not message.get("more_body")
-            n_read += len(message.get("body", b""))
+            n_read += len(part)
             too_large = too_large or n_read > self._max_bytes
-            body = b"" if too_large else body + message.get("body", b"")
-        if too_large:
-            await _send_error(send, 413, "The request is too large.", f"Send up to {self._max_bytes} bytes.")
-            return
+            body = b"" if too_large else body + part
         whole = [{**message, "body": body}]
 
         async def replay() -> Message:
             return whole.pop() if whole else await receive()
 
-        await self._app(scope, replay, send)
+        app = self._app
+        if too_large:
+            remedy = f"Send up to {self._max_bytes} bytes."
+            app = error_response(413, "The request is too large.", remedy, _CLOSE)
+        await app(scope, replay, send)
 
 
 class HostCheck:
@@ -89,30 +107,11 @@ class HostCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on requests for an allowed host."""
+        app = self._app
         if scope["type"] == "http":
             host = dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
             name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
             if name not in self._allowed:
-                await _send_error(send, 400, f"This server answers only to {', '.join(self._allowed)}.")
-                return
-        await self._app(scope, receive, send)
-
-
-async def _receive_part(receive: Receive) -> Message:
-    """The next part of a request; after the timeout the client counts as disconnected."""
-    try:
-        return await asyncio.wait_for(receive(), _TIMEOUT)
-    except (TimeoutError, asyncio.TimeoutError):
-        return {"type": "http.disconnect"}
-
-
-async def _send_error(send: Send, code: int, message: str, remedy: str = "") -> None:
-    """An error in the form that all errors have."""
-    body = orjson.dumps({"error": {"message": message, "remedy": remedy}})
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": code, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+                message = f"This server answers only to {', '.join(self._allowed)}."
+                app = error_response(400, message, headers=_CLOSE)
+        await app(scope, receive, send)

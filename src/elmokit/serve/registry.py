@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elmokit.core.console import Reporter
-from elmokit.core.errors import ModelError
+from elmokit.core.errors import ConfigError, ModelError
 from elmokit.core.model_folder import KINDS, kind_of, load
 from elmokit.core.names import HUB, resolve_name
 from elmokit.tasks.model import Network
@@ -45,6 +46,15 @@ class Served:
     def network(self) -> Network | None:
         """The mix and the head over the encoder."""
         return getattr(self.predictor, "network", None)
+
+    def require_elmo(self) -> Elmo:
+        """The language model, or an error if there is none."""
+        if self.elmo is None:
+            raise ConfigError(
+                f"{self.name} has no contextual vectors: it uses static word vectors or word counts.",
+                remedy="Choose another model: see /v1/models.",
+            )
+        return self.elmo
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the model sees them."""
@@ -119,12 +129,13 @@ def open_registry(
     """
     reporter = reporter or Reporter("silent")
     models: dict[str, Served] = {}
-    reports: list[Report] = []
+    reports: dict[str, Report] = {}
     corpora: dict[str, Occurrences] = {}  # by the fingerprint of a language model: classifiers may share one
     for place in places:
-        if (report := _open_report(place)) is not None:
-            name = _unused(report.name, [one.name for one in reports])
-            reports.append(replace(report, name=name))
+        if (title := _report_title(Path(place))) is not None:
+            page = Path(place).resolve() / "report.html"
+            name = _unused(replace_surrogates(page.parent.name), reports)
+            reports[name] = Report(name, title, page)
             continue
         path = resolve_name(place)
         model: Any = load(path)
@@ -141,21 +152,23 @@ def open_registry(
                 corpora[elmo.fingerprint] = Occurrences.read(
                     elmo, texts, name=corpus_name, most=corpus_words, progress=advance
                 )
-        name = _unused(_name(place, path), models)
+        folder = path.resolve() if path.is_dir() else path.resolve().parent
+        is_hub = str(place).startswith(HUB)
+        name = str(place).partition("@")[0].rpartition("/")[2] if is_hub else replace_surrogates(folder.name)
+        name = _unused(name, models)
         models[name] = Served(name, elmo, predictor, corpora[elmo.fingerprint] if elmo else None)
     if not models:
         raise ModelError(
             "No model was given, only reports.", remedy="Add a model, as in: elmokit serve news report"
         )
-    return Registry(models, reports)
+    return Registry(models, list(reports.values()))
 
 
-def _open_report(place: str | Path) -> Report | None:
-    """The report of a comparison; None if ``place`` is something else."""
-    folder = Path(place)
-    page, facts = folder / "report.html", folder / "report.json"
+def _report_title(folder: Path) -> str | None:
+    """The title of a comparison's report; None if the folder is something else."""
+    facts = folder / "report.json"
     try:
-        if not (page.is_file() and facts.is_file()) or kind_of(folder) is not None:
+        if not (folder / "report.html").is_file() or not facts.is_file() or kind_of(folder) is not None:
             return None
     except OSError:  # opening it as a model says what is wrong
         return None
@@ -163,15 +176,9 @@ def _open_report(place: str | Path) -> Report | None:
         title = str(json.loads(facts.read_text(encoding="utf-8")).get("title") or folder.name)
     except (OSError, ValueError, AttributeError):
         title = folder.name
-    return Report(replace_surrogates(folder.resolve().name), replace_surrogates(title), page.resolve())
-
-
-def _name(place: str | Path, path: Path) -> str:
-    if isinstance(place, str) and place.startswith(HUB):
-        return place.removeprefix(HUB).partition("@")[0].rpartition("/")[2]
-    return replace_surrogates(path.resolve().name if path.is_dir() else path.resolve().parent.name)
+    return replace_surrogates(title)
 
 
 def _unused(name: str, taken: Container[str]) -> str:
-    numbered = (f"{name}-{number}" for number in range(2, 1 << 30))
-    return name if name not in taken else next(other for other in numbered if other not in taken)
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(other for other in names if other not in taken)

@@ -17,7 +17,7 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Place = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
 Layer = Annotated[Whole | None, Field(description="One layer: 0 is the token encoder, -1 the top.")]
 Weights = Annotated[list[Weight] | None, Field(description="The weight of each layer, lowest first.")]
-_TEXTS: Any = Field(min_length=1, examples=[["The bank raised its rates."]])
+_EXAMPLES: Any = ["The bank raised its rates.", "He sat on the river bank."]
 
 
 class Request(BaseModel):
@@ -32,7 +32,7 @@ class Request(BaseModel):
 class TokensRequest(Request):
     """Texts to split into words."""
 
-    texts: list[str] = _TEXTS
+    texts: list[str] = Field(min_length=1, examples=[_EXAMPLES])
 
 
 class TokensAnswer(BaseModel):
@@ -46,7 +46,7 @@ class EmbedRequest(Request):
     """Texts to turn into vectors: an equal mix of the layers unless a layer or weights are given."""
 
     texts: list[str | list[str]] = Field(
-        min_length=1, description="Texts, or lists of words.", examples=[["The bank raised its rates."]]
+        min_length=1, description="Texts, or lists of words.", examples=[_EXAMPLES]
     )
     vectors: Literal["words", "mean", "max", "last", "sif"] = Field(
         "words", description="A vector for each word, or one for each text, pooled in this way."
@@ -62,12 +62,10 @@ class EmbedRequest(Request):
     )
 
 
-class EmbedAnswer(BaseModel):
+class EmbedAnswer(TokensAnswer):
     """Vectors. vectors[i] is text i: a list of numbers; for words, one such list for each word; with all
     layers, one for each layer of each word."""
 
-    model: str
-    tokens: list[list[str]]
     vectors: list[list[float] | list[list[float]] | list[list[list[float]]]]
     notes: list[str]
 
@@ -75,9 +73,7 @@ class EmbedAnswer(BaseModel):
 class SimilarRequest(Request):
     """A word of a text, to compare with others in their contexts."""
 
-    texts: list[str] = Field(
-        min_length=1, max_length=50, examples=[["The bank raised its rates.", "He sat on the river bank."]]
-    )
+    texts: list[str] = Field(min_length=1, max_length=50, examples=[_EXAMPLES])
     text: Place = Field(0, description="The number of the word's text, from 0.")
     position: Place | None = Field(None, description="The word's place in it, from 0; give this or word.")
     word: str | None = Field(None, max_length=200, examples=["bank"])
@@ -128,11 +124,9 @@ class Map(BaseModel):
     explained: list[float] = Field(description="The share of the variance that each axis shows.")
 
 
-class SimilarAnswer(BaseModel):
+class SimilarAnswer(TokensAnswer):
     """Words like a word in its context."""
 
-    model: str
-    tokens: list[list[str]]
     word: str
     text: int
     position: int
@@ -145,7 +139,7 @@ class SimilarAnswer(BaseModel):
 class LayersRequest(Request):
     """A text whose layers to look at."""
 
-    text: str = Field(examples=["The bank raised its rates."])
+    text: str = Field(examples=_EXAMPLES)
 
 
 class LayerFacts(BaseModel):
@@ -180,7 +174,7 @@ class PredictRequest(Request):
     texts: list[str | dict[str, str]] = Field(
         min_length=1,
         description="Texts; for a task with several fields, objects with a text for each field.",
-        examples=[["The bank raised its rates."]],
+        examples=[_EXAMPLES],
     )
     influence: bool = Field(
         False, description="For classes: also how much each word adds to the probability of the class."
@@ -246,21 +240,7 @@ class ModelList(BaseModel):
     limits: dict[str, int]
 
 
-class Health(BaseModel):
-    """The server is up."""
-
-    status: Literal["ok"]
-    version: str
-
-
-class Problem(BaseModel):
-    """What is wrong, and what to do about it."""
-
-    message: str
-    remedy: str = ""
-
-
 class ErrorAnswer(BaseModel):
-    """An error."""
+    """What is wrong (message), and what to do about it (remedy)."""
 
-    error: Problem
+    error: dict[Literal["message", "remedy"], str]

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import torch
 from fastapi import Request
@@ -27,13 +28,14 @@ from elmokit.tasks.influence import drop_each_word, word_influence
 from elmokit.tasks.task import AnyTask, Inputs
 from elmokit.text.rows import Row
 from elmokit.text.tokenizing import Text, n_characters, replace_surrogates
-from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.elmo import Elmo, State
 from elmokit.vectors.embeddings import Embeddings
 from elmokit.vectors.encoder import FloatArray
-from elmokit.vectors.neighbors import Occurrences, map_2d, unit_rows
+from elmokit.vectors.neighbors import map_2d, unit_rows
 from elmokit.vectors.settings import layer_factors
 
 INFLUENCE_TEXTS, INFLUENCE_WORDS = 8, 200
+_LIMITS = ("max_body", "max_texts", "max_characters", "max_words")  # shown to clients
 _FEW_WORDS = 600  # up to this many, one core is faster than several outside the main thread
 _TOKENIZE_CHARACTERS = 1 << 18  # tokenized in one batch
 _INFLUENCE_BATCH = 4096  # words of an influence request computed before other requests get a turn
@@ -71,21 +73,17 @@ class Service:
 
     async def models(self) -> Response:
         """The models and reports of this server, and its limits."""
-        limits = ("max_body", "max_texts", "max_characters", "max_words")
-        return json_response(
-            {
-                "version": elmokit.__version__,
-                "models": [served.facts() for served in self.registry.models.values()],
-                "reports": [
-                    {"name": report.name, "title": report.title, "address": f"/reports/{key}"}
-                    for key, report in self.reports.items()
-                ],
-                "limits": {
-                    **{name: getattr(self.config, name) for name in limits},
-                    "influence_words": INFLUENCE_WORDS,
-                },
-            }
-        )
+        limits = {name: getattr(self.config, name) for name in _LIMITS}
+        answer = {
+            "version": elmokit.__version__,
+            "models": [served.facts() for served in self.registry.models.values()],
+            "reports": [
+                {"name": report.name, "title": report.title, "address": f"/reports/{key}"}
+                for key, report in self.reports.items()
+            ],
+            "limits": {**limits, "influence_words": INFLUENCE_WORDS},
+        }
+        return json_response(answer)
 
     async def tokens(self, request: Request, body: schema.TokensRequest) -> Response:
         """Split texts into words, as a model sees them."""
@@ -95,7 +93,8 @@ class Service:
 
     async def embed(self, request: Request, body: schema.EmbedRequest) -> Response:
         """Vectors of words in context, or of whole texts."""
-        served, elmo = self._contextual(body.model)
+        served = self._model(body.model)
+        elmo = served.require_elmo()
         if body.all_layers and (body.vectors != "words" or body.layer is not None or body.weights):
             raise ConfigError(
                 "all_layers needs vectors = 'words', and neither layer nor weights.",
@@ -111,28 +110,30 @@ class Service:
                 f"The answer would have {n_numbers:,} numbers, which is too many for JSON.",
                 "Use format = 'npy', ask for one vector per text, or send fewer texts.",
             )
-        layers = await self._layers(request, served, elmo, body.texts, tokens, body.state)
-        work = partial(_embed_response, served, elmo, body, tokens, layers, weights)
+        layers = await self._layers(request, served, body.texts, tokens, body.state)
+        work = partial(_embed_response, served.name, elmo, body, tokens, layers, weights)
         if sum(layer.size for layer in layers) < _SMALL_ANSWER:
             return work()
         return await self.worker.call(work, admitted=True)
 
     async def similar(self, request: Request, body: schema.SimilarRequest) -> Response:
         """Words like a word in its context: neighbors in the corpus, the same word elsewhere, a map."""
-        served, elmo = self._contextual(body.model)
+        served = self._model(body.model)
+        elmo = served.require_elmo()
         tokens = await self._words(request, served, body.texts)
         weights = served.weights()
         if body.layer is not None or body.weights is not None:
             weights = list(layer_factors(elmo.n_layers, body.layer, body.weights))
-        layers = await self._layers(request, served, elmo, body.texts, tokens)
+        layers = await self._layers(request, served, body.texts, tokens)
         work = partial(_similar, served, body, tokens, layers, weights)
         return json_response(await self.worker.call(work, admitted=True, gone=request.is_disconnected))
 
     async def layers(self, request: Request, body: schema.LayersRequest) -> Response:
         """What each layer contributes to the words of a text and, for a classifier, to its class."""
-        served, elmo = self._contextual(body.model)
+        served = self._model(body.model)
+        served.require_elmo()
         tokens = await self._words(request, served, [body.text])
-        layers = await self._layers(request, served, elmo, [body.text], tokens)
+        layers = await self._layers(request, served, [body.text], tokens)
         work = partial(_layer_facts, served, tokens[0], layers[0])
         cost = 3 * _cost(tokens) if served.predictor else 1  # it reads the text again, without each layer
         facts = await self.worker.call(work, cost=cost, admitted=True, gone=request.is_disconnected)
@@ -143,15 +144,15 @@ class Service:
         served = self._model(body.model)
         if body.model is None:  # the first model that can
             served = next((one for one in self.registry.models.values() if one.predictor), served)
-        predictor = served.predictor
-        if predictor is None:
+        if served.predictor is None:
             raise ConfigError(
                 f"{served.name} makes no predictions.",
                 remedy="Fit a model with elmokit fit MODEL rows.csv --out topics, "
                 "then serve it with elmokit serve topics.",
             )
-        rows = [_inputs(predictor.task, place, texts) for place, texts in enumerate(body.texts)]
-        n_fields = len(predictor.task.fields)
+        task = served.predictor.task
+        rows = [_inputs(task, place, texts) for place, texts in enumerate(body.texts)]
+        n_fields = len(task.fields)
         words = await self._words(request, served, [text for row in rows for text in row], n_fields)
         if body.influence and (len(rows) > INFLUENCE_TEXTS or max(map(len, words)) > INFLUENCE_WORDS):
             raise RefusedError(
@@ -159,8 +160,8 @@ class Service:
                 f"Influence is limited to {INFLUENCE_TEXTS} texts of up to {INFLUENCE_WORDS} words.",
                 "Send less, or leave out influence.",
             )
-        predictions = await self._predictions(request, served, rows, words)
-        results: list[dict[str, Any]] = [dict(predictor.task.columns(one)) for one in predictions]
+        predictions = await self._predictions(request, served, rows, _cost(words))
+        results: list[dict[str, Any]] = [dict(task.columns(one)) for one in predictions]
         if body.influence:
             if n_fields > 1 or not hasattr(predictions[0], "probabilities"):
                 raise ConfigError(
@@ -173,8 +174,7 @@ class Service:
         if n_cut := sum(one.n_cut > 0 for one in predictions):
             n_words = plural(sum(one.n_cut for one in predictions), "word")
             notes.append(f"The end of {plural(n_cut, 'text')} was not read ({n_words} over the limit).")
-        n_empty = sum(not any(words[n : n + n_fields]) for n in range(0, len(words), n_fields))
-        if n_empty:
+        if n_empty := sum(not any(words[n : n + n_fields]) for n in range(0, len(words), n_fields)):
             notes.append(f"There is no word in {plural(n_empty, 'text')}: the prediction means nothing.")
         if not getattr(predictions[0], "calibrated", True):
             notes.append("The probabilities are not calibrated: they only rank the classes.")
@@ -183,20 +183,9 @@ class Service:
     def _model(self, name: str | None) -> Served:
         """The model of that name; the first without a name."""
         models = self.registry.models
-        if name is None:
-            return next(iter(models.values()))
-        if name not in models:
+        if name is not None and name not in models:
             raise RefusedError(404, f"There is no model {name!r}.", nearest(name, models))
-        return models[name]
-
-    def _contextual(self, name: str | None) -> tuple[Served, Elmo]:
-        served = self._model(name)
-        if served.elmo is None:
-            raise ConfigError(
-                f"{served.name} has no contextual vectors: it uses static word vectors or word counts.",
-                remedy="Choose another model: see /v1/models.",
-            )
-        return served, served.elmo
+        return models[name if name is not None else next(iter(models))]
 
     async def _words(
         self, request: Request, served: Served, texts: Sequence[Text], n_fields: int = 1
@@ -226,48 +215,42 @@ class Service:
         self,
         request: Request,
         served: Served,
-        elmo: Elmo,
         texts: Sequence[Text],
         tokens: list[list[str]],
-        state: Any = "zero",
+        state: State = "zero",
     ) -> Sequence[FloatArray]:
         """All layers of each text, (n_words, layer, dim)."""
-
-        def work(batch: list[Text]) -> list[FloatArray]:
-            return elmo.embed(batch, state=state).layers
-
-        key = ("embed", served.name, state)
-        return await self.worker.do(key, texts, work, cost=_cost(tokens), gone=request.is_disconnected)
+        elmo = served.require_elmo()
+        return await self.worker.do(
+            ("embed", served.name, state),
+            texts,
+            lambda batch: elmo.embed(batch, state=state).layers,
+            cost=_cost(tokens),
+            gone=request.is_disconnected,
+        )
 
     async def _predictions(
-        self,
-        request: Request,
-        served: Served,
-        rows: Sequence[Inputs],
-        words: list[list[str]],
-        *,
-        admitted: bool = False,
+        self, request: Request, served: Served, rows: Sequence[Inputs], cost: int, *, admitted: bool = False
     ) -> Sequence[Any]:
-        predictor = served.predictor
-        assert predictor is not None
-
-        def work(batch: list[Inputs]) -> list[Any]:
-            return list(predictor.predict(batch))
-
-        key, cost = ("predict", served.name), _cost(words)
+        predictor: Any = served.predictor
         return await self.worker.do(
-            key, rows, work, cost=cost, admitted=admitted, gone=request.is_disconnected
+            ("predict", served.name),
+            rows,
+            lambda batch: list(predictor.predict(batch)),
+            cost=cost,
+            admitted=admitted,
+            gone=request.is_disconnected,
         )
 
     async def _influence(self, request: Request, served: Served, words: list[str]) -> list[float]:
         """How much each word adds to the probability of the class; in batches, so that others get a turn."""
         texts = drop_each_word(words)
-        batch = max(1, _INFLUENCE_BATCH // (len(words) + 2))
+        size = max(1, _INFLUENCE_BATCH // (len(words) + 2))
         predictions: list[Any] = []
-        for first in range(0, len(texts), batch):
-            part = texts[first : first + batch]
+        for first in range(0, len(texts), size):
+            part = texts[first : first + size]
             rows = [(row,) for row in part]
-            predictions += await self._predictions(request, served, rows, part, admitted=True)
+            predictions += await self._predictions(request, served, rows, _cost(part), admitted=True)
         return word_influence([one.probabilities for one in predictions])
 
 
@@ -294,14 +277,14 @@ def _inputs(task: AnyTask, place: int, given: str | dict[str, str]) -> Inputs:
 
 
 def _embed_response(
-    served: Served,
+    name: str,
     elmo: Elmo,
     body: schema.EmbedRequest,
     tokens: list[list[str]],
     layers: Sequence[FloatArray],
     weights: Sequence[float],
 ) -> Response:
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in tokens])]).astype(np.int64)
+    offsets = np.cumsum([0, *map(len, tokens)])
     out = Embeddings(tokens, np.concatenate(layers), offsets, elmo.sif_weights(tokens))
     rows: Any
     if body.all_layers:
@@ -314,10 +297,9 @@ def _embed_response(
         n_empty = sum(not row for row in tokens)
         notes = [f"There is no word in {plural(n_empty, 'text')}."] if n_empty else []
         vectors = [np.ascontiguousarray(row) for row in rows]
-        return json_response({"model": served.name, "tokens": tokens, "vectors": vectors, "notes": notes})
-    whole = rows if isinstance(rows, np.ndarray) else np.concatenate(rows)
+        return json_response({"model": name, "tokens": tokens, "vectors": vectors, "notes": notes})
     content = io.BytesIO()
-    np.save(content, np.ascontiguousarray(whole, dtype=np.float32), allow_pickle=False)
+    np.save(content, np.vstack(rows), allow_pickle=False)
     headers = {"X-Elmokit-Offsets": ",".join(map(str, offsets))} if body.vectors == "words" else {}
     return Response(content.getvalue(), media_type="application/x-npy", headers=headers)
 
@@ -329,49 +311,55 @@ def _similar(
     layers: Sequence[FloatArray],
     weights: Sequence[float],
 ) -> dict[str, Any]:
-    assert served.occurrences is not None
-    text, position = body.text, _position(body, tokens)
-    word = tokens[text][position]
-    largest = max(map(abs, weights)) or 1.0  # only directions count, so tiny weights may be scaled up
-    weights = [weight / largest for weight in weights]
+    corpus = served.occurrences
+    assert corpus is not None
+    chosen = (body.text, _position(body, tokens))
+    word = tokens[chosen[0]][chosen[1]]
     same = [
-        (number, place)
-        for number, row in enumerate(tokens)
-        for place, other in enumerate(row)
+        (text, position)
+        for text, row in enumerate(tokens)
+        for position, other in enumerate(row)
         if other.casefold() == word.casefold()
     ]
     notes = []
     if len(same) > _MAX_OCCURRENCES:
         notes.append(f"The word occurs {len(same):,} times in the texts; {_MAX_OCCURRENCES} are shown.")
-        others = [place for place in same if place != (text, position)]
-        same = sorted([(text, position), *others[: _MAX_OCCURRENCES - 1]])
-    rows = np.stack([layers[number][place] for number, place in same])  # (n, layer, dim)
+        same.remove(chosen)
+        same = sorted([chosen, *same[: _MAX_OCCURRENCES - 1]])
+    largest = max(map(abs, weights)) or 1.0  # only directions count, so tiny weights may be scaled up
+    weights = [weight / largest for weight in weights]
+    rows = np.stack([layers[text][position] for text, position in same])  # (n, layer, dim)
     mixed = np.einsum("nld,l->nd", rows, np.asarray(weights, dtype=np.float32))
-    here = same.index((text, position))
-    pairs = [(rows[:, depth], rows[here, depth]) for depth in range(len(weights))] + [(mixed, mixed[here])]
-    cosines = np.stack([unit_rows(many) @ unit_rows(one[None])[0] for many, one in pairs], axis=1).tolist()
-    siblings = [
-        {"text": number, "position": place, "word": tokens[number][place], "layers": by_layer, "score": score}
-        for (number, place), (*by_layer, score) in zip(same, cosines, strict=True)
-        if (number, place) != (text, position)
-    ]
+    units = _units(np.concatenate([rows, mixed[:, None]], axis=1))
+    here = same.index(chosen)
+    cosines = np.einsum("nld,ld->nl", units, units[here]).tolist()  # with each layer, then with the mix
     excluded = word if body.different else ""
-    neighbors = served.occurrences.nearest(mixed[here], weights, body.k, different_from=excluded)
-    entries = [{"source": "yours", **_snippet(number, place, tokens[number])} for number, place in same]
-    points, explained = _map(served.occurrences, word, weights, entries, mixed)
-    if not points:
+    neighbors = corpus.nearest(mixed[here], weights, body.k, different_from=excluded)
+    places = corpus.of_word(word, _MAX_OCCURRENCES)
+    points, explained = list[dict[str, Any]](), list[float]()
+    if len(same) + len(places) < 3:
         notes.append("A map needs at least three occurrences of the word, in your sentences or the corpus.")
+    else:
+        spots, explained = map_2d(np.concatenate([mixed, corpus.mixed(places, weights)]))
+        points = [{"source": "yours", **_snippet(*place, tokens[place[0]])} for place in same]
+        for one in map(corpus.at, places):
+            points.append({"source": "corpus", **_snippet(one.index, one.position, one.words)})
+        points = [{"x": x, "y": y, **point} for (x, y), point in zip(spots.tolist(), points, strict=True)]
     return {
         "model": served.name,
         "tokens": tokens,
         "word": word,
-        "text": text,
-        "position": position,
+        "text": chosen[0],
+        "position": chosen[1],
         "neighbors": [
             {"score": one.score, "word": one.word, **_snippet(one.index, one.position, one.words)}
             for one in neighbors
         ],
-        "siblings": siblings,
+        "siblings": [
+            {"text": text, "position": place, "word": tokens[text][place], "layers": by_layer, "score": score}
+            for (text, place), (*by_layer, score) in zip(same, cosines, strict=True)
+            if (text, place) != chosen
+        ],
         "map": {"points": points, "explained": explained},
         "notes": notes,
     }
@@ -383,37 +371,17 @@ def _position(body: schema.SimilarRequest, tokens: list[list[str]]) -> int:
     if text >= len(tokens):
         raise ConfigError(f"There is no text {text}: {len(tokens)} were given, counted from 0.")
     row = tokens[text]
-    if (position is None) == (word is None):
-        raise ConfigError("Give either position or word, not both.")
-    if word is not None:
-        folded = [other.casefold() for other in row]
-        if word.casefold() not in folded:
-            remedy = nearest(word, dict.fromkeys(row)) if row else ""
-            raise ConfigError(f"Text {text} has no word {word!r}.", remedy=remedy)
-        return folded.index(word.casefold())
-    assert position is not None
-    if position >= len(row):
+    if position is not None and word is None:
+        if position < len(row):
+            return position
         raise ConfigError(f"There is no word {position}: text {text} has {len(row)}, counted from 0.")
-    return position
-
-
-def _map(
-    occurrences: Occurrences,
-    word: str,
-    weights: Sequence[float],
-    entries: list[dict[str, Any]],
-    vectors: FloatArray,
-) -> tuple[list[dict[str, Any]], list[float]]:
-    """Points of these occurrences of a word and those of the corpus; none if they are fewer than three."""
-    places = occurrences.of_word(word, _MAX_OCCURRENCES)
-    if len(entries) + len(places) < 3:
-        return [], []
-    for one in map(occurrences.at, places):
-        entries.append({"source": "corpus", **_snippet(one.index, one.position, one.words)})
-    spots, explained = map_2d(np.concatenate([vectors, occurrences.mixed(places, weights)]))
-    return [
-        {"x": x, "y": y, **entry} for (x, y), entry in zip(spots.tolist(), entries, strict=True)
-    ], explained
+    if position is not None or word is None:
+        raise ConfigError("Give either position or word, not both.")
+    folded = [other.casefold() for other in row]
+    if word.casefold() in folded:
+        return folded.index(word.casefold())
+    remedy = nearest(word, dict.fromkeys(row)) if row else ""
+    raise ConfigError(f"Text {text} has no word {word!r}.", remedy=remedy)
 
 
 def _snippet(text: int, position: int, words: Sequence[str]) -> dict[str, Any]:
@@ -423,34 +391,36 @@ def _snippet(text: int, position: int, words: Sequence[str]) -> dict[str, Any]:
     return {"text": text, "position": position, "start": start, "words": shown}
 
 
+def _units(layers: FloatArray) -> npt.NDArray[np.float64]:
+    """Vectors of length 1, (n_words, layer, dim)."""
+    return unit_rows(layers.reshape(-1, layers.shape[-1])).reshape(layers.shape)
+
+
 def _layer_facts(served: Served, words: list[str], layers: FloatArray) -> dict[str, Any]:
     """What each layer contributes to the vectors of a text, (n_words, layer, dim), and to its class."""
     weights = served.weights()
     lengths = np.linalg.norm(layers.astype(np.float64), axis=2)  # (n_words, layer)
     parts = lengths * np.abs(weights)
     shares = parts / np.maximum(parts.sum(axis=1, keepdims=True), 1e-12)
-    units = [unit_rows(layers[:, depth]) for depth in range(len(weights))]
+    units, n = _units(layers), max(1, len(words))
+    turns = 1.0 - (units[:, :-1] * units[:, 1:]).sum(axis=(0, 2)) / n  # (layer - 1,)
     label, probability, without = _without_layers(served, words)
-    facts = []
-    for depth, weight in enumerate(weights):
-        facts.append(
-            {
-                "layer": depth,
-                "name": "token encoder" if depth == 0 else f"LSTM layer {depth}",
-                "weight": weight,
-                "length": lengths[:, depth].mean() if words else 0.0,
-                "share": shares[:, depth].mean() if words else 0.0,
-                "turn": 1.0 - (units[depth - 1] * units[depth]).sum(axis=1).mean()
-                if depth and words
-                else None,
-                "without": without[depth] if without else None,
-            }
-        )
     return {
         "model": served.name,
         "mix": served.network.config.mix.mix if served.network else "equal",
         "tokens": words,
-        "layers": facts,
+        "layers": [
+            {
+                "layer": depth,
+                "name": f"LSTM layer {depth}" if depth else "token encoder",
+                "weight": weight,
+                "length": lengths[:, depth].sum() / n,
+                "share": shares[:, depth].sum() / n,
+                "turn": turns[depth - 1] if depth and words else None,
+                "without": without[depth] if without else None,
+            }
+            for depth, weight in enumerate(weights)
+        ],
         "shares": shares,
         "label": label,
         "probability": probability,
@@ -461,13 +431,13 @@ def _layer_facts(served: Served, words: list[str], layers: FloatArray) -> dict[s
 def _without_layers(served: Served, words: list[str]) -> tuple[str | None, float | None, list[float]]:
     """The most probable class, its probability, and that with each layer set to zero."""
     predictor, network = served.predictor, served.network
-    if predictor is None or network is None or served.elmo is None or len(predictor.task.fields) > 1:
+    if predictor is None or network is None or len(predictor.task.fields) > 1:
         return None, None, []
     (prediction,) = predictor.predict([(words,)])
     if not hasattr(prediction, "probabilities"):
         return None, None, []
     best = int(prediction.probabilities.argmax())
-    out = served.elmo.batch([words[: network.config.fit.max_words]])
+    out = served.require_elmo().batch([words[: network.config.fit.max_words]])
     without = []
     for depth in range(len(out.values)):
         values = tuple(x * (at != depth) for at, x in enumerate(out.values))
