@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 _MAX_PICTURED = 30
+_LONG_TEXT = 60  # characters; a cell with more is prose
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,16 @@ class Table:
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError("a table needs one cell for each column")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a list of names and values, without a header."""
+        return not any(column.title for column in self.columns)
+
+    @property
+    def is_prose(self) -> bool:
+        """Whether cells hold whole sentences: on a phone, such a table becomes a list."""
+        return not self.is_list and any(len(cell.text) > _LONG_TEXT for row in self.rows for cell in row)
 
 
 @dataclass(frozen=True)
@@ -120,12 +131,7 @@ class Document:
 
 
 def make_table(
-    columns: Iterable[Column | str],
-    rows: Iterable[Iterable[Cell | str]],
-    *,
-    highlight: int | None = None,
-    caption: str = "",
-    folded: bool = False,
+    columns: Iterable[Column | str], rows: Iterable[Iterable[Cell | str]], **options: Any
 ) -> Table:
     """A table from plain strings and cells; columns given by title are numbers, except the first."""
     heads = tuple(
@@ -133,12 +139,12 @@ def make_table(
         for place, column in enumerate(columns)
     )
     cells = tuple(tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows)
-    return Table(heads, cells, highlight, caption, folded)
+    return Table(heads, cells, **options)
 
 
-def make_list(pairs: Iterable[tuple[str, str]], caption: str = "", *, folded: bool = False) -> Table:
+def make_list(pairs: Iterable[tuple[str, str]], caption: str = "") -> Table:
     """A table of names and values, without a header."""
-    return make_table([Column(""), Column("")], pairs, caption=caption, folded=folded)
+    return make_table([Column(""), Column("")], pairs, caption=caption)
 
 
 def make_confusion_table(
@@ -159,5 +165,5 @@ def make_confusion_table(
         [Cell(name), *(Cell(f"{count:,}", shade=count / max(1, sum(row))) for count in row)]
         for name, row in zip(rows, counts, strict=True)
     ]
-    table = make_table(["True", *columns], cells, caption=caption, folded=folded)
-    return replace(table, picture=picture if len(columns) <= _MAX_PICTURED else "")
+    picture = picture if len(columns) <= _MAX_PICTURED else ""
+    return make_table(["True", *columns], cells, caption=caption, folded=folded, picture=picture)

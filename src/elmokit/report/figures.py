@@ -8,28 +8,27 @@ Every figure also says in words what it shows.
 from __future__ import annotations
 
 import contextlib
+import html
 import io
 import logging
 import math
 import re
-import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len, set_cell_size
 
 from elmokit.core.atomic import atomic_write
 from elmokit.core.formatting import format_duration, one_line, percent
 from elmokit.report.document import Figure, Table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
 
-# Stand-ins that matplotlib accepts; ``_page_colors`` replaces them by the page's variables.
+# Stand-ins that matplotlib accepts; ``_figure`` replaces them by the page's variables.
 _INK, _MUTED, _RULE, _PAPER = "#010101", "#020202", "#030303", "#040404"
 _ACCENT, _SECOND, _THIRD, _ON_ACCENT = "#050505", "#060606", "#070707", "#080808"
 _VARIABLES = {
@@ -45,7 +44,35 @@ _VARIABLES = {
 _LOOKS = ((_ACCENT, "o"), (_SECOND, "s"), (_THIRD, "^"), (_INK, "D"), (_MUTED, "v"))
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 2, 1, 2)))
 _TIMES = (0.01, 0.1, 1, 10, 60, 600, 3600, 36_000, 360_000)
-_FONT, _WIDTH = 12.0, 420.0
+_TIME_NAMES = ("0.01 s", "0.1 s", "1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "100 h")
+_STYLE = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": _RULE,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": _MUTED,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.constrained_layout.use": True,
+    "figure.dpi": 72,
+    "font.family": ["DejaVu Sans"],
+    "font.size": 12,
+    "grid.color": _RULE,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markeredgecolor": _PAPER,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "elmokit",
+    "text.color": _INK,
+    "text.parse_math": False,
+    "xtick.color": _MUTED,
+    "xtick.labelsize": 11,
+    "xtick.major.size": 0,
+    "ytick.color": _MUTED,
+    "ytick.labelsize": 11,
+    "ytick.major.size": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -98,187 +125,153 @@ def draw_lines(
     lines: Sequence[Line], *, x_label: str, caption: str = "", in_percent: bool = False, log_x: bool = False
 ) -> Figure:
     """Lines over epochs, steps or (``log_x``) numbers of rows, with their names above."""
-    from matplotlib.ticker import MaxNLocator
-
+    names = [shorten(line.name, 44) for line in lines]
+    n_columns = max(1, min(4, 62 // (max(map(cell_len, names)) + 7)))
     looks = [number if line.look is None else line.look for number, line in enumerate(lines)]
-    styles = [
-        (*_LOOKS[look % len(_LOOKS)], _DASHES[looks[:number].count(look) % len(_DASHES)])
-        for number, look in enumerate(looks)
-    ]
-    places = _flow([line.name for line in lines])
-    height = 288.0 + 18 * max(row for row, _ in places)
-    with _canvas(height) as canvas:
-        axes = _axes(canvas, (52, 40, _WIDTH - 66, 215), x_label)
-        for line, (color, marker, dash) in zip(lines, styles, strict=True):
+    with _canvas(250 + 20 * math.ceil(len(lines) / n_columns)) as canvas:
+        axes = canvas.subplots()
+        for number, line in enumerate(lines):
+            color, marker = _LOOKS[looks[number] % len(_LOOKS)]
+            dash = _DASHES[looks[:number].count(looks[number]) % len(_DASHES)]
             if line.spread:
                 low = [value - spread for value, spread in zip(line.y, line.spread, strict=True)]
                 high = [value + spread for value, spread in zip(line.y, line.spread, strict=True)]
                 axes.fill_between(line.x, low, high, color=color, alpha=0.13, linewidth=0)
-            axes.plot(line.x, line.y, color=color, linestyle=dash, linewidth=1.8)
-            if len(line.x) <= 30:
-                axes.plot(line.x, line.y, marker, color=color, markeredgecolor=_PAPER, markersize=6)
+            every = math.ceil(len(line.x) / 30)
+            style: Any = {"color": color, "linestyle": dash, "marker": marker}
+            axes.plot(line.x, line.y, label=names[number], markevery=every, **style)
         if log_x:
             ticks = _spaced(sorted({x for line in lines for x in line.x}))
             axes.set_xscale("log")
             axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
-            axes.set_xticks([], minor=True)
+            axes.minorticks_off()
         else:
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
-        _value_axis(axes.yaxis, 5, in_percent)
-        over = _overlay(canvas)
-        for line, (row, left), (color, marker, dash) in zip(lines, places, styles, strict=True):
-            y = height - 12 - 18 * row
-            over.plot([left, left + 26], [y, y], color=color, linestyle=dash, linewidth=1.8)
-            over.plot([left + 13], [y], marker, color=color, markeredgecolor=_PAPER, markersize=6)
-            _write(over, left + 33, y, shorten(line.name, 44))
+            axes.locator_params(axis="x", integer=True)
+        axes.locator_params(axis="y", nbins=6)
+        if in_percent:
+            axes.yaxis.set_major_formatter(_format_percent)
+        axes.set_xlabel(x_label)
+        canvas.legend(loc="outside upper left", ncols=n_columns, columnspacing=1.4)
         sentences = [_describe_line(line, x_label, in_percent) for line in lines]
         return _figure(canvas, f"{caption or 'Lines'} by {x_label}", sentences, caption)
 
 
 def draw_intervals(intervals: Sequence[Interval], *, x_label: str, caption: str = "") -> Figure:
     """A dot for each share, its interval as a whisker, its name above."""
-    step = 40.0
-    with _canvas(step * len(intervals) + 52) as canvas:
-        axes = _axes(canvas, (10, 42, _WIDTH - 66, step * len(intervals)), x_label, grid="x")
-        axes.set_ylim(len(intervals) - 0.5, -0.5)
-        axes.set_xlim(*_limits([value for entry in intervals for value in (entry.low, entry.high)]))
-        axes.set_yticks([])
-        _value_axis(axes.xaxis, 6, True)
-        over = _overlay(canvas)
+    with _canvas(40 * len(intervals) + 52) as canvas:
+        axes = canvas.subplots()
         for row, entry in enumerate(intervals):
             color, marker = _LOOKS[entry.look % len(_LOOKS)]
             if row == 0:
                 axes.axvspan(entry.low, entry.high, color=color, alpha=0.08, linewidth=0)
-            y = row + 0.2
-            axes.plot([entry.low, entry.high], [y, y], color=color, linewidth=2, solid_capstyle="round")
+            axes.plot([entry.low, entry.high], [row, row], color=color, linewidth=2)
             if len(entry.values) > 1:
-                axes.plot(entry.values, [y] * len(entry.values), "|", color=color, markersize=9, alpha=0.6)
-            axes.plot([entry.value], [y], marker, color=color, markeredgecolor=_PAPER, markersize=8.5)
-            middle = 42 + step * (len(intervals) - row - 0.5)
-            _write(over, 10, middle + 9, shorten(entry.name, 48))
-            _write(over, _WIDTH - 50, middle - 8, f"{percent(entry.value, 1)}%")
+                axes.scatter(entry.values, [row] * len(entry.values), marker="|", color=color, alpha=0.6)
+            axes.plot([entry.value], [row], marker, color=color, markersize=8.5)
+            axes.text(0, row - 0.3, shorten(entry.name, 48), transform=axes.get_yaxis_transform())
+        axes.grid(axis="x")
+        axes.grid(visible=False, axis="y")
+        axes.set_ylim(len(intervals) - 0.6, -0.8)
+        axes.xaxis.set_major_formatter(_format_percent)
+        axes.yaxis.tick_right()
+        shares = [f"{percent(entry.value, 1)}%" for entry in intervals]
+        axes.set_yticks(range(len(intervals)), shares, color=_INK, fontsize=12)
+        axes.set_xlabel(x_label)
         sentences = [f"{i.name}: {i.value:.1%}, interval {i.low:.1%} to {i.high:.1%}." for i in intervals]
         return _figure(canvas, caption or x_label, sentences, caption)
 
 
 def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str, caption: str = "") -> Figure:
     """Shares over seconds, on a logarithmic axis; a dotted line joins the points that none beats in both."""
+    front: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.x, -point.y)):
+        if not front or point.y > front[-1].y:
+            front.append(point)
     times = [x for point in points for x in (point.x, point.x_from) if x]
-    spare = max(0.1 * math.log10(max(times) / min(times)), 0.25)
-    limits = min(times) / 10**spare, max(times) * 10**spare
     with _canvas(340) as canvas:
-        axes = _axes(canvas, (52, 42, _WIDTH - 66, 284), x_label, y_label, grid="both")
-        axes.set_xscale("log")
-        axes.set_xlim(*limits)
-        axes.set_ylim(*_limits([point.y for point in points], 0.14))
-        ticks = [time for time in _TIMES if limits[0] <= time <= limits[1]]
-        names = [format_duration(time).replace(" 0 s", "").replace(" 0 min", "") for time in ticks]
-        axes.set_xticks(ticks, names)
-        axes.set_xticks([], minor=True)
-        _value_axis(axes.yaxis, 6, True)
-        front: list[Point] = []
-        for point in sorted(points, key=lambda point: (point.x, -point.y)):
-            if not front or point.y > front[-1].y:
-                front.append(point)
-        steps = [point.x for point in front], [point.y for point in front]
-        axes.plot(*steps, color=_MUTED, linewidth=1, linestyle=(0, (2, 3)))
+        from matplotlib.ticker import FixedFormatter, FixedLocator
+
+        axes = canvas.subplots()
+        path = [point.x for point in front], [point.y for point in front]
+        axes.plot(*path, color=_MUTED, linewidth=1, linestyle=(0, (2, 3)))
         for point in reversed(points):  # the first on top
             color, marker = _LOOKS[point.look % len(_LOOKS)]
             if point.x_from and point.x_from < 0.9 * point.x:
-                axes.plot([point.x_from, point.x], [point.y] * 2, color=color, linewidth=1, alpha=0.35)
-                axes.plot([point.x_from], [point.y], "|", color=color, markersize=6, alpha=0.6)
-            axes.plot([point.x], [point.y], marker, color=color, markeredgecolor=_PAPER, markersize=17)
-            lower = 2.5 if marker == "^" else 0  # in the middle of a triangle
-            _label(axes, point.x, point.y, point.label, -lower, _ON_ACCENT)
+                start = [point.x_from, point.x], [point.y, point.y]
+                axes.plot(*start, "|-", color=color, linewidth=1, alpha=0.35, markeredgecolor=color)
+            axes.plot([point.x], [point.y], marker, color=color, markersize=17)
+            place: Any = {"xytext": (0, -2.5 if marker == "^" else 0), "textcoords": "offset points"}
+            center: Any = {"ha": "center", "va": "center", "color": _ON_ACCENT, "fontsize": 9.5}
+            axes.annotate(point.label, (point.x, point.y), **place, **center)
+        axes.grid(axis="x")
+        axes.margins(y=0.14)
+        axes.set(xscale="log", xlim=(min(times) / 2, max(times) * 2), xlabel=x_label, ylabel=y_label)
+        axes.xaxis.set_major_locator(FixedLocator(_TIMES))
+        axes.xaxis.set_major_formatter(FixedFormatter(_TIME_NAMES))
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(_format_percent)
         sentences = [f"{p.label}, {p.name}: {p.y:.1%}, {format_duration(p.x)}." for p in points]
         return _figure(canvas, caption or f"{y_label} and {x_label}", sentences, caption)
 
 
 def draw_reliability(bins: Sequence[Bin], *, error: float, caption: str = "") -> Figure:
     """How often predictions of each probability are right, above how many there are."""
-    quarters = [0, 0.25, 0.5, 0.75, 1]
-    sentences = []
+    used = [entry for entry in bins if entry.n]
+    middles = [(entry.low + entry.high) / 2 for entry in used]
+    widths = [(entry.high - entry.low) * 0.9 for entry in used]
+    accuracies = [entry.accuracy for entry in used]
     with _canvas(330) as canvas:
-        axes = _axes(canvas, (62, 130, _WIDTH - 80, 190), "", "share correct")
-        counts = _axes(canvas, (62, 40, _WIDTH - 80, 70), "predicted probability", "texts", grid="")
-        for entry in bins:
-            if not entry.n:
-                continue
-            middle, width = (entry.low + entry.high) / 2, (entry.high - entry.low) * 0.9
-            axes.bar(middle, entry.accuracy, width, color=_PAPER, linewidth=0)
-            axes.bar(middle, entry.accuracy, width, color=_ACCENT, alpha=0.55, linewidth=0)
-            axes.plot(entry.confidence, entry.accuracy, "o", color=_ACCENT, markersize=5)
-            counts.bar(middle, entry.n, width, color=_MUTED, alpha=0.45, linewidth=0)
-            count = f"{entry.n:,}" if entry.n < 1000 else f"{entry.n / 1000:.3g}k"
-            _label(counts, middle, entry.n, count, 7, _MUTED)
-            sentences.append(
-                f"Probability {entry.low:.0%} to {entry.high:.0%} (mean {entry.confidence:.1%}): "
-                f"{entry.accuracy:.1%} of {entry.n:,} correct."
-            )
+        axes, counts = canvas.subplots(2, sharex=True, height_ratios=(3, 1))
+        axes.bar(middles, accuracies, widths, color=_PAPER)  # hides the grid behind the next ones
+        axes.bar(middles, accuracies, widths, color=_ACCENT, alpha=0.55)
+        axes.plot([entry.confidence for entry in used], accuracies, "o", color=_ACCENT)
         axes.plot([0, 1], [0, 1], color=_MUTED, linestyle=(0, (4, 3)), linewidth=1)
-        axes.set_ylim(0, 1.02)
-        axes.set_yticks(quarters, [f"{share:.0%}" for share in quarters])
-        counts.set_ylim(0, 1.35 * max((entry.n for entry in bins), default=1))
-        counts.set_yticks([])
-        for each in (axes, counts):
-            each.set_xlim(0, 1)
-            each.set_xticks(quarters, [f"{share:.0%}" for share in quarters])
-        axes.tick_params(labelbottom=False)
+        axes.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="share correct")
+        axes.yaxis.set_major_formatter(_format_percent)
+        bars = counts.bar(middles, [entry.n for entry in used], widths, color=_MUTED, alpha=0.45)
+        labels = [f"{entry.n:,}" if entry.n < 1000 else f"{entry.n / 1000:.3g}k" for entry in used]
+        counts.bar_label(bars, labels, padding=2, color=_MUTED, fontsize=9.5)
+        counts.grid(visible=False)
+        counts.margins(y=0.3)
+        counts.set(xlabel="predicted probability", ylabel="texts", yticks=[])
+        counts.xaxis.set_major_formatter(_format_percent)
+        sentences = [
+            f"Probability {entry.low:.0%} to {entry.high:.0%} (mean {entry.confidence:.1%}): "
+            f"{entry.accuracy:.1%} of {entry.n:,} correct."
+            for entry in used
+        ]
         return _figure(canvas, f"Calibration, expected error {error:.2%}", sentences, caption)
 
 
 def save_confusion_png(path: Path, table: Table) -> None:
     """A confusion matrix as a picture for slides."""
-    side = 44.0 if len(table.columns) <= 10 else 32.0
-    rows = [shorten(row[0].text) for row in table.rows]
+    side = 44 if len(table.columns) <= 10 else 32
     columns = [shorten(column.title) for column in table.columns[1:]]
-    margin = 46 + 7 * max(map(_columns_of, [*rows, *columns]))
-    width, height = side * len(columns), side * len(rows)
-    with _canvas(height + margin + 40) as canvas:
-        canvas.set_size_inches((width + margin + 20) / 72, (height + margin + 40) / 72)
-        axes = _axes(canvas, (margin, margin, width, height), "predicted", "true", grid="")
-        shades = [[cell.shade or 0.0 for cell in row[1:]] for row in table.rows]
-        axes.imshow(shades, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    shades = [[cell.shade or 0.0 for cell in row[1:]] for row in table.rows]
+    with _canvas(side * len(table.rows), side * len(columns)) as canvas, atomic_write(path) as temporary:
+        axes = canvas.add_axes((0, 0, 1, 1))
+        axes.grid(visible=False)
+        axes.imshow(shades, cmap="Blues", vmin=0, vmax=1)
         for y, row in enumerate(table.rows):
             for x, cell in enumerate(row[1:]):
                 if cell.shade:
-                    _label(axes, x, y, cell.text, 0, "white" if cell.shade > 0.5 else "black")
-        axes.set_yticks(range(len(rows)), rows, parse_math=False)
-        axes.set_xticks(range(len(columns)), columns, parse_math=False, rotation=90)
-        axes.set_title(shorten(table.caption, 50), parse_math=False, fontsize=_FONT)
-        with atomic_write(path) as temporary:
-            canvas.savefig(temporary, format="png", dpi=144, metadata={"Software": None})
+                    color = "white" if cell.shade > 0.5 else "black"
+                    axes.text(x, y, cell.text, color=color, fontsize=9.5, ha="center", va="center")
+        axes.set_xticks(range(len(columns)), columns, rotation=90)
+        axes.set_yticks(range(len(table.rows)), [shorten(row[0].text) for row in table.rows])
+        axes.set(xlabel="predicted", ylabel="true", title=shorten(table.caption, 50))
+        options: Any = {"bbox_inches": "tight", "metadata": {"Software": None}}
+        canvas.savefig(temporary, format="png", dpi=144, **options)
 
 
 def shorten(text: str, width: int = 18) -> str:
     """A name cut to so many columns; East Asian characters and emoji take two."""
     text = one_line(text)
-    if _columns_of(text) <= width:
-        return text
-    kept = ""
-    for mark in text:
-        if _columns_of(kept + mark) > width - 1:
-            break
-        kept += mark
-    return kept.rstrip() + "…"
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
 
 
-def _columns_of(text: str) -> int:
-    wide = sum(unicodedata.east_asian_width(mark) in "WF" for mark in text)
-    return len(text) + wide - sum(unicodedata.combining(mark) > 0 for mark in text)
-
-
-def _flow(names: Sequence[str]) -> list[tuple[int, float]]:
-    """Row and left edge of each entry of a legend."""
-    places: list[tuple[int, float]] = []
-    row, left = 0, 10.0
-    for name in names:
-        width = 52 + _columns_of(shorten(name, 44)) * _FONT * 0.58
-        if places and left + width > _WIDTH:
-            row, left = row + 1, 10.0
-        places.append((row, left))
-        left += width
-    return places
+def _format_percent(share: float, _: float) -> str:
+    return f"{share * 100:.4g}%"
 
 
 def _describe_line(line: Line, x_label: str, in_percent: bool) -> str:
@@ -294,13 +287,6 @@ def _describe_line(line: Line, x_label: str, in_percent: bool) -> str:
     return f"{line.name}: {value_at(0)}, lowest {value_at(low)}, highest {value_at(high)}, {value_at(-1)}."
 
 
-def _limits(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
-    """From a little below the lowest value to a little above the highest; little beyond 0 and 1."""
-    low, high = min(values), max(values)
-    spare = max(share * (high - low), 0.004)
-    return max(low - spare, min(low, -0.02)), min(high + spare, max(high, 1.02))
-
-
 def _spaced(values: Sequence[float]) -> list[float]:
     """The values that leave room for their names on a logarithmic axis, the last one always."""
     gap = math.log10(values[-1] / values[0]) / 8
@@ -308,62 +294,11 @@ def _spaced(values: Sequence[float]) -> list[float]:
     for value in reversed(values[:-1]):
         if math.log10(kept[-1] / value) >= gap:
             kept.append(value)
-    return kept[::-1]
-
-
-def _value_axis(axis: Axis, n_ticks: int, in_percent: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(nbins=n_ticks, steps=[1, 2, 5, 10]))
-    if in_percent:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:.4g}%"))
-
-
-def _axes(
-    canvas: Canvas,
-    box: tuple[float, float, float, float],
-    x_label: str,
-    y_label: str = "",
-    *,
-    grid: Literal["x", "y", "both", ""] = "y",
-) -> Axes:
-    """Axes at left, bottom, width and height, with a line at the bottom only."""
-    width, height = canvas.get_size_inches() * 72
-    axes = canvas.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(_RULE)
-    axes.tick_params(colors=_MUTED, length=0, labelsize=_FONT - 1, pad=6)
-    axes.set_axisbelow(True)
-    axes.set_xlabel(x_label, color=_MUTED, fontsize=_FONT)
-    axes.set_ylabel(y_label, color=_MUTED, fontsize=_FONT)
-    if grid:
-        axes.grid(axis=grid, color=_RULE, linewidth=0.8)
-    return axes
-
-
-def _overlay(canvas: Canvas) -> Axes:
-    """Empty axes over the whole figure, in its own units."""
-    width, height = canvas.get_size_inches() * 72
-    over = canvas.add_axes((0, 0, 1, 1), facecolor="none")
-    over.set_axis_off()
-    over.set_xlim(0, width)
-    over.set_ylim(0, height)
-    return over
-
-
-def _write(axes: Axes, x: float, y: float, text: str) -> None:
-    axes.text(x, y, text, color=_INK, fontsize=_FONT, va="center_baseline", parse_math=False)
-
-
-def _label(axes: Axes, x: float, y: float, text: str, up: float, color: str) -> None:
-    """Small text in the middle of, or ``up`` from, a point."""
-    size: dict[str, Any] = {"fontsize": _FONT - 2.5, "ha": "center", "va": "center"}
-    axes.annotate(text, (x, y), xytext=(0, up), textcoords="offset points", color=color, **size)
+    return kept
 
 
 @contextlib.contextmanager
-def _canvas(height: float) -> Iterator[Canvas]:
+def _canvas(height: float, width: float = 420) -> Iterator[Canvas]:
     """An empty figure, independent of the user's matplotlib settings, without warnings or log messages."""
     log = logging.getLogger("matplotlib")
     level = log.level
@@ -374,43 +309,27 @@ def _canvas(height: float) -> Iterator[Canvas]:
             import matplotlib
             from matplotlib.figure import Figure as Canvas
 
-            own = {key: value for key, value in matplotlib.rcParamsDefault.items() if "backend" not in key}
-            own |= {"svg.fonttype": "none", "svg.hashsalt": "elmokit", "font.family": ["DejaVu Sans"]}
-            with matplotlib.rc_context(own):
-                yield Canvas(figsize=(_WIDTH / 72, height / 72), dpi=72)
+            default: Any = matplotlib.rcParamsDefault
+            style: Any = {key: default[key] for key in default if "backend" not in key}
+            with matplotlib.rc_context(style | _STYLE):
+                yield Canvas(figsize=(width / 72, height / 72))
     finally:
         log.setLevel(level)
 
 
 def _figure(canvas: Canvas, title: str, sentences: Sequence[str], caption: str) -> Figure:
-    """A drawing with its description: a title and sentences."""
+    """A drawing as an SVG element in the colors and fonts of the page, described by a title and sentences."""
     words = one_line(". ".join([title, " ".join(sentences)]))
-    return Figure(_to_svg(canvas, title, words), words, caption)
+    file = io.StringIO()
+    canvas.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Title": one_line(title)})
+    svg = " ".join(file.getvalue().partition("<svg")[2].split())
+    svg = re.sub("<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg)
+    svg = re.sub('style="[^"]*"', _page_style, svg)
+    about = f'role="img" aria-label="{html.escape(words)}" font-family="system-ui, sans-serif"'
+    return Figure(f"<svg {about} {svg}", words, caption)
 
 
-def _to_svg(canvas: Canvas, title: str, words: str) -> str:
-    """An SVG element for a page, with the colors and fonts of the page."""
-    text = io.StringIO()
-    canvas.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    root = ElementTree.fromstring(text.getvalue())
-    for element in root.iter():
-        element.tag, element.tail = element.tag.rpartition("}")[2], None
-        if element.tag != "text":
-            element.text = None
-        for key, value in list(element.attrib.items()):
-            del element.attrib[key]
-            if key == "style":
-                value = re.sub(r"font-family:[^;]*;?\s*", "", value)
-                value = re.sub("#[0-9a-f]{6}", lambda color: _VARIABLES.get(color[0], color[0]), value)
-            element.set(key.rpartition("}")[2], " ".join(value.split()))
-    for parent in list(root.iter()):
-        for child in list(parent):
-            is_empty = child.tag in ("g", "defs") and not len(child)
-            if is_empty or child.tag in ("metadata", "style") or child.get("style") == "fill: none":
-                parent.remove(child)
-    ElementTree.SubElement(root, "title").text = one_line(title)
-    width, height = canvas.get_size_inches() * 72
-    size = {"width": f"{width:.0f}", "height": f"{height:.0f}", "xmlns": "http://www.w3.org/2000/svg"}
-    words_and_font = {"role": "img", "aria-label": words, "font-family": "system-ui, sans-serif"}
-    root.attrib.update({**size, **words_and_font})
-    return ElementTree.tostring(root, encoding="unicode")
+def _page_style(style: re.Match[str]) -> str:
+    """A style without a font, with variables for colors."""
+    text = re.sub('font-family:[^;"]*;?', "", style[0])
+    return re.sub("#[0-9a-f]{6}", lambda color: _VARIABLES.get(color[0], color[0]), text)
