@@ -424,7 +424,7 @@ def test_files_for_a_classifier_that_was_fitted_on_named_columns(
 ) -> None:
     file = tmp_path / name
     file.write_text(content, encoding="utf-8")
-    source = RowSource(file, Columns(columns).reading(ReadConfig()), labels="none")
+    source = RowSource(file, Columns(columns).reading(ReadConfig()))
     if isinstance(texts, str):
         with pytest.raises(DataError, match=texts):
             list(source)

@@ -73,7 +73,7 @@ def test_csv_round_trip_keeps_every_cell(tmp_path: Path) -> None:
         written = csv.writer(file)
         written.writerow(["text", "note, odd"])
         written.writerows([f"text {number}", cell.replace("\r", "")] for number, cell in enumerate(ODD))
-    rows = RowSource(source, labels="none", keep=True)
+    rows = RowSource(source, keep=True)
     with PredictionWriter(out, "csv", rows.columns()) as writer:
         for each in rows:
             writer.write(each, answer("sport", [0.75, 0.25]))
@@ -81,7 +81,7 @@ def test_csv_round_trip_keeps_every_cell(tmp_path: Path) -> None:
     new = {"prediction": "sport", "probability": "0.750000", "p(sport)": "0.750000", "p(world)": "0.250000"}
     assert len(before) == len(ODD)
     assert table(out) == [{**(cells or {}), **new} for cells in before]
-    after = [each.cells for each in RowSource(out, labels="none", keep=True)]
+    after = [each.cells for each in RowSource(out, keep=True)]
     assert after == table(out)
 
 
@@ -128,7 +128,7 @@ def test_json_round_trip_keeps_every_field(tmp_path: Path) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     records = [{"text": cell, "n": [number, None], "more": {"é": True}} for number, cell in enumerate(ODD)]
     source.write_text("".join(json.dumps(record) + "\n" for record in records))
-    rows = RowSource(source, labels="none", keep=True)
+    rows = RowSource(source, keep=True)
     with PredictionWriter(out, "jsonl", rows.columns()) as writer:
         for each in rows:
             writer.write(each, answer("world", [1 / 3, 2 / 3]))
@@ -161,7 +161,7 @@ def test_what_json_cannot_hold_is_written_as_null_or_text(tmp_path: Path) -> Non
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
 def test_parquet_rows_are_written(tmp_path: Path, format: Any) -> None:
     pq.write_table(pa.table({"text": ["one", None], "n": [1, None]}), tmp_path / "in.parquet")
-    rows = RowSource(tmp_path / "in.parquet", labels="none", keep=True)
+    rows = RowSource(tmp_path / "in.parquet", keep=True)
     out = tmp_path / f"out.{format}"
     with PredictionWriter(out, format, rows.columns()) as writer:
         for each in rows:

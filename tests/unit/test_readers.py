@@ -298,7 +298,7 @@ def test_field_over_a_megabyte_is_read_whole(tmp_path: Path) -> None:
     [
         (TABLE, {"text_columns": "bdy"}, ["a.csv", "'bdy'", "Did you mean 'body'?"]),
         (TABLE, {}, ["a.csv", "3 columns", "title", "--text-columns"]),
-        (TABLE, {"text_columns": "4"}, ["a.csv", "no column 4"]),
+        (TABLE, {"text_columns": "4"}, ["a.csv", "no column '4'"]),
         (TABLE, {"text_columns": "body", "header": "no"}, ["a.csv", "header", "'body'"]),
         ("n,text\n1,one\n2,two,too\n", {}, ["a.csv, line 3", "3 fields", "2"]),
         ("n,text\n1,one\n2\n", {}, ["a.csv, line 3", "1 fields", "2"]),

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +17,6 @@ from elmokit.core.errors import DataError
 from elmokit.text.rows import Row, RowSource, unique, usual_label
 from elmokit.text.settings import LabelConfig, ReadConfig
 
-Labels = Literal["required", "optional", "none"]
 LABEL_SETTINGS = ("label_column", "label_separator", "drop_unlabeled")
 
 
@@ -31,10 +30,9 @@ def parquet(path: Path, **columns: Any) -> Path:
     return path
 
 
-def source(*paths: Path, labels: Labels = "required", keep: bool = False, **settings: Any) -> RowSource:
-    where = {name: settings.pop(name) for name in LABEL_SETTINGS if name in settings}
-    config = ReadConfig.from_dict(settings)
-    return RowSource(list(paths), config, LabelConfig.from_dict(where), labels=labels, keep=keep)
+def source(*paths: Path, labels: bool = True, keep: bool = False, **settings: Any) -> RowSource:
+    where = LabelConfig.from_dict({name: settings.pop(name) for name in LABEL_SETTINGS if name in settings})
+    return RowSource(list(paths), ReadConfig.from_dict(settings), where if labels else None, keep=keep)
 
 
 def read(path: Path, **settings: Any) -> list[tuple[str, str | None]]:
@@ -110,7 +108,7 @@ def test_a_usual_name_among_numbers_means_there_is_a_header(tmp_path: Path) -> N
         ({"text_columns": "body"}, ["4 columns", "topic", "which holds the label?", "--label-column"]),
         ({"text_columns": "body", "label_column": "topik"}, ["'topik'", "Did you mean 'topic'?"]),
         ({"text_columns": "bodi", "label_column": "topic"}, ["'bodi'", "Did you mean 'body'?"]),
-        ({"text_columns": "2", "label_column": "5"}, ["no column 5", "from 1 to 4"]),
+        ({"text_columns": "2", "label_column": "5"}, ["no column '5'", "from 1 to 4"]),
         ({"text_columns": "2", "label_column": "topic", "header": "no"}, ["header", "'topic'"]),
         ({"text_columns": "2", "header": "no"}, ["which holds the label?"]),
         ({"text_columns": "body,topic", "label_column": "topic"}, ["both as text and as label"]),
@@ -123,14 +121,9 @@ def test_columns_that_cannot_be_found_are_named(
     check_refused(write(tmp_path / "a.csv", NEWS), *parts, **settings)
 
 
-def test_column_named_for_optional_labels_must_exist(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.csv", NEWS)
-    check_refused(file, "'tpoic'", text_columns="body", label_column="tpoic", labels="optional")
-
-
 def test_table_of_one_column_is_text_even_if_it_begins_with_a_usual_name(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "class\ntwo\n")
-    assert read(file, labels="optional") == [("class", None), ("two", None)]
+    assert read(file, labels=False) == [("class", None), ("two", None)]
 
 
 # -- tables: rows -----------------------------------------------------------------------------
@@ -199,11 +192,10 @@ def test_columns_of_an_empty_table_are_none_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cell", ["", "  ", "nan", "NaN", "<NA>"])
-def test_blank_label_is_an_error_unless_dropped_or_optional(tmp_path: Path, cell: str) -> None:
+def test_blank_label_is_an_error_unless_dropped(tmp_path: Path, cell: str) -> None:
     file = write(tmp_path / "a.csv", f"text,label\none,x\ntwo,{cell}\nthree,y\n")
     check_refused(file, "line 3: the row has no label", "--set", "drop_unlabeled=true")
     assert read(file, drop_unlabeled=True) == [("one", "x"), ("three", "y")]
-    assert read(file, labels="optional") == [("one", "x"), ("two", None), ("three", "y")]
 
 
 @pytest.mark.parametrize("cell", ["None", "NA", "N/A", "null", "0", "no"])
@@ -242,11 +234,10 @@ def test_json_labels_of_other_types_become_text(tmp_path: Path, cell: str, label
 
 
 @pytest.mark.parametrize("rest", [', "label": null', ', "label": NaN', ', "label": " "', ""])
-def test_missing_json_label_is_an_error_unless_dropped_or_optional(tmp_path: Path, rest: str) -> None:
+def test_missing_json_label_is_an_error_unless_dropped(tmp_path: Path, rest: str) -> None:
     file = write(tmp_path / "a.jsonl", f'{{"text": "one", "label": "x"}}\n\n{{"text": "two"{rest}}}\n')
     check_refused(file, "line 3", "--set", "drop_unlabeled=true")
     assert read(file, drop_unlabeled=True) == [("one", "x")]
-    assert read(file, labels="optional") == [("one", "x"), ("two", None)]
 
 
 def test_list_of_json_labels_needs_a_separator(tmp_path: Path) -> None:
@@ -329,18 +320,17 @@ def test_parquet_labels_of_all_types_become_text(tmp_path: Path, column: Any, la
         ["x", ""],
     ],
 )
-def test_missing_parquet_label_is_an_error_unless_dropped_or_optional(tmp_path: Path, column: Any) -> None:
+def test_missing_parquet_label_is_an_error_unless_dropped(tmp_path: Path, column: Any) -> None:
     file = parquet(tmp_path / "a.parquet", text=["one", "two"], label=column)
     check_refused(file, "row 2: the row has no label", "--set", "drop_unlabeled=true")
     assert [row.text for row in source(file, drop_unlabeled=True)] == ["one"]
-    assert [row.label is None for row in source(file, labels="optional")] == [False, True]
 
 
 def test_parquet_columns_are_chosen_by_name_or_number(tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", n=[1], title=["T"], body=["one"], topic=["x"])
     for text, label in (("title,body", "topic"), ("2,3", "4"), ("title,3", "4")):
         assert read(file, text_columns=text, label_column=label) == [("T one", "x")]
-    check_refused(file, "no column 5", text_columns="2", label_column="5")
+    check_refused(file, "no column '5'", text_columns="2", label_column="5")
     check_refused(file, "which holds the label?", "n, title, body, topic", text_columns="title")
     check_refused(file, "'topik'", "Did you mean 'topic'?", text_columns="title", label_column="topik")
 
@@ -366,8 +356,8 @@ def test_parquet_columns_of_one_name_are_all_kept(tmp_path: Path) -> None:
 def test_plain_text_holds_no_labels(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", "\n one \n\ntwo\nthree")
     check_refused(file, "no labels", ".csv")
-    assert read(file, labels="optional") == [("one", None), ("two", None), ("three", None)]
-    rows = source(file, labels="none", keep=True)
+    assert read(file, labels=False) == [("one", None), ("two", None), ("three", None)]
+    rows = source(file, labels=False, keep=True)
     assert [row.place for row in rows] == [f"{file}, line {number}" for number in (2, 4, 5)]
     assert [row.cells for row in rows][:2] == [{"text": " one "}, {"text": "two"}]
     assert rows.columns() == ["text"]
@@ -375,18 +365,18 @@ def test_plain_text_holds_no_labels(tmp_path: Path) -> None:
 
 def test_paragraphs_begin_on_their_first_line(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", "\none\n two \n\n\nthree\n")
-    assert read(file, labels="none", blocks="paragraphs") == [("one two", None), ("three", None)]
-    assert lines(file, labels="none", blocks="paragraphs") == ["line 2", "line 6"]
+    assert read(file, labels=False, blocks="paragraphs") == [("one two", None), ("three", None)]
+    assert lines(file, labels=False, blocks="paragraphs") == ["line 2", "line 6"]
 
 
 def test_standard_input_is_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
-    rows = RowSource("-", labels="none")
+    rows = RowSource("-")
     assert [row.place for row in rows] == ["standard input, line 1", "standard input, line 2"]
     assert rows.columns() == ["text"]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
     with pytest.raises(DataError, match="Standard input is plain text"):
-        RowSource("-")
+        RowSource("-", None, LabelConfig())
 
 
 def test_files_of_all_kinds_follow_each_other_again_and_again(tmp_path: Path) -> None:

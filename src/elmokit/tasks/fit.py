@@ -407,7 +407,7 @@ def predict(
     kind = _format(target, format, _files(files))
     predictor = open_predictor(model)
     read = predictor.columns.reading(name_fields(predictor.task, _configs(settings)[1]))
-    source = RowSource(_files(files), read, labels="none", keep=True)
+    source = RowSource(_files(files), read, keep=True)
     pending: deque[Row] = deque()
 
     def inputs() -> Iterator[Inputs]:

@@ -8,12 +8,15 @@ import csv
 import glob
 import gzip
 import hashlib
+import io
+import itertools
 import json
+import os
 import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, cast
@@ -55,36 +58,37 @@ def find_files(sources: Sequence[str | Path], exclude: Path | None = None) -> li
 
     Files that folders and patterns find below ``exclude``, where a run writes, are left out.
     """
-
-    def is_input(file: Path) -> bool:
-        return file.is_file() and (exclude is None or exclude.resolve() not in file.resolve().parents)
-
     files: dict[Path, None] = {}
     for source in sources:
         path = Path(source)
-        try:
-            exists, is_dir = path.exists(), path.is_dir()
-        except OSError:  # such as a name too long for a file
-            exists = is_dir = False
-        if exists and not is_dir:
+        if os.path.isdir(path):  # unlike Path.is_dir, False for a name that is too long
+            matches = list(_files_below(path))
+        elif os.path.exists(path):
             files[_require_readable(path)] = None
             continue
-        matches = _files_below(path) if is_dir else map(Path, sorted(glob.glob(str(source), recursive=True)))
-        inside = dict.fromkeys(filter(is_input, matches))
-        if not inside and is_dir:
-            raise DataError(
-                f"The folder {path} holds no text files.",
-                remedy=f"Files are recognized by their suffix: {', '.join(FORMATS)} (also .gz, .zst).",
-            )
+        else:
+            matches = [Path(match) for match in sorted(glob.glob(str(source), recursive=True))]
+        inside = [file for file in matches if file.is_file()]
+        if exclude is not None:
+            inside = [file for file in inside if exclude.resolve() not in file.resolve().parents]
         if not inside:
-            siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-            hint = nearest(path.name, siblings) if 0 < len(siblings) < 200 else ""
-            raise DataError(
-                f"There is no file or folder {str(source)!r}.",
-                remedy=hint if hint.startswith("Did") else "Check the name and the folder.",
-            )
-        files.update(inside)
+            raise _missing(path)
+        files.update(dict.fromkeys(inside))
     return list(files)
+
+
+def _missing(path: Path) -> DataError:
+    if os.path.isdir(path):
+        return DataError(
+            f"The folder {path} holds no text files.",
+            remedy=f"Files are recognized by their suffix: {', '.join(FORMATS)} (also .gz, .zst).",
+        )
+    siblings = os.listdir(path.parent) if os.path.isdir(path.parent) else []
+    hint = nearest(path.name, siblings) if len(siblings) < 200 else ""
+    return DataError(
+        f"There is no file or folder {str(path)!r}.",
+        remedy=hint if hint.startswith("Did") else "Check the name and the folder.",
+    )
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -126,17 +130,14 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 def read_chunks(stream: IO[bytes], name: str) -> Iterator[bytes]:
     """The bytes of a stream, a megabyte at a time."""
-    while True:
-        try:
-            chunk = stream.read(_CHUNK)
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(
-                f"{name} cannot be decompressed or read to its end: {error}.",
-                remedy="The file looks truncated or damaged; take a fresh copy.",
-            ) from error
-        if not chunk:
-            return
-        yield bytes(chunk)
+    try:
+        while chunk := stream.read(_CHUNK):
+            yield bytes(chunk)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{name} cannot be decompressed or read to its end: {error}.",
+            remedy="The file looks truncated or damaged; take a fresh copy.",
+        ) from error
 
 
 def decode_lines(
@@ -149,74 +150,58 @@ def decode_lines(
     """
     try:
         "a".encode(encoding)  # a LookupError for rot13, hex and the like
-        decoder = codecs.getincrementaldecoder(encoding)(errors)
+        codec = codecs.getincrementaldecoder(encoding)(errors)
     except (LookupError, UnicodeError) as error:
         raise DataError(
             f"There is no encoding {encoding!r}.", remedy="Common ones: utf-8, latin-1, cp1252, utf-16."
         ) from error
-    line, n_bytes, pending, first = 1, 0, "", True
-    for chunk in read_chunks(stream, name):
+    decoder = io.IncrementalNewlineDecoder(codec, translate=True)
+    n_lines, n_bytes, pending = 0, 0, ""
+    for chunk in itertools.chain(read_chunks(stream, name), [b""]):
+        is_first, n_bytes = n_bytes == 0, n_bytes + len(chunk)
         try:
-            text = decoder.decode(chunk)
-        except UnicodeDecodeError as error:
-            raise _undecodable(error, name, encoding, line, n_bytes + len(chunk), first) from error
+            text = decoder.decode(chunk, final=not chunk)
         except UnicodeError as error:
-            raise DataError(
-                f"{name} is not {encoding} text: {error}.",
-                remedy="Specify the file's encoding (--encoding utf-8, ...).",
-            ) from error
-        n_bytes += len(chunk)
-        if first:
-            if _is_binary(text):
-                raise _binary_error(name)
-            text, first = text.removeprefix("\ufeff"), False
-        pending += text
-        held = "\r" if pending.endswith("\r") else ""  # it may be half of \r\n
-        body = pending[: len(pending) - len(held)]
-        if "\r" in body:
-            body = body.replace("\r\n", "\n").replace("\r", "\n")
-        lines = body.split("\n")
-        pending = lines.pop() + held
-        line += len(lines)
+            if is_first:
+                _reject_binary(chunk.decode("latin-1"), name)
+            raise _undecodable(error, name, encoding, n_lines, n_bytes) from error
+        if is_first:
+            _reject_binary(text, name)
+            text = text.removeprefix("\ufeff")
+        *lines, pending = (pending + text).split("\n")
+        n_lines += len(lines)
         yield from lines
         while len(pending) > _LONGEST_LINE and not whole:
             cut = pending.rfind(" ", 0, _LONGEST_LINE)
             cut = cut if cut > 0 else _LONGEST_LINE
             yield pending[:cut]
             pending = pending[cut:].removeprefix(" ")
-    try:
-        pending += decoder.decode(b"", final=True)
-    except UnicodeDecodeError as error:
-        raise _undecodable(error, name, encoding, line, n_bytes, first) from error
-    if pending.rstrip("\r"):
-        yield pending.rstrip("\r")
+    if pending:
+        yield pending
 
 
-def _is_binary(text: str) -> bool:
+def _reject_binary(text: str, name: str) -> None:
     sample = text[:65536]
-    n_control = sum(1 for char in sample if char < " " and char not in "\t\n\r\f\v\x1b")
-    return n_control * 100 > len(sample)
+    if sum(char < " " and char not in "\t\n\r\f\v\x1b" for char in sample) * 100 > len(sample):
+        raise DataError(
+            f"{name} looks like a binary file, not text.",
+            remedy="Use text in .txt, .csv, .tsv, .jsonl or .parquet (also .gz, .zst); "
+            "for UTF-16 text add --encoding utf-16.",
+        )
 
 
-def _binary_error(name: str) -> DataError:
+def _undecodable(error: UnicodeError, name: str, encoding: str, n_lines: int, n_bytes: int) -> DataError:
+    """The error with its place in the whole file, of which ``n_bytes`` were read."""
+    problem = f"{name} is not {encoding} text: {error}."
+    if isinstance(error, UnicodeDecodeError):
+        content, start = bytes(error.object), error.start
+        line = n_lines + len((content[:start] + b"x").splitlines())
+        problem = (
+            f"{name}, line {line}, byte {n_bytes - len(content) + start}: "
+            f"0x{content[start]:02x} is not valid {encoding} ({error.reason})."
+        )
     return DataError(
-        f"{name} looks like a binary file, not text.",
-        remedy="Use text in .txt, .csv, .tsv, .jsonl or .parquet (also .gz, .zst); "
-        "for UTF-16 text add --encoding utf-16.",
-    )
-
-
-def _undecodable(
-    error: UnicodeDecodeError, name: str, encoding: str, line: int, n_bytes: int, first: bool
-) -> DataError:
-    """The error with its place in the whole file; ``n_bytes`` were read so far."""
-    content = bytes(error.object)
-    if first and content[:65536].count(0) * 100 > len(content[:65536]):
-        return _binary_error(name)
-    before = content[: error.start].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return DataError(
-        f"{name}, line {line + before.count(10)}, byte {n_bytes - len(content) + error.start}: "
-        f"0x{content[error.start]:02x} is not valid {encoding} ({error.reason}).",
+        problem,
         remedy="Specify the file's encoding (--encoding latin-1, cp1252, ...), "
         "or replace what cannot be decoded (--set errors=replace).",
     )
@@ -253,30 +238,20 @@ class OpenFile:
         if self.config.blocks == "lines":
             yield from ((number, line) for number, line in self._lines(whole) if line.strip())
             return
-        block: list[str] = []
-        start = 0
-        for number, line in self._lines(whole=False):
-            if stripped := line.strip():
-                start = start if block else number
-                block.append(stripped)
-            elif block:
-                yield start, " ".join(block)
-                block = []
-        if block:
-            yield start, " ".join(block)
+        lines = ((number, line.strip()) for number, line in self._lines(whole=False))
+        for has_text, group in itertools.groupby(lines, key=lambda item: item[1] != ""):
+            if has_text:
+                numbers, paragraph = zip(*group, strict=True)
+                yield numbers[0], " ".join(paragraph)
 
     def table(self) -> Iterator[tuple[int, list[str]]]:
         """The rows of a .csv or .tsv file that are not blank, all of one width."""
         csv.field_size_limit(_LARGEST_FIELD)
         lines = (line + "\n" for _, line in self._lines(whole=True))
         # Tab-separated files have no quoting: a quote in them is a character like any other.
-        rows = (
-            csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
-            if self.format == "tsv"
-            else csv.reader(lines, strict=True)
-        )
-        width = 0
-        start = 1
+        tabs: Any = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if self.format == "tsv" else {}
+        rows = csv.reader(lines, strict=True, **tabs)
+        width, start = 0, 1
         try:
             for row in rows:
                 if any(map(str.strip, row)):
@@ -321,14 +296,18 @@ class OpenFile:
         with self._parquet_file() as file:
             return list(file.schema_arrow.names)
 
-    def parquet(self, names: list[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """The cells in these columns of each row of a Parquet file."""
+    def parquet(self, used: Collection[int] | None) -> Iterator[tuple[int, Sequence[Any]]]:
+        """The cells of each row of a Parquet file; None in columns whose places are not ``used``."""
         start = 1
         with self._parquet_file() as file:
-            for batch in file.iter_batches(batch_size=1024, columns=list(dict.fromkeys(names))):
-                there = batch.schema.names  # of two columns with one name, the first is meant ...
-                places = range(len(there)) if there == names else map(there.index, names)  # ... or both
-                columns = [batch.column(place).to_pylist() for place in places]
+            names = file.schema_arrow.names
+            wanted = None if used is None else [names[place] for place in used]
+            for batch in file.iter_batches(batch_size=1024, columns=wanted):
+                columns = [column.to_pylist() for column in batch.columns]
+                if used is not None:  # of two columns with one name, the first is meant
+                    read = batch.schema.names
+                    blank = [None] * len(batch)
+                    columns = [columns[read.index(name)] if name in read else blank for name in names]
                 yield from enumerate(zip(*columns, strict=True), start)
                 start += len(batch)
 

@@ -26,9 +26,7 @@ class Row:
     Attributes:
         place: The file and the line the row begins on (in Parquet: the row, from 1).
         text: The text columns, joined by a space; empty if all are blank.
-        label: None if there is none.
         cells: All columns by name, unchanged, if the source keeps them.
-        id: From the id column, if there is one.
         texts: The text columns one by one, for tasks that read several texts.
     """
 
@@ -45,17 +43,19 @@ class _Layout:
     """The names of the columns, and the places of those that are read."""
 
     names: list[str]
-    header: _Header
-    text: Sequence[int]
+    text: list[int]
     label: int | None = None
     id: int | None = None
+
+
+_Record = tuple[int, Sequence[Any], _Layout]
+"""The number of a record, its cells and their layout."""
 
 
 class _Records(FileSource):
     """Finds the columns of each record; the base of texts, texts with ids, and rows."""
 
-    labels: Literal["required", "optional", "none"] = "none"
-    labels_config = LabelConfig()
+    label_config: LabelConfig | None = None
     id_column = ""
     keep = False
 
@@ -65,125 +65,104 @@ class _Records(FileSource):
             if file.format == "txt":
                 yield from (block for _, block in file.blocks(whole=False))
             else:
-                for number, cells, layout in self._records(file):
-                    yield _join(self._texts(cells, layout, file.place(number)))
+                yield from (row.text for row in self._read_rows(file))
 
-    def _read_rows(self) -> Iterator[Row]:
-        for file in self.open():
-            for number, cells, layout in self._records(file):
-                place = file.place(number)
-                texts = self._texts(cells, layout, place)
-                yield Row(
-                    place,
-                    _join(texts),
-                    None if layout.label is None else self._label(cells[layout.label], place),
-                    dict(zip(layout.names, cells, strict=True)) if self.keep else None,
-                    "" if layout.id is None else self._id(cells[layout.id], place),
-                    texts,
-                )
+    def _read_rows(self, file: OpenFile) -> Iterator[Row]:
+        for number, cells, layout in self._records(file):
+            place = file.place(number)
+            texts = tuple(self._cell(cells[column], place) for column in layout.text)
+            yield Row(
+                place,
+                " ".join(filter(None, texts)),
+                self._label(cells, layout, place),
+                dict(zip(layout.names, cells, strict=True)) if self.keep else None,
+                "" if layout.id is None else self._id(cells[layout.id], place),
+                texts,
+            )
 
     # -- columns ------------------------------------------------------------------------------
 
+    def _records(self, file: OpenFile) -> Iterator[_Record]:
+        if file.format == "jsonl":
+            yield from self._objects(file)
+        elif file.format in ("csv", "tsv"):
+            table = file.table()
+            for number, first in table:
+                layout, has_header = self._table_layout(first, file.name)
+                if not has_header:
+                    yield number, first, layout
+                yield from ((number, cells, layout) for number, cells in table)
+        elif file.format == "parquet":
+            layout = self._layout(file.parquet_names(), file.name, "yes", self._label_name)
+            places = [place for place in (*layout.text, layout.label, layout.id) if place is not None]
+            rows = file.parquet(None if self.keep else places)
+            yield from ((number, cells, layout) for number, cells in rows)
+        else:
+            layout = _Layout(["text"], [0])
+            yield from ((number, (block,), layout) for number, block in file.blocks(whole=True))
+
     @property
     def _label_name(self) -> str | None:
-        return None if self.labels == "none" else self.labels_config.label_column
+        """Name or number of the label's column; "" for the usual ones, None if labels are not read."""
+        return self.label_config.label_column if self.label_config else None
 
-    def _records(self, file: OpenFile) -> Iterator[tuple[int, Sequence[Any], _Layout]]:
-        """The records of a file, with their numbers and their layout."""
-        label = self._label_name
-        if file.format == "txt":
-            layout = _Layout(["text"], "no", [0])
-            yield from ((number, (block,), layout) for number, block in file.blocks(whole=True))
-        elif file.format == "jsonl":
-            yield from self._objects(file, label)
-        elif file.format == "parquet":
-            names = file.parquet_names()
-            layout = self._layout(names, file.name, "yes", label)
-            if not self.keep:  # other columns are not even read
-                n, labels = len(layout.text), () if layout.label is None else (layout.label,)
-                names = [names[place] for place in (*layout.text, *labels)]
-                layout = _Layout(names, "yes", range(n), n if labels else None)
-            yield from ((number, cells, layout) for number, cells in file.parquet(names))
-        else:
-            rows = file.table()
-            for number, first in rows:
-                layout = self._table_layout(first, file.name, label)
-                if layout.header == "no":
-                    yield number, first, layout
-                yield from ((number, cells, layout) for number, cells in rows)
-
-    def _objects(self, file: OpenFile, label: str | None) -> Iterator[tuple[int, Sequence[Any], _Layout]]:
+    def _objects(self, file: OpenFile) -> Iterator[_Record]:
         """JSON objects: each has fields of its own, and the label may be in some of them only."""
-        may_lack = self.labels == "optional" or self.labels_config.drop_unlabeled
-        names, place, has_label = [], "", self.labels != "required"
+        label, names, place, has_label = self._label_name, [], "", False
+        may_lack = self.label_config is not None and self.label_config.drop_unlabeled
         for number, record in file.objects():
             names, place = list(record), file.place(number)
             if label == "":
                 label = usual_label(names, self.config.columns or ["text"]) or ""
             is_missing = label is not None and label not in record
-            layout = self._layout(names, place, "json", None if is_missing and may_lack else label)
             has_label = has_label or not is_missing
+            layout = self._layout(names, place, "json", None if is_missing and may_lack else label)
             yield number, list(record.values()), layout
         if names and not has_label:
             self._layout(names, place, "json", label)  # raises an error that names the fields
 
-    def _table_layout(self, first: Sequence[str], file: str, label: str | None) -> _Layout:
-        """The layout of a table by its first row, which may name the columns."""
-        names, columns, header = [name.strip() for name in first], self.config.columns, self.config.header
+    def _table_layout(self, first: Sequence[str], file: str) -> tuple[_Layout, bool]:
+        """The layout of a table by its first row, and whether that row names the columns."""
+        names, label, columns = [name.strip() for name in first], self._label_name, self.config.columns
+        header = self.config.header
         if header == "auto":
             by_name = any(not name.isdecimal() for name in (*columns, label, self.id_column) if name)
             has_label = label == "" and len(names) > 1 and usual_label(names, columns) is not None
             header = "yes" if by_name or has_label or (not columns and "text" in names) else "no"
-        return self._layout(names, file, header, label)
+        return self._layout(names, file, header, label), header == "yes"
 
-    def _layout(self, names: Sequence[str], where: str, header: _Header, label: str | None) -> _Layout:
-        """Where the text, the label (None: not read) and the id are.
-
-        Args:
-            where: The file (of JSON: the line), for errors.
-            label: Name or number of its column; "" for the usual ones.
-        """
-        columns = self.config.columns
+    def _layout(self, names: list[str], where: str, header: _Header, label: str | None) -> _Layout:
+        """Where the text, the label and the id are; ``where`` is the file (of JSON: the line), for errors."""
+        columns, listed = self.config.columns, f"{where} has {len(names)} columns ({', '.join(names)[:200]})"
         if not columns and (header == "json" or (header == "yes" and "text" in names)):
             columns = ["text"]
         if not columns and len(names) > 1:
             raise DataError(
-                f"{where} has {len(names)} columns ({', '.join(names)[:200]}): which hold the text?",
+                f"{listed}: which hold the text?",
                 remedy="Use --text-columns NAME[,NAME] or, without a header row, numbers from 1.",
             )
         text = [_place(name, names, where, header, "--text-columns") for name in columns] or [0]
-        place = None if label is None else self._label_place(names, where, header, label, text)
-        if place is not None and place in text:
+        if label == "" and header != "no":
+            label = usual_label(names, [names[place] for place in text]) or ""
+        if label == "":
+            hint = nearest("label", names)
             raise DataError(
-                f"{where}: the column {names[place]!r} is used both as text and as label.",
+                f"{listed}: which holds the label?",
+                remedy=(f"{hint} " if hint.startswith("Did") else "")
+                + "Use --label-column NAME or, without a header row, a number from 1."
+                + (f" {_UNLABELED}" if header == "json" else ""),
+            )
+        place = _place(label, names, where, header, "--label-column") if label else None
+        if place in text:
+            raise DataError(
+                f"{where}: the column {label!r} is used both as text and as label.",
                 remedy="Choose other columns with --text-columns or --label-column.",
             )
         shown = [str(number + 1) for number in range(len(names))] if header == "no" else unique(names)
         id = _place(self.id_column, shown, where, header, "--id-column") if self.id_column else None
-        return _Layout(shown, header, text, place, id)
-
-    def _label_place(
-        self, names: Sequence[str], where: str, header: _Header, label: str, text: Sequence[int]
-    ) -> int | None:
-        more = f" {_UNLABELED}" if header == "json" else ""
-        if label:
-            return _place(label, names, where, header, "--label-column", more)
-        usual = usual_label(names, [names[place] for place in text]) if header != "no" else None
-        if usual is not None:
-            return names.index(usual)
-        if self.labels == "optional":
-            return None
-        hint = nearest("label", names)
-        raise DataError(
-            f"{where} has {len(names)} columns ({', '.join(names)[:200]}): which holds the label?",
-            remedy=(f"{hint} " if hint.startswith("Did") else "")
-            + f"Use --label-column NAME or, without a header row, a number from 1.{more}",
-        )
+        return _Layout(shown, text, place, id)
 
     # -- cells --------------------------------------------------------------------------------
-
-    def _texts(self, cells: Sequence[Any], layout: _Layout, place: str) -> tuple[str, ...]:
-        return tuple(self._cell(cells[column], place) for column in layout.text)
 
     def _cell(self, cell: Any, place: str) -> str:
         """A cell of any type as text; empty if it is missing."""
@@ -207,30 +186,30 @@ class _Records(FileSource):
             return str(int(cell))
         return self._cell(cell, place)
 
-    def _label(self, cell: Any, place: str) -> str | None:
-        """A cell as a label; None if there is none."""
-        separator = self.labels_config.label_separator
-        if isinstance(cell, list) and not separator:
-            raise DataError(
-                f"{place}: the label is a list.",
-                remedy="If rows can have several labels, add --label-separator '|'.",
-            )
-        cells = cell if isinstance(cell, list) else [cell]
-        for part in cells:
+    def _label(self, cells: Sequence[Any], layout: _Layout, place: str) -> str | None:
+        """The label of a record; None if there is none."""
+        if layout.label is None or self.label_config is None:
+            return None
+        cell, separator = cells[layout.label], self.label_config.label_separator
+        is_list = isinstance(cell, list) and separator != ""
+        labels = []
+        for part in cell if is_list else [cell]:
+            label = self._scalar(part, place)
             if isinstance(part, dict | list):
                 raise DataError(
                     f"{place}: the label is {'an object' if isinstance(part, dict) else 'a list'}.",
-                    remedy="A label must be a text, a number, or true or false.",
+                    remedy="A label must be a text, a number, or true or false. "
+                    "If rows can have several labels, add --label-separator '|'.",
                 )
-        labels = [self._scalar(part, place) for part in cells]
-        for label in labels:
-            if isinstance(cell, list) and separator in label:
+            if is_list and separator in label:
                 raise DataError(
                     f"{place}: the label {label!r} holds the separator {separator!r}.",
                     remedy="Choose a --label-separator that no label holds.",
                 )
-        label = separator.join(label for label in labels if label.lower() not in _MISSING)
-        return label if self.labels_config.split(label) else None
+            if label.lower() not in _MISSING:
+                labels.append(label)
+        joined = separator.join(labels)
+        return joined if self.label_config.split(joined) else None
 
     def _id(self, cell: Any, place: str) -> str:
         id = self._scalar(cell, place)
@@ -248,7 +227,6 @@ class TextSource(_Records):
     Args:
         sources: Files, folders, glob patterns, or ``-`` for standard input (kept in a temporary file, since
             it is read more than once).
-        config: How to read them.
         exclude: Files that folders and patterns find below this folder are left out.
     """
 
@@ -271,7 +249,7 @@ class IdentifiedTexts(_Records):
         exclude: Path | None = None,
     ) -> None:
         super().__init__(sources, config, exclude)
-        self.id_column, self.keep = id_column, bool(id_column)
+        self.id_column = id_column
         if id_column and (plain := self.plain_file()):
             raise DataError(
                 f"{plain} is plain text, which has no column {id_column!r}.",
@@ -280,7 +258,7 @@ class IdentifiedTexts(_Records):
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         if self.id_column:
-            return ((row.id, row.text) for row in self._read_rows())
+            return ((row.id, row.text) for file in self.open() for row in self._read_rows(file))
         return ((str(number), replace_surrogates(text)) for number, text in enumerate(self._read_texts()))
 
 
@@ -293,10 +271,8 @@ class RowSource(_Records):
 
     Args:
         sources: Files, folders, glob patterns, or ``-`` for standard input (plain text).
-        config: How to read them.
-        labels_config: Where the labels are. A column that is named there must exist.
-        labels: ``required``: a row without a label is an error, or left out if ``labels_config`` says so;
-            ``optional``: it has the label None; ``none``: labels are not read.
+        label_config: Where the labels are; every row must have one unless ``drop_unlabeled`` is set. None:
+            labels are not read.
         keep: Return all columns of each row, as ``Row.cells``.
 
     Attributes:
@@ -307,15 +283,13 @@ class RowSource(_Records):
         self,
         sources: str | Path | Sequence[str | Path],
         config: ReadConfig | None = None,
-        labels_config: LabelConfig | None = None,
+        label_config: LabelConfig | None = None,
         *,
-        labels: Literal["required", "optional", "none"] = "required",
         keep: bool = False,
     ) -> None:
         super().__init__(sources, config)
-        self.labels_config = labels_config or LabelConfig()
-        self.labels, self.keep, self.n_dropped = labels, keep, 0
-        if labels == "required" and (plain := self.plain_file()):
+        self.label_config, self.keep, self.n_dropped = label_config, keep, 0
+        if label_config and (plain := self.plain_file()):
             raise DataError(
                 f"{plain} is plain text, which holds no labels.",
                 remedy="Use labeled rows in .csv, .tsv, .jsonl or .parquet.",
@@ -323,29 +297,23 @@ class RowSource(_Records):
 
     def __iter__(self) -> Iterator[Row]:
         self.n_dropped = 0
-        for row in self._read_rows():
-            if row.label is not None or self.labels != "required":
+        for row in (row for file in self.open() for row in self._read_rows(file)):
+            if row.label is not None or self.label_config is None:
                 yield row
-            elif self.labels_config.drop_unlabeled:
+            elif self.label_config.drop_unlabeled:
                 self.n_dropped += 1
             else:
                 raise DataError(f"{row.place}: the row has no label.", remedy=_UNLABELED)
 
     def columns(self) -> list[str] | None:
         """The names that ``Row.cells`` has in the first file; None where every row has its own (JSON)."""
-        for file in self.open():
-            if file.format in ("txt", "jsonl"):
-                return ["text"] if file.format == "txt" else None
-            if file.format == "parquet":
-                return unique(file.parquet_names())
-            for _, first in file.table():
-                return self._table_layout(first, file.name, self._label_name).names
-            break
-        return []
-
-
-def _join(texts: Iterable[str]) -> str:
-    return " ".join(filter(None, texts))
+        files = self.open()  # closes the file when it is collected
+        file = next(files)
+        if file.format == "jsonl":
+            return None
+        if file.format in ("csv", "tsv"):
+            return next((self._table_layout(first, file.name)[0].names for _, first in file.table()), [])
+        return unique(file.parquet_names()) if file.format == "parquet" else ["text"]
 
 
 def usual_label(names: Collection[str], texts: Collection[str] = ()) -> str | None:
@@ -377,21 +345,20 @@ def unique(names: Iterable[str]) -> list[str]:
     return list(result)
 
 
-def _place(name: str, names: Sequence[str], where: str, header: _Header, flag: str, more: str = "") -> int:
-    """Where the column of this name or number is; ``more`` is added to the remedy."""
+def _place(name: str, names: list[str], where: str, header: _Header, flag: str) -> int:
+    """Where the column of this name or number is."""
     if header != "no" and name in names:
         return names.index(name)
-    if name.isdecimal() and header != "json":
-        if 1 <= int(name) <= len(names):
-            return int(name) - 1
-        problem = f"{where} has {len(names)} columns, so there is no column {name}."
-        raise DataError(problem, remedy=f"Number the columns from 1 to {len(names)}.")
-    if header == "no":
-        problem = f"Without a header row, {where} has no column named {name!r}."
-        raise DataError(problem, remedy=f"Number the columns from 1 to {len(names)}.")
-    hint = nearest(name, names)
-    if name.isdecimal():
+    if header != "json" and name.isdecimal() and 1 <= int(name) <= len(names):
+        return int(name) - 1
+    hint = f"{nearest(name, names)} Choose with {flag}."
+    if header == "json" and name.isdecimal():
         hint = f"JSON fields are chosen by name, not by number: {', '.join(names)}."
-    by_number = "; without a header row, by number from 1" if header == "yes" else ""
-    noun = "column" if header == "yes" else "field"
-    raise DataError(f"{where} has no {noun} {name!r}.", remedy=f"{hint} Choose with {flag}{by_number}.{more}")
+    elif header == "no" or name.isdecimal():
+        hint = f"Choose by number, from 1 to {len(names)}, with {flag}."
+    elif header == "yes":
+        hint += " Without a header row, columns are chosen by number."
+    if header == "json" and flag == "--label-column":
+        hint += f" {_UNLABELED}"
+    kind = {"yes": "column", "no": "header row and so no column", "json": "field"}[header]
+    raise DataError(f"{where} has no {kind} {name!r}.", remedy=hint)
