@@ -70,8 +70,7 @@ class Corpus:
     known by their spelling, that count as ``<unk>`` when predicted.
 
     Attributes:
-        words: Every distinct word, by id.
-        counts: How often each occurs in the training text.
+        words: Every distinct word, by id; ``counts``: how often each occurs in the training text.
         content_hash: Changes with the text, not with the vocabulary.
         n_words: Words of the training text, and ``n_types`` distinct ones.
         n_empty: Texts without a word, which were left out.
@@ -139,25 +138,24 @@ class CorpusSettings:
 def load_corpus(folder: Path) -> Corpus:
     """Open a prepared corpus; ids stay on disk."""
     manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-
-    def part(name: str) -> Documents:
+    parts = {}
+    for name in ("train", "valid"):
         offsets = np.load(folder / f"{name}.offsets.npy")
-        if offsets[-1] == 0:  # an empty file cannot be mapped
-            return Documents(np.empty(0, dtype=manifest["dtype"]), offsets)
-        return Documents(np.memmap(folder / f"{name}.ids", manifest["dtype"], mode="r"), offsets)
-
+        ids = np.empty(0, dtype=manifest["dtype"])
+        if offsets[-1] > 0:  # an empty file cannot be mapped
+            ids = np.memmap(folder / f"{name}.ids", manifest["dtype"], mode="r")
+        if len(ids) != offsets[-1]:
+            raise ValueError("the files do not belong together")
+        parts[name] = Documents(ids, offsets)
     figures = ("n_vocabulary", "content_hash", "n_words", "n_types", "n_empty", "unknown_share")
     corpus = Corpus(
         words=(folder / "words.txt").read_bytes().decode("utf-8").split("\n")[:-1],
         counts=np.load(folder / "counts.npy"),
-        train=part("train"),
-        valid=part("valid"),
         has_valid=bool(manifest["marks"]["valid"]),
+        **parts,
         **{name: manifest[name] for name in figures},
     )
-    if len(corpus.words) != len(corpus.counts) or any(
-        len(documents.values) != documents.n_tokens for documents in (corpus.train, corpus.valid)
-    ):
+    if len(corpus.words) != len(corpus.counts):
         raise ValueError("the files do not belong together")
     return corpus
 
@@ -197,8 +195,7 @@ def prepare_corpus(
     try:
         with staging(folder, _MANIFEST) as staged, explain_os_errors(folder):
             held_out = 0.0 if valid else settings.held_out
-            figures = _Builder(staged, settings, train, valid, progress, held_out).build()
-            manifest = {**header, **figures}
+            manifest = header | _Builder(staged, settings, train, valid, progress, held_out).build()
             text = json.dumps(manifest, indent=2) + "\n"  # ASCII: file names need not be valid Unicode
             (staged / _MANIFEST).write_text(text, encoding="utf-8")
             for file in staged.iterdir():
@@ -228,64 +225,62 @@ class _Builder:
         """Write the files; return the figures for the manifest."""
         pipeline = TextPipeline(self.settings.text)
         words = self._words(pipeline)
+        tokenizer = pipeline.word_tokenizer(words)
         dtype = np.dtype(np.uint16 if len(words) <= 1 << 16 else np.uint32)
         counts = np.zeros(len(words), dtype=np.int64)
-        writers = {name: _PartWriter(self.folder, name, dtype) for name in ("train", "valid")}
+        lengths = {"train": array("q"), "valid": array("q")}
         digest = hashlib.blake2b(digest_size=16)
         n_empty = 0
-        tokenizer = pipeline.word_tokenizer(words)
-        for batch in _batches(self._parts()):
-            encoded = encode(tokenizer, [text for _, text in batch])
-            for (name, text), ids in zip(batch, encoded, strict=True):
-                digest.update(f"{name if self.valid else ''}\0{text}\0".encode("utf-8", "replace"))
-                n_empty += not len(ids)
-                writers[name].add(ids)
-            trained = [ids for (name, _), ids in zip(batch, encoded, strict=True) if name == "train"]
-            if trained:
-                counts += np.bincount(np.concatenate(trained), minlength=len(words))
-        n_documents = {name: writer.close() for name, writer in writers.items()}
-        n_words = int(counts.sum())
-        if n_words == 0 and n_documents["valid"] and not self.valid:  # its hash holds all of it out
+        with contextlib.ExitStack() as stack:
+            files = {name: stack.enter_context(open(self.folder / f"{name}.ids", "wb")) for name in lengths}
+            for batch in _batches(self._parts()):
+                encoded = encode(tokenizer, [text for _, text in batch])
+                for (name, text), ids in zip(batch, encoded, strict=True):
+                    digest.update(f"{name if self.valid else ''}\0{text}\0".encode("utf-8", "replace"))
+                    if not len(ids):
+                        n_empty += 1
+                        continue
+                    files[name].write(np.concatenate([[BOS], ids, [EOS]]).astype(dtype).tobytes())
+                    lengths[name].append(len(ids) + 2)
+                    if name == "train":
+                        np.add.at(counts, ids, 1)
+        for name, sizes in lengths.items():
+            offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+            np.save(self.folder / f"{name}.offsets.npy", offsets)
+        if not lengths["train"] and lengths["valid"] and not self.valid:  # its hash holds all of it out
             self.held_out = 0.0
             return self.build()
-        if n_words == 0:
-            raise DataError(
-                f"There is no word in the text given ({self.train.name}): it is empty, blank, or nothing is "
-                "left after cleaning.",
-                remedy="Check the file, the column and the cleaning settings.",
-            )
-        if self.valid and not n_documents["valid"]:
-            raise DataError(
-                f"There is no word in the held-out text ({self.valid.name}).",
-                remedy="Check --valid, or leave it out to hold out a share of the text.",
-            )
+        for source, sizes in ((self.train, lengths["train"]), (self.valid, lengths["valid"])):
+            if source and not sizes:
+                raise DataError(
+                    f"There is no word in the text given ({source.name}): it is empty, blank, or nothing is "
+                    "left after cleaning.",
+                    remedy="Check the file, the column and the cleaning settings.",
+                )
         n_vocabulary = len(self.settings.fixed) or self._n_predicted(counts)
         (self.folder / "words.txt").write_bytes("".join(f"{word}\n" for word in words).encode())
         np.save(self.folder / "counts.npy", counts)
+        n_words = int(counts.sum())
         return {
             "content_hash": digest.hexdigest(),
             "dtype": dtype.name,
             "n_vocabulary": n_vocabulary,
             "n_types": int((counts > 0).sum()),
             "n_words": n_words,
-            "n_documents": n_documents,
+            "n_documents": {name: len(sizes) for name, sizes in lengths.items()},
             "n_empty": n_empty,
             "unknown_share": int(counts[n_vocabulary:].sum() + counts[UNK]) / n_words,
         }
 
-    def _documents(self, source: TextSource) -> Iterator[str]:
-        for text in source:
-            yield from split_sentences(text) if self.settings.text.unit == "sentence" else (text,)
-            self.progress(len(text))
-
     def _parts(self) -> Iterator[tuple[str, str]]:
         """Every document, with the part it belongs to."""
-        for text in self._documents(self.train):
-            # By the text's own hash: copies of a text are always in the same part.
-            is_held_out = zlib.crc32(text.encode("utf-8", "replace")) < self.held_out * 2**32
-            yield "valid" if is_held_out else "train", text
-        if self.valid:
-            yield from (("valid", text) for text in self._documents(self.valid))
+        for source in filter(None, (self.train, self.valid)):
+            for text in source:
+                for document in split_sentences(text) if self.settings.text.unit == "sentence" else [text]:
+                    # By the text's own hash: copies of a text are always in the same part.
+                    is_held_out = zlib.crc32(document.encode("utf-8", "replace")) < self.held_out * 2**32
+                    yield "valid" if is_held_out or source is self.valid else "train", document
+                self.progress(len(text))
 
     def _words(self, pipeline: TextPipeline) -> list[str]:
         """All distinct words. Only the training text decides what is predicted; words that occur in held-out
@@ -326,28 +321,4 @@ def _batches(parts: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]
         if size >= _BATCH_CHARS:
             yield batch
             batch, size = [], 0
-    if batch:
-        yield batch
-
-
-class _PartWriter:
-    """Appends documents to one flat file of ids."""
-
-    def __init__(self, folder: Path, name: str, dtype: np.dtype[Any]) -> None:
-        self._ids = open(folder / f"{name}.ids", "wb")  # noqa: SIM115 (closed by close)
-        self._offsets_file, self._dtype, self._lengths = folder / f"{name}.offsets.npy", dtype, array("q")
-
-    def add(self, ids: npt.NDArray[np.uint32]) -> None:
-        """Append a document, unless it is empty."""
-        if not len(ids):
-            return
-        document = np.empty(len(ids) + 2, dtype=self._dtype)
-        document[0], document[1:-1], document[-1] = BOS, ids, EOS
-        self._ids.write(document.tobytes())
-        self._lengths.append(len(document))
-
-    def close(self) -> int:
-        """Write the offsets; return the number of documents."""
-        self._ids.close()
-        np.save(self._offsets_file, np.concatenate([[0], np.cumsum(self._lengths, dtype=np.int64)]))
-        return len(self._lengths)
+    yield batch

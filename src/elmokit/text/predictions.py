@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import json
 import math
 import sys
@@ -44,8 +45,7 @@ class PredictionWriter:
         self.columns = None if columns is None else unique(columns)
         self._files = contextlib.ExitStack()
         self._stream: IO[bytes] | None = None  # None: standard output
-        self._pending: list[str] = []
-        self._n_pending = 0
+        self._pending = io.StringIO(newline="")
         self._flushed = time.monotonic()
         # With both \r and \n at the end of a row, every version of csv quotes cells that hold either.
         self._csv = csv.writer(SimpleNamespace(write=self._add), lineterminator="\r\n")
@@ -77,11 +77,17 @@ class PredictionWriter:
 
     def write(self, row: Row, values: Mapping[str, Any]) -> None:
         """Add a row with its predictions."""
-        if self.format == "csv":
-            self._write_csv(row, values)
-        else:
-            self._write_json(row, values)
-        if self._n_pending > _CHUNK or time.monotonic() - self._flushed > _SECONDS:
+        try:
+            if self.format == "csv":
+                self._write_csv(row, values)
+            else:
+                self._write_json(row, values)
+        except RecursionError as error:
+            raise DataError(
+                f"{row.place}: the fields are nested too deeply to be written.",
+                remedy="Leave out the field that holds so many lists in lists.",
+            ) from error
+        if self._pending.tell() > _CHUNK or time.monotonic() - self._flushed > _SECONDS:
             self._flush()
 
     def write_header(self, values: Mapping[str, Any]) -> None:
@@ -96,13 +102,13 @@ class PredictionWriter:
             self.columns = list(own)
         if not self._has_header:
             self.write_header(values)
-        for name in own:
-            if name not in self.columns:
-                raise DataError(
-                    f"{row.place}: the column {name!r} is not among those of the first row "
-                    f"({', '.join(self.columns)[:200]}).",
-                    remedy="Predict files with different columns one by one, or write JSON lines.",
-                )
+        late = [name for name in own if name not in self.columns]
+        if late:
+            raise DataError(
+                f"{row.place}: the column {late[0]!r} is not among those of the first row "
+                f"({', '.join(self.columns)[:200]}).",
+                remedy="Predict files with different columns one by one, or write JSON lines.",
+            )
         new = _flatten(values).values()
         cells = [f"{value:.6f}" if isinstance(value, float) else _cell(value) for value in new]
         self._add_cells([*(_cell(own.get(name)) for name in self.columns), *cells])
@@ -116,25 +122,16 @@ class PredictionWriter:
         # All known columns count as taken, so that the new names are the same in every row.
         taken = dict.fromkeys([*own, *(self.columns or ())])
         names = unique([*taken, *new])[len(taken) :]
-        record = {**own, **dict(zip(names, new.values(), strict=True))}
-        try:
-            self._add(replace_surrogates(_json(record)))
-        except RecursionError as error:
-            raise DataError(
-                f"{row.place}: the fields are nested too deeply to be written.",
-                remedy="Leave out the field that holds so many lists in lists.",
-            ) from error
+        record = own | dict(zip(names, new.values(), strict=True))
+        self._add(replace_surrogates(_json(record)))
 
     # -- writing ------------------------------------------------------------------------------
 
     def _add(self, line: str) -> None:
-        self._pending.append(line.removesuffix("\r\n") + "\n")
-        self._n_pending += len(line)
+        self._pending.write(line.removesuffix("\r\n") + "\n")
 
     def _flush(self) -> None:
-        text = "".join(self._pending)
-        self._pending.clear()
-        self._n_pending = 0
+        text, self._pending = self._pending.getvalue(), io.StringIO(newline="")
         self._flushed = time.monotonic()
         with self._explain_errors():
             # UTF-8 and \n on every terminal, unless standard output was replaced by a text stream.
@@ -182,23 +179,17 @@ def _rounded(value: Any) -> Any:
 
 def _cell(value: Any) -> str:
     """A value of any type as a cell of a table; what is missing is blank."""
-    if isinstance(value, str):
-        return value
     if value is None or value != value:  # NaN is not itself
         return ""
-    if isinstance(value, bool | list | dict):
-        return _json(value)
-    return _text(value)
+    return _json(value) if isinstance(value, bool | list | dict) else _text(value)
 
 
 def _json(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_text)
-    except ValueError:  # JSON has no NaN and no infinity
-        return json.dumps(_finite(value), ensure_ascii=False, default=_text)
+    return json.dumps(_finite(value), ensure_ascii=False, default=_text)
 
 
 def _finite(value: Any) -> Any:
+    """The value with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {name: _finite(inner) for name, inner in value.items()}
     if isinstance(value, list):
