@@ -40,53 +40,71 @@ class Method:
     vectors: dict[str, Any] = field(default_factory=dict)
     language_model: dict[str, Any] = field(default_factory=dict)
     text: dict[str, Any] = field(default_factory=dict)
-    published: tuple[float, ...] = ()
+    published: Sequence[float] = ()
+
+    @property
+    def has_linear_head(self) -> bool:
+        """True for logistic regression on averaged vectors, which is solved and not trained."""
+        return self.classifier.get("head") == "linear"
 
     @property
     def uses_seed(self) -> bool:
         """True if the result depends on the seed."""
-        return self.family != "linear" and self.classifier.get("head") != "linear"
+        return self.family != "linear" and not self.has_linear_head
 
     def can_do(self, task: AnyTask) -> bool:
         """True if it can be fitted to this task: TF-IDF only classifies, some tasks have no linear head."""
         if self.family == "linear":
             return task.name == "classify"
-        return self.classifier.get("head") != "linear" or "linear" in task.heads
+        return not self.has_linear_head or "linear" in task.heads
 
-    def vary(
-        self,
-        *,
-        classifier: Mapping[str, Any] | None = None,
-        vectors: Mapping[str, Any] | None = None,
-        language_model: Mapping[str, Any] | None = None,
-        **other: Any,
-    ) -> Method:
-        """A copy with changed settings."""
-        model = dict(self.language_model)
-        for name, value in (language_model or {}).items():
-            is_section = isinstance(value, Mapping) and isinstance(model.get(name), Mapping)
-            model[name] = {**model[name], **value} if is_section else value
-        head, words = {**self.classifier, **(classifier or {})}, {**self.vectors, **(vectors or {})}
-        return dataclasses.replace(self, classifier=head, vectors=words, language_model=model, **other)
+    def vary(self, **changes: Any) -> Method:
+        """A copy with other fields; dictionaries are merged into those that it has."""
+        return dataclasses.replace(self, **_merge(vars(self), changes))
 
 
-def _method(id: str, name: str, family: Family, **classifier: Any) -> Method:
-    return Method(id, name, family, id.partition("-")[0] if family == "static" else id, classifier)
+def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**old, **new}
+    for name in old.keys() & new.keys():
+        if isinstance(old[name], Mapping) and isinstance(new[name], Mapping):
+            merged[name] = _merge(old[name], new[name])
+    return merged
 
 
+def _elmo(id: str, name: str, **classifier: Any) -> Method:
+    return Method(id, name, "elmo", id, classifier)
+
+
+def _static(id: str, name: str, **classifier: Any) -> Method:
+    return Method(id, name, "static", id.partition("-")[0], classifier, {"dim": 300})
+
+
+_FINETUNED = {
+    "finetune": True,
+    "mix_form": "softmax",
+    "epochs": 3,
+    "lr": 1e-3,
+    "encoder_lr": 1e-3,
+    "dropout_word": 0.1,
+    "dropout_layer": 0.2,
+    "dropout_weight": 0.1,
+    "dropout_head": 0.3,
+    "label_smoothing": 0.05,
+    "ema": 0.999,
+}
 _METHODS = (
-    _method("elmo-trainable", "ELMo, trainable mix", "elmo", mix="trainable"),
-    _method("elmo-frozen", "ELMo, frozen mix", "elmo", mix="frozen"),
-    _method("elmo-function", "ELMo, learned function", "elmo", mix="function"),
-    _method("elmo-linear", "ELMo + LR", "elmo", head="linear"),
-    _method("elmo-finetuned", "ELMo, fine-tuned", "elmo", finetune=True, mix_form="softmax"),
-    _method("sgns", "Skip-gram", "static", mix="frozen"),
-    _method("cbow", "CBOW", "static", mix="frozen"),
-    _method("svd", "SVD", "static", mix="frozen"),
-    _method("sgns-function", "Skip-gram, learned function", "static", mix="function"),
-    _method("sgns-linear", "Skip-gram + LR", "static", head="linear"),
-    _method("tfidf-svm", "TF-IDF + SVM", "linear"),
-    _method("tfidf-lr", "TF-IDF + LR", "linear"),
+    _elmo("elmo-trainable", "ELMo, trainable mix", mix="trainable"),
+    _elmo("elmo-frozen", "ELMo, frozen mix", mix="frozen"),
+    _elmo("elmo-function", "ELMo, learned function", mix="function"),
+    _elmo("elmo-linear", "ELMo + LR", head="linear"),
+    _elmo("elmo-finetuned", "ELMo, fine-tuned", **_FINETUNED),
+    _static("sgns", "Skip-gram", mix="frozen"),
+    _static("cbow", "CBOW", mix="frozen"),
+    _static("svd", "SVD", mix="frozen"),
+    _static("sgns-function", "Skip-gram, learned function", mix="function"),
+    _static("sgns-linear", "Skip-gram + LR", head="linear"),
+    Method("tfidf-svm", "TF-IDF + SVM", "linear", "tfidf-svm"),
+    Method("tfidf-lr", "TF-IDF + LR", "linear", "tfidf-lr"),
 )
 CATALOG = {method.id: method for method in _METHODS}
 """All methods by id."""
@@ -139,27 +157,24 @@ class CompareConfig(Config):
     title: str = option("", "Title of the report.")
 
 
-def choose_methods(known: Sequence[Method], names: Iterable[str], usual: Iterable[str] = ()) -> list[Method]:
+def choose_methods(known: Sequence[Method], names: Iterable[str], usual: Sequence[str] = ()) -> list[Method]:
     """The methods with these ids or of these families, in the order of ``known``.
 
     Args:
         usual: Ids of which a family consists; all of its methods if none of them is here.
     """
-    ids: set[str] = set()
-    by_id = {method.id: method for method in known}
+    groups: dict[str, set[str]] = {}
+    for family in FAMILIES:
+        ids = {method.id for method in known if method.family == family}
+        groups[family] = ids.intersection(usual) or ids
+    groups |= {method.id: {method.id} for method in known}
+    chosen = set[str]()
     for name in names:
-        if name in by_id:
-            ids.add(name)
-        elif name in FAMILIES:
-            family = {method.id for method in known if method.family == name}
-            ids |= (family & set(usual)) or family
-        else:
-            choices = [*by_id, *FAMILIES]
-            raise ConfigError(
-                f"There is no method {name!r}.",
-                remedy=f"{nearest(str(name), choices)} All: {', '.join(choices)}.",
-            )
-    return [method for method in known if method.id in ids]
+        if name not in groups:
+            remedy = f"{nearest(str(name), groups)} All: {', '.join(groups)}."
+            raise ConfigError(f"There is no method {name!r}.", remedy=remedy)
+        chosen |= groups[name]
+    return [method for method in known if method.id in chosen]
 
 
 def source_id(method: Method) -> str:
