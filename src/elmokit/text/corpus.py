@@ -152,7 +152,8 @@ def load_corpus(folder: Path) -> Corpus:
         words=(folder / "words.txt").read_bytes().decode("utf-8").split("\n")[:-1],
         counts=np.load(folder / "counts.npy"),
         has_valid=bool(manifest["marks"]["valid"]),
-        **parts,
+        train=parts["train"],
+        valid=parts["valid"],
         **{name: manifest[name] for name in figures},
     )
     if len(corpus.words) != len(corpus.counts):
