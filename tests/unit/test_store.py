@@ -30,7 +30,7 @@ def test_vectors_are_mapped_and_texts_are_fetched_by_number_and_slice(odd_store:
     assert len(store.texts) == len(TEXTS)
     assert store.record(5).words == ["日", "本", "の", "銀", "行", "raised", "rates"]
     with pytest.raises(IndexError):
-        store.texts[len(TEXTS)]
+        store.record(len(TEXTS))
 
 
 @pytest.mark.parametrize("shape", [(0,), (7,), (0, 3), (5, 3), (10**12, 3, 1024)])
@@ -125,7 +125,7 @@ def test_a_damaged_folder_is_a_data_error_that_names_what_is_wrong(odd_store: Pa
 
 @pytest.mark.parametrize(
     ("old", "new", "index", "message"),
-    [(b'"words"', b'"wards"', 0, "line 1: damaged"), (b"\n", b" ", -1, "lines")],
+    [(b'"words"', b'"wards"', 0, "line 1: damaged"), (b"\n", b" ", -1, "9 lines")],
 )
 def test_texts_damaged_within_are_found_when_they_are_read(
     odd_store: Path, old: bytes, new: bytes, index: int, message: str
@@ -133,7 +133,9 @@ def test_texts_damaged_within_are_found_when_they_are_read(
     whole = (odd_store / "texts.jsonl").read_bytes()
     (odd_store / "texts.jsonl").write_bytes(whole.replace(old, new, 1))
     with pytest.raises(DataError, match=message):
-        VectorStore.open(odd_store).texts[index]
+        VectorStore.open(odd_store).record(index)
+    with pytest.raises(DataError, match="line 1: damaged"):
+        list(VectorStore.open(odd_store).records())
 
 
 # -- exports --------------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ def test_an_export_that_breaks_off_leaves_nothing(odd_store: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("elmokit.vectors.store.np.savez", full)
-    monkeypatch.setattr("elmokit.vectors.store._nested_lists", full)
+    monkeypatch.setattr("pyarrow.record_batch", full)
     for export in (export_npz, export_parquet):
         with pytest.raises(RunError, match="the disk is full"):
             export(found, odd_store / "vectors.other")

@@ -23,8 +23,7 @@ from elmokit.vectors import store, store_writer
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import POOLINGS
 from elmokit.vectors.settings import StoreConfig
-from elmokit.vectors.store import OFFSETS, Manifest, VectorStore
-from elmokit.vectors.store import TEXTS as TEXTS_FILE
+from elmokit.vectors.store import VectorStore
 from elmokit.vectors.store_writer import EmbedResult, embed
 from odd_texts import KNOWN, TEXTS, contents, make_model
 
@@ -353,7 +352,7 @@ def test_a_folder_cut_off_while_texts_were_read_takes_any_other_start(
     out = tmp_path / "store"
     out.mkdir()
     manifest = json.loads((tmp_path / "whole" / "manifest.json").read_text(encoding="utf-8"))
-    for name in ("n_texts", "n_words", "n_vectors", "n_empty", "texts_bytes", "ids_bytes"):
+    for name in ("n_texts", "n_words", "n_vectors", "n_empty", "texts_bytes"):
         del manifest[name]
     manifest.update(done=False, settings={})
     (out / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
@@ -461,7 +460,7 @@ class Heard(Reporter):
     [{}, {"pool": "mean"}, {"all_layers": True, "dtype": "float16"}, {"format": "safetensors"}],
     ids=str,
 )
-def test_the_size_said_beforehand_is_that_of_all_files(
+def test_the_size_said_beforehand_is_that_of_the_vectors(
     elmo: Elmo, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     rng = np.random.default_rng(0)
@@ -472,22 +471,9 @@ def test_the_size_said_beforehand_is_that_of_all_files(
     config = StoreConfig.from_dict({**settings, "id_column": "key"})
     heard, out = Heard(), tmp_path / "plain"
     embed(elmo, table, out, config=config, reporter=heard)
-    names = (f"vectors.{config.format}", OFFSETS, TEXTS_FILE)
-    total = sum((out / name).stat().st_size for name in names)
-    assert heard.events["plan"]["n_bytes_total"] == total
-    assert f"[bold]{format_size(total)} on disk[/]" in heard.said[0]
-
-    heard, out = Heard(), tmp_path / "exported"
-    embed(elmo, table, out, config=config, reporter=heard, exports=["parquet", "npz", "npz"])
-    exported = [(out / f"vectors.{name}").stat().st_size for name in ("parquet", "npz")]
-    assert "about" in heard.said[0]
-    manifest = Manifest.read(out)
-    assert manifest is not None
-    size = store_writer._Writer(elmo, out, manifest, ["parquet", "npz"])
-    assert heard.events["plan"]["n_bytes_total"] == size.total_bytes
-    most = 2 * exported[0] + 8192 + manifest.texts_bytes // 2  # they shrink
-    assert exported[0] <= size.exports["parquet"] <= most
-    assert 0 <= size.exports["npz"] - exported[1] <= 8192
+    n_bytes = (out / f"vectors.{config.format}").stat().st_size
+    assert heard.events["plan"]["n_bytes"] == n_bytes
+    assert f"[bold]{format_size(n_bytes)} on disk[/]" in heard.said[0]
 
 
 def test_a_disk_that_is_too_small_is_an_error_before_anything_is_computed(
@@ -497,13 +483,10 @@ def test_a_disk_that_is_too_small_is_an_error_before_anything_is_computed(
     embed(elmo, odd_corpus, tmp_path / "other")
     n_bytes = (tmp_path / "other" / "vectors.npy").stat().st_size
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=n_bytes + 100))
-    with pytest.raises(RunError, match=r"more on disk, only \d\.\d kB are free") as caught:
-        embed(elmo, odd_corpus, out, exports=["npz"])
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=n_bytes - 1))
+    with pytest.raises(RunError, match=r"on disk, only \d\.\d kB are free") as caught:
+        embed(elmo, odd_corpus, out)
     assert "--pool mean" in caught.value.remedy
-    assert "--export" in caught.value.remedy
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=n_bytes))
     embed(elmo, odd_corpus, out)
-    with pytest.raises(RunError, match="more on disk"):  # the vectors are there, but not this
-        embed(elmo, odd_corpus, out, exports=["parquet", "npz"])
-    assert not (out / "vectors.npz").exists()
     assert embed(elmo, odd_corpus, out).was_done

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import struct
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from math import prod
@@ -33,7 +33,6 @@ from elmokit.vectors.settings import StoreConfig
 
 Reals = npt.NDArray[np.floating[Any]]
 MANIFEST, OFFSETS, TEXTS = "manifest.json", "offsets.npy", "texts.jsonl"
-_KIND = "vectors"
 _SAFETENSORS_CODES = {"float32": "F32", "float16": "F16"}
 _EXPORT_ROWS = 4096
 _FRESH = "Files are damaged or do not belong together; take a fresh copy, or embed the texts again."
@@ -74,7 +73,6 @@ class Manifest:
     n_vectors: int = 0
     n_empty: int = 0
     texts_bytes: int = 0
-    ids_bytes: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,7 +87,7 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write ``manifest.json``."""
-        record = {"format": FORMAT, "format_version": FORMAT_VERSION, "kind": _KIND, **asdict(self)}
+        record = {"format": FORMAT, "format_version": FORMAT_VERSION, "kind": "vectors", **asdict(self)}
         write_text(folder / MANIFEST, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
     @classmethod
@@ -100,16 +98,13 @@ class Manifest:
             return None
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise DataError(f"{file} cannot be read: {error}.", remedy=_NOT_OURS) from error
-        if not isinstance(record, dict) or (record.get("format"), record.get("kind")) != (FORMAT, _KIND):
-            raise DataError(f"{file} was not written by elmokit embed.", remedy=_NOT_OURS)
-        if (version := record.get("format_version")) != FORMAT_VERSION:
-            raise DataError(
-                f"{file} has format version {version!r}, this elmokit reads {FORMAT_VERSION}.",
-                remedy="Install a newer elmokit, or embed the texts again.",
-            )
-        try:
+            if (record.get("format"), record.get("kind")) != (FORMAT, "vectors"):
+                raise DataError(f"{file} was not written by elmokit embed.", remedy=_NOT_OURS)
+            if (version := record.get("format_version")) != FORMAT_VERSION:
+                raise DataError(
+                    f"{file} has format version {version!r}, this elmokit reads {FORMAT_VERSION}.",
+                    remedy="Install a newer elmokit, or embed the texts again.",
+                )
             values = {field.name: record[field.name] for field in fields(cls) if field.name in record}
             values["model"] = ModelRef(**record["model"])
             values["settings"] = StoreConfig.from_dict(record["settings"])
@@ -117,7 +112,15 @@ class Manifest:
             if not all(type(count) is int and 0 <= count < 1 << 48 for count in counts):
                 raise ValueError("a count is not a number")
             return cls(**values)
-        except (KeyError, TypeError, ValueError, ConfigError) as error:
+        except (
+            OSError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RecursionError,
+            ConfigError,
+        ) as error:
             raise DataError(f"{file} is damaged: {error!r}.", remedy=_FRESH) from error
 
 
@@ -150,7 +153,6 @@ class VectorStore:
         vectors: All vectors, one after the other, read-only; (n_vectors, dim) or (n_vectors, layer, dim).
         offsets: Text i is ``vectors[offsets[i]:offsets[i + 1]]``, (n_texts + 1,).
         fingerprint: Of the model that made the vectors.
-        dim: Width of a vector.
     """
 
     def __init__(
@@ -181,11 +183,11 @@ class VectorStore:
         offsets = _map_array(folder / OFFSETS, array_header("npy", "int64", shape), "int64", shape)
         lengths = np.diff(offsets)
         is_wrong = lengths < 0 if config.pool == "none" else lengths != 1
-        if offsets[0] != 0 or offsets[-1] != len(vectors) or bool(is_wrong.any()):
+        if offsets[0] != 0 or offsets[-1] != len(vectors) or is_wrong.any():
             raise DataError(
                 f"{folder / OFFSETS} does not lead from 0 to {len(vectors)}, always upwards.", remedy=_FRESH
             )
-        _check_size(folder / TEXTS, manifest.texts_bytes)
+        check_file(folder / TEXTS, b"", manifest.texts_bytes)
         return cls(folder, manifest, vectors, offsets)
 
     def __len__(self) -> int:
@@ -200,15 +202,15 @@ class VectorStore:
         """The id of each text."""
         return [record.id for record in self.records()]
 
-    @property
-    def texts(self) -> Sequence[str]:
-        """The texts as they were read, each fetched from disk on access."""
-        return _Column(self, "text")
+    @cached_property
+    def texts(self) -> list[str]:
+        """All texts as they were read, in memory; ``record`` fetches a single one from disk."""
+        return [record.text for record in self.records()]
 
-    @property
-    def words(self) -> Sequence[list[str]]:
-        """The words of each text, fetched from disk on access."""
-        return _Column(self, "words")
+    @cached_property
+    def words(self) -> list[list[str]]:
+        """The words of all texts, in memory; ``record`` fetches those of one from disk."""
+        return [record.words for record in self.records()]
 
     def record(self, index: int) -> StoredText:
         """Id, text and words of one text."""
@@ -219,7 +221,9 @@ class VectorStore:
 
     def records(self) -> Iterator[StoredText]:
         """Id, text and words of all texts, in order, streaming."""
-        return (self._parse(line, index) for index, line in enumerate(self._lines()))
+        with open(self.folder / TEXTS, "rb") as file:
+            for index, line in enumerate(file):
+                yield self._parse(line, index)
 
     def groups(self, n_vectors: int) -> Iterator[tuple[int, list[StoredText], Reals]]:
         """All texts in order, about ``n_vectors`` vectors at a time: the number of the first text of a
@@ -234,21 +238,15 @@ class VectorStore:
             yield first, records, self.vectors[int(offsets[first]) :]
 
     @cached_property
-    def _line_starts(self) -> array[int]:
-        starts = array("q", [0])
-        for line in self._lines():
-            starts.append(starts[-1] + len(line))
-        return starts
-
-    def _lines(self) -> Iterator[bytes]:
-        n_lines = 0
+    def _line_starts(self) -> npt.NDArray[np.int64]:
         with open(self.folder / TEXTS, "rb") as file:
-            for n_lines, line in enumerate(file, 1):  # noqa: B007
-                yield line
-        if n_lines != len(self):
+            starts = np.concatenate([[0], np.cumsum(np.fromiter(map(len, file), np.int64))])
+        if len(starts) != len(self) + 1:
             raise DataError(
-                f"{self.folder / TEXTS} has {n_lines} lines, {MANIFEST} says {len(self)}.", remedy=_FRESH
+                f"{self.folder / TEXTS} has {len(starts) - 1} lines, {MANIFEST} says {len(self)}.",
+                remedy=_FRESH,
             )
+        return starts
 
     def _parse(self, line: bytes, index: int) -> StoredText:
         try:
@@ -260,25 +258,6 @@ class VectorStore:
                 f"{self.folder / TEXTS}, line {index + 1}: damaged ({error}).", remedy=_FRESH
             ) from error
         return record
-
-
-@dataclass(frozen=True)
-class _Column(Sequence[Any]):
-    """One field of all texts, fetched on access."""
-
-    store: VectorStore
-    field: str
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (getattr(record, self.field) for record in self.store.records())
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        return getattr(self.store.record(index), self.field)
 
 
 def store_facts(manifest: Manifest) -> Facts:
@@ -295,7 +274,7 @@ def store_facts(manifest: Manifest) -> Facts:
         (TEXTS, "id, text and words of each text, one per line"),
     )
     return Facts(
-        f"Vectors made with elmokit {manifest.elmokit_version}.",
+        "A vector store.",
         rows,
         usage="Open it in Python with `elmokit.VectorStore.open`.",
         title=f"Vectors of {manifest.n_texts:,} texts",
@@ -317,9 +296,7 @@ def array_header(format: str, dtype: str, shape: Sequence[int]) -> bytes:
     return struct.pack("<Q", len(text)) + text.encode()
 
 
-def export_parquet(
-    store: VectorStore, path: Path, progress: Callable[[int], None] = lambda amount: None
-) -> None:
+def export_parquet(store: VectorStore, path: Path) -> None:
     """Write a Parquet table, streaming.
 
     Pooled texts: a row each, with the columns id, text and vector. Words: a row each, with id,
@@ -329,9 +306,10 @@ def export_parquet(
     import pyarrow.parquet as pq
 
     vector = pa.list_(pa.list_(pa.float32())) if store.config.all_layers else pa.list_(pa.float32())
-    named = {"id": pa.string(), "position": pa.int32(), "word": pa.string()}
-    if pooled := store.config.pool != "none":
-        named = {"id": pa.string(), "text": pa.string()}
+    pooled = store.config.pool != "none"
+    named = {"id": pa.string(), "text": pa.string()}
+    if not pooled:
+        named = {"id": pa.string(), "position": pa.int32(), "word": pa.string()}
     schema = pa.schema([*named.items(), ("vector", vector)])
     # A dictionary of numbers pays only where they repeat, and there are few float16 numbers.
     dictionary: Any = True if store.config.dtype == "float16" else list(named)
@@ -345,59 +323,41 @@ def export_parquet(
                 cells = [(one.id, place, word) for one in records for place, word in enumerate(one.words)]
             columns = zip(*cells, strict=True) if cells else [()] * len(named)
             arrays = [pa.array(cell, kind) for cell, kind in zip(columns, named.values(), strict=True)]
-            vectors = _nested_lists(np.asarray(rows, np.float32))
+            vectors = pa.array(np.asarray(rows, np.float32).reshape(-1))
+            for width in reversed(rows.shape[1:]):
+                ends = np.arange(0, len(vectors) + 1, width, dtype=np.int32)
+                vectors = pa.ListArray.from_arrays(ends, vectors)
             file.write_batch(pa.record_batch([*arrays, vectors], schema=schema))
-            progress(len(records))
 
 
-def export_npz(store: VectorStore, path: Path, progress: Callable[[int], None] = lambda amount: None) -> None:
+def export_npz(store: VectorStore, path: Path) -> None:
     """Write a numpy archive with the arrays vectors, offsets, ids and id_offsets; no pickled objects.
 
     Ids are UTF-8 one after the other (uint8), so that a long one costs no more than its length: id i
     is ``bytes(ids[id_offsets[i]:id_offsets[i + 1]]).decode()``.
     """
     ids = Ragged.from_rows([np.frombuffer(id.encode(), np.uint8) for id in store.ids], np.uint8)
-    arrays = {
-        "vectors": store.vectors,
-        "offsets": store.offsets,
-        "ids": ids.values,
-        "id_offsets": ids.offsets,
-    }
     with atomic_write(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-    progress(len(store))
+        np.savez(file, vectors=store.vectors, offsets=store.offsets, ids=ids.values, id_offsets=ids.offsets)
 
 
-def _nested_lists(rows: npt.NDArray[np.float32]) -> Any:
-    """An array as Arrow lists along its last axes."""
-    import pyarrow as pa
-
-    values = pa.array(rows.reshape(-1))
-    for width in reversed(rows.shape[1:]):
-        values = pa.ListArray.from_arrays(np.arange(0, len(values) + 1, width, dtype=np.int32), values)
-    return values
+def check_file(path: Path, header: bytes, n_bytes: int) -> None:
+    """Refuse a file that does not begin with ``header`` or does not have ``n_bytes`` bytes in all."""
+    try:
+        with open(path, "rb") as file:
+            start, size = file.read(len(header)), file.seek(0, os.SEEK_END)
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror}.", remedy=_FRESH) from error
+    if size != n_bytes:
+        raise DataError(f"{path} has {size:,} bytes where {MANIFEST} asks for {n_bytes:,}.", remedy=_FRESH)
+    if start != header:
+        raise DataError(f"{path} is not the array that {MANIFEST} promises.", remedy=_FRESH)
 
 
 def _map_array(path: Path, header: bytes, dtype: str, shape: tuple[int, ...]) -> Any:
-    """The array in a file that must begin with just this header and have just the right size."""
+    """The array in a file that must have just this header and shape."""
     kind = np.dtype(dtype).newbyteorder("<")
-    _check_size(path, len(header) + kind.itemsize * prod(shape))
-    try:
-        with open(path, "rb") as file:
-            start = file.read(len(header))
-    except OSError as error:
-        raise DataError(f"Cannot read {path}: {error.strerror}.") from error
-    if start != header:
-        raise DataError(f"{path} is not the array of shape {shape} that {MANIFEST} promises.", remedy=_FRESH)
+    check_file(path, header, len(header) + kind.itemsize * prod(shape))
     if 0 in shape:  # nothing to map
         return np.empty(shape, dtype=dtype)
     return np.memmap(path, dtype=kind, mode="r", offset=len(header), shape=shape)
-
-
-def _check_size(path: Path, n_bytes: int) -> None:
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise DataError(f"{path} is missing.", remedy=_FRESH) from error
-    if size != n_bytes:
-        raise DataError(f"{path} has {size:,} bytes where {MANIFEST} asks for {n_bytes:,}.", remedy=_FRESH)

@@ -33,6 +33,7 @@ from elmokit.core.run_folder import describe_changes, open_out
 from elmokit.text.rows import IdentifiedTexts
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.encoder import IntArray
 from elmokit.vectors.settings import EXPORTS, StoreConfig
 from elmokit.vectors.store import (
     MANIFEST,
@@ -41,7 +42,7 @@ from elmokit.vectors.store import (
     Manifest,
     ModelRef,
     VectorStore,
-    array_header,
+    check_file,
     export_npz,
     export_parquet,
     store_facts,
@@ -52,10 +53,6 @@ _READ_TEXTS = 256  # texts read at a time
 _CHUNK_TEXTS = 512
 _CHUNK_NUMBERS = 12_000_000  # all layers of the words of a chunk: 48 MB
 _PINNED_WORDS = 20_000
-# Measured: lists of numbers cost a little more than the numbers; float16 has few distinct ones.
-_PARQUET_BYTES = {"float32": 4.2, "float16": 3.0}
-_PARQUET_ROW_BYTES = 8  # id, position and word, each named once in a group of rows
-_METADATA_BYTES = 8192  # names, headers, schemas
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ def embed(
     """Embed all texts of some files into a folder that ``VectorStore.open`` opens.
 
     Safe to kill at any moment: the same call resumes where it stopped and ends in the same bytes. The
-    size on disk is reported, and space for the vectors reserved, before the first is computed. A
+    size of the vectors is reported, and space for them reserved, before the first is computed. A
     model that is passed in loses the words in its cache.
 
     Args:
@@ -131,29 +128,26 @@ def embed(
         manifest = before
     else:
         manifest = _read_texts(elmo, texts, out, manifest, reporter)
-    writer = _Writer(elmo, out, manifest, exports)
+    writer = _Writer(elmo, out, manifest)
     counts = {name: getattr(manifest, name) for name in ("n_texts", "n_words", "n_vectors", "n_empty")}
-    reporter.event("plan", **counts, n_bytes=writer.vectors_bytes, n_bytes_total=writer.total_bytes)
-    started, n_resumed = time.monotonic(), manifest.n_texts
-    if manifest.done:
-        writer.check_space(fresh=False)
-    else:
+    reporter.event("plan", **counts, n_bytes=writer.n_bytes)
+    started, n_resumed, seconds = time.monotonic(), manifest.n_texts, 0.0
+    if not manifest.done:
         reporter.say(writer.plan())
         n_resumed = writer.fill(reporter)
         write_text(out / "README.md", card_text(store_facts(manifest)))
         replace(manifest, done=True).write(out)
-    seconds = 0.0 if manifest.done else time.monotonic() - started
+        seconds = time.monotonic() - started
     with contextlib.suppress(OSError):
         (out / _PROGRESS).unlink(missing_ok=True)
-    written = _write_exports(VectorStore.open(out), exports, reporter)
     return EmbedResult(
         out,
         **counts,
-        n_bytes=writer.vectors_bytes,
+        n_bytes=writer.n_bytes,
         n_resumed=n_resumed,
         seconds=seconds,
         was_done=manifest.done,
-        exports=written,
+        exports=_write_exports(VectorStore.open(out), exports, reporter),
     )
 
 
@@ -200,8 +194,12 @@ def _read_texts(
         (out / _PROGRESS).unlink(missing_ok=True)
     manifest.write(out)  # from now on the folder is known to be ours
     try:
-        with reporter.counting("Reading texts", unit="texts") as advance:
-            manifest = _write_texts(elmo, texts, out, manifest, advance)
+        with atomic_write(out / TEXTS) as file:
+            n_words = _write_texts(elmo, texts, file, reporter)
+        per_text = n_words if manifest.settings.pool == "none" else np.ones_like(n_words)
+        offsets = np.concatenate([[0], np.cumsum(per_text)]).astype("<i8")
+        with atomic_write(out / OFFSETS) as temporary, open(temporary, "wb") as array_file:
+            np.save(array_file, offsets)
     except BaseException:
         with contextlib.suppress(OSError):
             for name in (MANIFEST, TEXTS, OFFSETS):
@@ -209,78 +207,52 @@ def _read_texts(
             if not was_there:
                 out.rmdir()
         raise
+    manifest = replace(
+        manifest,
+        n_texts=len(n_words),
+        n_words=int(n_words.sum()),
+        n_vectors=int(offsets[-1]),
+        n_empty=int((n_words == 0).sum()),
+        texts_bytes=(out / TEXTS).stat().st_size,
+    )
     manifest.write(out)
     return manifest
 
 
-def _write_texts(
-    elmo: Elmo, texts: IdentifiedTexts, out: Path, manifest: Manifest, advance: Callable[[int], None]
-) -> Manifest:
-    lengths, stream, ids_bytes = array("q"), iter(texts), 0
-    with atomic_write(out / TEXTS) as new_texts, open(new_texts, "wb") as lines:
+def _write_texts(elmo: Elmo, texts: IdentifiedTexts, file: Path, reporter: Reporter) -> IntArray:
+    """Write a line for each text; returns the number of words in each."""
+    lengths, stream = array("q"), iter(texts)
+    with open(file, "wb") as lines, reporter.counting("Reading texts", unit="texts") as advance:
         while batch := list(itertools.islice(stream, _READ_TEXTS)):
-            for (id, text), words in zip(batch, elmo.words([text for _, text in batch]), strict=True):
-                record = {"id": id, "text": text, "words": words}
+            words = elmo.words([text for _, text in batch])
+            for (id, text), row in zip(batch, words, strict=True):
+                record = {"id": id, "text": text, "words": row}
                 lines.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-                lengths.append(len(words))
-                ids_bytes += len(id.encode())
+            lengths.extend(map(len, words))
             advance(len(batch))
-        if not lengths:
-            raise DataError(f"{texts.name} holds no text.", remedy="Give a file with at least one text.")
-        texts_bytes = lines.tell()
-    n_words = np.array(lengths, dtype=np.int64)
-    offsets = np.zeros(len(lengths) + 1, dtype="<i8")
-    np.cumsum(n_words if manifest.settings.pool == "none" else np.ones_like(n_words), out=offsets[1:])
-    with atomic_write(out / OFFSETS) as new_offsets:
-        new_offsets.write_bytes(array_header("npy", "int64", offsets.shape) + offsets.tobytes())
-    return replace(
-        manifest,
-        n_texts=len(lengths),
-        n_words=int(n_words.sum()),
-        n_vectors=int(offsets[-1]),
-        n_empty=int((n_words == 0).sum()),
-        texts_bytes=texts_bytes,
-        ids_bytes=ids_bytes,
-    )
+    if not lengths:
+        raise DataError(f"{texts.name} holds no text.", remedy="Give a file with at least one text.")
+    return np.array(lengths, dtype=np.int64)
 
 
 class _Writer:
-    """The second pass: the file of vectors, made at full size and filled chunk by chunk.
+    """The second pass: the file of vectors, made at full size and filled chunk by chunk."""
 
-    Attributes:
-        exports: Estimated bytes of each export. The other sizes are exact.
-    """
-
-    def __init__(self, elmo: Elmo, out: Path, manifest: Manifest, exports: Sequence[str] = ()) -> None:
+    def __init__(self, elmo: Elmo, out: Path, manifest: Manifest) -> None:
         self.elmo, self.out, self.manifest, self.config = elmo, out, manifest, manifest.settings
         self.file, self.header = out / f"vectors.{self.config.format}", manifest.header
         self.row_bytes = np.dtype(self.config.dtype).itemsize * prod(manifest.shape[1:])
-        self.vectors_bytes = len(self.header) + manifest.n_vectors * self.row_bytes
-        offsets_bytes = len(array_header("npy", "int64", (0,))) + 8 * (manifest.n_texts + 1)
-        numbers = round(prod(manifest.shape) * _PARQUET_BYTES[self.config.dtype])
-        # In Parquet, either the texts or their words.
-        names = manifest.n_vectors * _PARQUET_ROW_BYTES + manifest.texts_bytes // 2
-        ids_bytes = (manifest.ids_bytes or manifest.texts_bytes) + offsets_bytes
-        sizes = {
-            "npz": self.vectors_bytes + offsets_bytes + ids_bytes + _METADATA_BYTES,
-            "parquet": numbers + names + _METADATA_BYTES,
-        }
-        self.exports = {name: sizes[name] for name in dict.fromkeys(exports)}
-        self.sizes = {"vectors": self.vectors_bytes, "offsets": offsets_bytes, "texts": manifest.texts_bytes}
-        self.sizes |= self.exports
-        self.total_bytes = sum(self.sizes.values())
+        self.n_bytes = len(self.header) + manifest.n_vectors * self.row_bytes
 
     def plan(self) -> str:
         """What will be written, for people."""
         manifest, config = self.manifest, self.config
         dims = " × ".join(f"{size:,}" for size in manifest.shape)
         each = "one per word" if config.pool == "none" else f"one per text ({config.pool})"
-        sizes = ", ".join(f"{name} {format_size(size)}" for name, size in self.sizes.items())
-        total = f"{'about ' if self.exports else ''}{format_size(self.total_bytes)}"
         lines = [
             f"Text: {manifest.n_words:,} words in {manifest.n_texts:,} texts.",
             f"Vectors: {each}, {escape(config.selection)}, {dims} {config.dtype}.",
-            f"Size: [bold]{total} on disk[/] ({sizes}).",
+            f"Size: [bold]{format_size(self.n_bytes)} on disk[/].",
         ]
         if n_empty := manifest.n_empty:
             texts = "1 text has" if n_empty == 1 else f"{n_empty:,} texts have"
@@ -290,21 +262,21 @@ class _Writer:
 
     def fill(self, reporter: Reporter) -> int:
         """Compute what is missing; returns the number of texts that were done before."""
-        done = self._read_progress()
-        self.check_space(fresh=done is None)
-        if done is None:
-            self._reserve_file()
-        first, row = n_done, row = done or (0, 0)
-        n_texts = self.manifest.n_texts
+        first, row = n_done, row = self._read_progress() or self._reserve_file()
+        n_texts, word_cache = self.manifest.n_texts, self.elmo.word_cache
         if first:
             reporter.say(f"Resuming from text {first:,} of {n_texts:,}.")
         with (
-            self._pinned_words(),
+            contextlib.ExitStack() as afterwards,
             explain_os_errors(self.file),
             open(self.out / TEXTS, "rb") as lines,
             open(self.file, "r+b") as vectors,
             reporter.counting("Embedding", total=n_texts - first, unit="texts") as advance,
         ):
+            # The same words cached in every run, or the bits would differ; a plain word cache afterwards.
+            afterwards.callback(word_cache.keep, ())
+            n_pinned = min(_PINNED_WORDS, self.manifest.n_words // 10)
+            word_cache.keep(self.elmo.folder.vocabulary.words[:n_pinned])
             for chunk in self._chunks(itertools.islice(lines, first, None)):
                 values = self._compute(chunk, advance)
                 vectors.seek(len(self.header) + row * self.row_bytes)
@@ -317,29 +289,6 @@ class _Writer:
         if (n_done, row) != (n_texts, self.manifest.n_vectors):
             raise self._damaged(TEXTS)
         return first
-
-    def check_space(self, fresh: bool) -> None:
-        """Refuse a disk without space for what is missing: exports and, if ``fresh``, vectors."""
-        needed = self.vectors_bytes if fresh else 0
-        needed += sum(n for name, n in self.exports.items() if not (self.out / f"vectors.{name}").exists())
-        with explain_os_errors(self.out):
-            free = shutil.disk_usage(self.out).free
-        if needed > free:
-            raise RunError(
-                f"{self.out} needs {format_size(needed)} more on disk, only {format_size(free)} are free.",
-                remedy="Free some space, choose another --out, or keep less: --pool mean, --dtype float16, "
-                "one layer instead of all, no --export.",
-            )
-
-    @contextlib.contextmanager
-    def _pinned_words(self) -> Iterator[None]:
-        """The same words cached in every run, or the bits would differ; a plain word cache afterwards."""
-        vocabulary = self.elmo.folder.vocabulary.words
-        try:
-            self.elmo.word_cache.keep(vocabulary[: min(_PINNED_WORDS, self.manifest.n_words // 10)])
-            yield
-        finally:
-            self.elmo.word_cache.keep(())
 
     def _chunks(self, lines: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
         """Some texts at a time. Where they are cut depends on the texts alone."""
@@ -370,23 +319,31 @@ class _Writer:
             dtype = np.dtype(self.config.dtype).newbyteorder("<")
             values = np.ascontiguousarray(embeddings.select(self.config), dtype=dtype)
         if not np.isfinite(values).all():
-            remedy = "The weights of the model or the mix look damaged; try another model."
-            if self.config.dtype == "float16":
-                remedy = "Choose --dtype float32 and another --out."
             raise RunError(
-                f"A vector holds a number that is not finite in {self.config.dtype}.", remedy=remedy
+                f"A vector holds a number that is not finite in {self.config.dtype}.",
+                remedy="Choose --dtype float32 and another --out. If it is float32 already, the weights of "
+                "the model or the mix look damaged.",
             )
-        return values.reshape(-1, *self.manifest.shape[1:])
+        return values
 
-    def _reserve_file(self) -> None:
-        """Make the file at its full size, so that a disk that is too small says so now."""
+    def _reserve_file(self) -> tuple[int, int]:
+        """Make the file at its full size, so that a disk that is too small is an error now."""
         with explain_os_errors(self.file):
+            self.file.unlink(missing_ok=True)  # started and cut off
+            needed, free = self.n_bytes, shutil.disk_usage(self.out).free
+            if needed > free:
+                raise RunError(
+                    f"{self.out} needs {format_size(needed)} on disk, only {format_size(free)} are free.",
+                    remedy="Free some space, choose another --out, or keep less: --pool mean, "
+                    "--dtype float16, one layer instead of all.",
+                )
             with open(self.file, "wb") as file:
                 file.write(self.header)
-                file.truncate(self.vectors_bytes)
+                file.truncate(self.n_bytes)
             reserve(self.file)
             sync(self.file)
         self._write_progress(0, 0)  # syncs the folder, too
+        return 0, 0
 
     def _write_progress(self, n_texts: int, n_vectors: int) -> None:
         record = {"n_texts": n_texts, "n_vectors": n_vectors}
@@ -396,19 +353,14 @@ class _Writer:
         """How many texts and vectors are safely on disk; None if the file was not even reserved."""
         file = self.out / _PROGRESS
         if not file.exists():
-            with explain_os_errors(self.file):
-                self.file.unlink(missing_ok=True)  # started and cut off
             return None
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
             n_texts, n_vectors = int(record["n_texts"]), int(record["n_vectors"])
-            with open(self.file, "rb") as vectors:
-                is_ours = vectors.read(len(self.header)) == self.header
-            is_ours &= self.file.stat().st_size == self.vectors_bytes
-            is_ours &= 0 <= n_texts <= self.manifest.n_texts and 0 <= n_vectors <= self.manifest.n_vectors
-            if not is_ours:
-                raise ValueError
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            if not (0 <= n_texts <= self.manifest.n_texts and 0 <= n_vectors <= self.manifest.n_vectors):
+                raise ValueError("out of range")
+            check_file(self.file, self.header, self.n_bytes)
+        except (OSError, ValueError, KeyError, TypeError, DataError) as error:
             raise self._damaged(f"{_PROGRESS} or {self.file.name}") from error
         return n_texts, n_vectors
 
@@ -421,11 +373,9 @@ class _Writer:
 
 def _write_exports(store: VectorStore, exports: Sequence[str], reporter: Reporter) -> list[Path]:
     """Write ``vectors.parquet`` and the like into the folder, unless they are there."""
-    written = []
-    for name in dict.fromkeys(exports):
-        path = store.folder / f"vectors.{name}"
+    paths = [store.folder / f"vectors.{name}" for name in dict.fromkeys(exports)]
+    for path in paths:
         if not path.exists():
-            with reporter.counting(f"Writing {path.name}", total=len(store), unit="texts") as advance:
-                (export_parquet if name == "parquet" else export_npz)(store, path, advance)
-        written.append(path)
-    return written
+            reporter.say(f"Writing {path.name} ...")
+            (export_parquet if path.suffix == ".parquet" else export_npz)(store, path)
+    return paths
