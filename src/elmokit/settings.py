@@ -9,7 +9,7 @@ from elmokit.serve.settings import ServeConfig
 from elmokit.static.settings import SvdConfig, Word2VecConfig
 from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
 from elmokit.text.settings import LabelConfig, ReadConfig, TextConfig, VocabularyConfig
-from elmokit.vectors.settings import MixConfig, StoreConfig
+from elmokit.vectors.settings import LayerConfig, MixConfig, StoreConfig
 
 __all__ = [
     "BilmConfig",
@@ -20,6 +20,7 @@ __all__ = [
     "FitConfig",
     "HeadConfig",
     "LabelConfig",
+    "LayerConfig",
     "MixConfig",
     "PretrainConfig",
     "ReadConfig",

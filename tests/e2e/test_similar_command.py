@@ -116,6 +116,7 @@ def test_bad_input_is_refused_with_a_remedy(
         ((tiny_model, "the fox", "--in", tiny_corpus, "--layer", "9"), "no layer 9"),
         ((tiny_model, "the fox", "--in", tiny_corpus, "--mix-weights", "1"), "1 weights"),
         ((tiny_model, "the fox", "--in", tiny_corpus, "--state", "cold"), "cold"),
+        ((tiny_model, "the fox", "--in", tiny_corpus, "--set", "pool=mean"), "no setting 'pool'"),
         ((tiny_model, "the fox", "--in", store, "--layer", "1"), "not the layer 1"),
         ((tiny_model, "the fox", "--in", store, "--in", tiny_corpus), "cannot be mixed"),
     ):

@@ -315,7 +315,7 @@ def test_static_vectors_need_no_corpus_and_name_what_they_do_not_know() -> None:
     (unknown,) = similar_words(table, "cat zebra")  # all others are frequent
     assert [(one.word, round(one.score, 6)) for one in known.neighbors] == [("dog", 0.8)]
     assert (known.known, known.neighbors[0].words, unknown.known, unknown.neighbors) == (True, (), False, [])
-    with pytest.raises(ConfigError, match="no context, so --in, --layer, --state cannot"):
+    with pytest.raises(ConfigError, match="know no context"):
         similar_words(table, "cat", TEXTS, layer=1, state="warm")
 
 

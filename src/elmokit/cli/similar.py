@@ -18,7 +18,7 @@ from rich.text import Text
 from elmokit.cli.options import READ, Json, Section, Settings, argument, flag, print_json, with_settings
 from elmokit.core.names import resolve_name
 from elmokit.text.settings import ReadConfig
-from elmokit.vectors.settings import StoreConfig
+from elmokit.vectors.settings import LayerConfig
 
 if TYPE_CHECKING:
     from elmokit.vectors.neighbors import Occurrence, SimilarWords
@@ -29,7 +29,7 @@ _OPENED = "\0"
 _CLITIC = re.compile(r"['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
 
 
-@with_settings(Section("store", StoreConfig, "What to compare", ("layer", "mix_weights", "state")), READ)
+@with_settings(Section("layers", LayerConfig, "What to compare", ("layer", "mix_weights", "state")), READ)
 def command(
     model: Annotated[
         Path,
@@ -73,8 +73,8 @@ def command(
     from elmokit.vectors.elmo import Elmo
     from elmokit.vectors.neighbors import open_corpus, similar_words
 
-    merged = merge_settings(settings, store=StoreConfig(), read=ReadConfig())
-    config, read = cast(StoreConfig, merged["store"]), cast(ReadConfig, merged["read"])
+    merged = merge_settings(settings, layers=LayerConfig(), read=ReadConfig())
+    config, read = cast(LayerConfig, merged["layers"]), cast(ReadConfig, merged["read"])
     reporter = Reporter("silent" if as_json else "auto")
     encoder = WordVectors.load(model) if kind_of(model) == "word-vectors" else Elmo.load(model)
     texts = open_corpus(corpus, read) if corpus else None
@@ -99,9 +99,7 @@ def command(
         return
     console = Console(highlight=False)
     if isinstance(encoder, WordVectors):
-        console.print(
-            "[dim]Static vectors: the same in every sentence, so the rest of it does not matter.[/]"
-        )
+        console.print("[dim]Static vectors: the same in every sentence.[/]")
         words = []
     elif encoder.model.config.input == "word":
         unknown = [one.word for one in similar if one.word not in encoder.folder.vocabulary]
@@ -116,9 +114,7 @@ def _show(words: Sequence[str], one: SimilarWords, console: Console) -> None:
     heading = Text(one.word, "bold cyan")
     if words:
         before, after = around(words, one.position)
-        heading = Text.assemble(
-            heading, ("  in  ", "dim"), (before, "dim"), (one.word, "cyan"), (after, "dim")
-        )
+        heading = Text.assemble(heading, f"  in  {before}", (one.word, "cyan"), after, style="dim")
     console.print("", heading, sep="\n")
     if not one.neighbors:
         console.print(
@@ -133,14 +129,13 @@ def _show(words: Sequence[str], one: SimilarWords, console: Console) -> None:
     table.add_column(no_wrap=True, overflow="crop")
     for hit in one.neighbors:
         style = "green" if hit.score >= 0.8 else "yellow" if hit.score >= 0.5 else "dim"
-        table.add_row(Text(f"{hit.score:.3f}", style), Text(hit.word), _snippet(hit, side))
+        snippet = _snippet(hit, side) if hit.words else Text()
+        table.add_row(Text(f"{hit.score:.3f}", style), Text(hit.word), snippet)
     console.print(table)
 
 
 def _snippet(hit: Occurrence, side: int) -> Text:
     """The text around a word, cut so that all words begin in one column."""
-    if not hit.words:
-        return Text()
     before, after = around(hit.words, hit.position)
     if cell_len(before) > side:
         before = "…" + set_cell_size(before[::-1], side - 1)[::-1]
@@ -150,28 +145,24 @@ def _snippet(hit: Occurrence, side: int) -> Text:
 
 
 def around(words: Sequence[str], position: int) -> tuple[str, str]:
-    """What stands before and after a word, spaces included."""
-    spaced = _spaced(words)
-    space = " " if spaced[position].startswith(" ") else ""
-    return "".join(spaced[:position]) + space, "".join(spaced[position + 1 :])
+    """What stands before and after a word, spaces included, roughly as it was written.
 
-
-def _spaced(words: Sequence[str]) -> list[str]:
-    """Words with the space before each, roughly as they were written.
-
-    >>> print("".join(_spaced(["He", "did", "n't", "say", '"', "no", '"', "(", "yet", ")", "."])))
-    He didn't say "no" (yet).
+    >>> around(["He", "did", "n't", "say", '"', "no", '"', "(", "yet", ")", "."], 5)
+    ('He didn\'t say "', '" (yet).')
     """
-    spaced: list[str] = []
-    n_quotes, last = 0, ""
-    for word in words:
-        opening = word in _OPENING or (word == '"' and n_quotes % 2 == 0)
-        n_quotes += word == '"'
-        sticks = word in _CLOSING or (word == '"' and not opening) or _CLITIC.fullmatch(word)
-        dense = _is_wide(word[:1]) and _is_wide(last[-1:])
-        spaced.append(word if not spaced or sticks or dense or last == _OPENED else f" {word}")
-        last = _OPENED if opening else word
-    return spaced
+    text, before, after = "", "", 0
+    last, quoted = "", False
+    for place, word in enumerate(words):
+        opens = word in _OPENING or (word == '"' and not quoted)
+        closes = word in _CLOSING or (word == '"' and quoted) or _CLITIC.fullmatch(word)
+        quoted ^= word == '"'
+        is_dense = _is_wide(word[:1]) and _is_wide(last[-1:])
+        text += "" if not place or closes or is_dense or last == _OPENED else " "
+        if place == position:
+            before, after = text, len(text) + len(word)
+        text += word
+        last = _OPENED if opens else word
+    return before, text[after:]
 
 
 def _is_wide(char: str) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
@@ -30,12 +31,7 @@ _N_FREQUENT = 50  # words of a vocabulary that say little
 
 @dataclass(frozen=True)
 class Hit:
-    """A result of ``search``: a text of the store.
-
-    Attributes:
-        index: Its number in the store.
-        score: Cosine similarity to the query, 1 at most.
-    """
+    """A result of ``search``: text number ``index`` of the store, and its cosine with the query."""
 
     id: str
     index: int
@@ -48,7 +44,7 @@ class Occurrence:
     """A word of a corpus in its context; of static word vectors, just a word.
 
     Attributes:
-        score: Cosine similarity to the query's word, 1 at most.
+        score: Cosine with the query's word.
         position: Its place in its text, from 0.
         words: All words of its text.
         index: The number of its text in the corpus.
@@ -79,10 +75,8 @@ class SimilarWords:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; words of static word vectors have no place."""
-        hits: list[dict[str, Any]] = []
-        for hit in self.neighbors:
-            record = {**asdict(hit), "score": round(hit.score, 6)}
-            hits.append(record if hit.words else {name: record[name] for name in ("score", "word")})
+        hits = [{**asdict(hit), "score": round(hit.score, 6)} for hit in self.neighbors]
+        hits = [hit if hit["words"] else {"score": hit["score"], "word": hit["word"]} for hit in hits]
         return {"word": self.word, "position": self.position, "known": self.known, "found": hits}
 
 
@@ -109,7 +103,6 @@ def search(
     Args:
         store: A folder made with ``elmokit embed --pool mean`` or another pooling.
         encoder: The model that the store was made with.
-        k: Number of texts for each query.
     """
     store = store if isinstance(store, VectorStore) else VectorStore.open(store)
     _check_store(store, encoder, pooled=True)
@@ -121,12 +114,12 @@ def search(
         )
     matrix = store.vectors.reshape(len(store), -1)
     rows, scores = nearest_rows(matrix, embeddings.select(store.config).reshape(-1, matrix.shape[1]), k)
-
-    def hit(index: int, score: float) -> Hit:
+    hits: list[list[Hit]] = [[] for _ in queries]
+    for (query, rank), score in np.ndenumerate(scores):
+        index = int(rows[query, rank])
         record = store.record(index)
-        return Hit(record.id, index, score, record.text)
-
-    return [list(map(hit, *pair)) for pair in zip(rows.tolist(), scores.tolist(), strict=True)]
+        hits[query].append(Hit(record.id, index, float(score), record.text))
+    return hits
 
 
 def open_corpus(places: Sequence[str | Path], read: ReadConfig | None = None) -> TextSource | VectorStore:
@@ -153,27 +146,35 @@ def similar_words(
     different: bool = False,
     progress: Callable[[int], None] = lambda amount: None,
 ) -> list[SimilarWords]:
-    """For words of ``query``, the ``k`` words of a corpus whose vectors in context are most alike.
+    """For words of ``query``, the ``k`` words of a corpus whose vectors in context are most like theirs.
 
     The corpus is read once, a few hundred texts at a time. Copies of a text count once. Static word
     vectors know no context: for them, the nearest words of their own vocabulary, without a corpus.
 
     Args:
-        query: A text with the words to compare.
         texts: The corpus: any stream of texts, or a vector store with a vector for each word.
         word: Only this word of the query; by default, its content words (see ``content_words``).
         layer: Compare by one layer instead of a mix. A vector store decides on layer or mix itself.
         weights: Weights of the mix; equal by default.
         state: Where each text starts; a vector store decides itself.
-        k: Number of occurrences for each word.
         different: Leave out occurrences of the same word.
         progress: Called with the number of texts just done.
     """
-    if k < 1:
-        raise ConfigError(f"k = {k} is out of range: it must be at least 1.")
+    _check_k(k)
     config = StoreConfig(layer=layer, mix_weights=",".join(map(repr, weights or ())), state=state)
     if not isinstance(model, Elmo):
-        return _nearest_words(model, query, word, k, texts, config)
+        if texts is not None or config != StoreConfig():
+            raise ConfigError(
+                "Static word vectors know no context: they take no corpus (--in), layer, weights or state.",
+                remedy="Leave them out: the nearest words are found without a corpus.",
+            )
+        words = model.words([query])[0]
+        places = _query_places(model.pipeline, model.vocabulary, words, word)
+        similar = [SimilarWords(words[place], place, known=words[place] in model) for place in places]
+        for one in similar:
+            near = model.neighbors(one.word, k) if one.known else []
+            one.neighbors.extend(Occurrence(score, other) for other, score in near)
+        return similar
     if texts is None or isinstance(texts, str):
         problem = "There is no corpus: --in is missing." if texts is None else "The corpus is one string."
         raise ConfigError(
@@ -193,7 +194,7 @@ def similar_words(
     for part, vectors in _parts(model, texts, config):
         has_words |= len(vectors) > 0
         for one, scores in zip(similar, cosines(vectors, units), strict=True):
-            _add_best(one.neighbors, part, scores, k, one.word.casefold() if different else None)
+            _add_best(one.neighbors, part, scores, k, one.word if different else "")
         progress(len(part.texts))
     if not has_words:
         raise DataError("The corpus holds no word.", remedy="Give a corpus with some text in it.")
@@ -204,10 +205,13 @@ def content_words(vocabulary: Vocabulary, words: Sequence[str]) -> list[int]:
     """Places of the words that say something: those with a letter or digit that are not among the 50
     most frequent words of the vocabulary; if there are none, all with a letter or digit."""
     frequent = set(vocabulary.words[len(SPECIALS) :][:_N_FREQUENT])
-    spelled = [place for place, word in enumerate(words) if any(map(str.isalnum, word))]
-    return [
-        place for place in spelled if frequent.isdisjoint((words[place], words[place].lower()))
-    ] or spelled
+    spelled = [place for place, word in enumerate(words) if _is_spelled(word)]
+    rare = [place for place in spelled if frequent.isdisjoint((words[place], words[place].lower()))]
+    return rare or spelled
+
+
+def _is_spelled(word: str) -> bool:
+    return any(map(str.isalnum, word))
 
 
 def nearest_rows(
@@ -222,8 +226,7 @@ def nearest_rows(
     >>> rows.tolist(), scores.round(2).tolist()
     ([[1, 2]], [[0.8899999856948853, 0.44999998807907104]])
     """
-    if k < 1:
-        raise ConfigError(f"k = {k} is out of range: it must be at least 1.")
+    _check_k(k)
     if matrix.ndim != 2 or queries.ndim != 2 or matrix.shape[1] != queries.shape[1]:
         raise ConfigError(
             f"Rows of shape {matrix.shape} and queries of shape {queries.shape} cannot be compared.",
@@ -260,41 +263,24 @@ def cosines(rows: npt.NDArray[Any], units: npt.NDArray[np.float64]) -> FloatArra
     return np.clip(np.nan_to_num(products, copy=False), -1.0, 1.0)
 
 
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise ConfigError(f"k = {k} is out of range: it must be at least 1.")
+
+
 def _check_store(store: VectorStore, elmo: Elmo, *, pooled: bool) -> None:
     """Refuse a store of another model, or one with vectors of words where those of texts are needed."""
     if (store.config.pool != "none") != pooled:
         kind, other, pool = ("text", "word", "mean") if pooled else ("word", "text", "none")
         raise ConfigError(
             f"{store.folder} holds a vector for each {other}, not for each {kind}.",
-            remedy=f"Make one with: elmokit embed MODEL FILES --pool {pool} --out FOLDER "
-            f"(or look for {'words: elmokit similar' if pooled else 'texts: elmokit.search'}).",
+            remedy=f"Make one with: elmokit embed MODEL FILES --pool {pool} --out FOLDER.",
         )
     if store.fingerprint != elmo.fingerprint:
-        name = store.manifest.model.name
         raise ModelError(
-            f"{store.folder} was made with another model{f' ({name})' if name else ''}.",
+            f"{store.folder} was made with another model ({store.manifest.model.name or 'not named'}).",
             remedy="Use that model, or embed the texts again with this one: elmokit embed.",
         )
-
-
-def _nearest_words(
-    table: WordTable, query: str, word: str | None, k: int, texts: Any, config: StoreConfig
-) -> list[SimilarWords]:
-    """Words of the table's own vocabulary."""
-    given = {"--in": texts is not None, "--layer": config.layer is not None, "--mix-weights": config.weights}
-    given["--state"] = config.state != StoreConfig().state
-    if idle := [name for name, value in given.items() if value]:
-        raise ConfigError(
-            f"Static word vectors know no context, so {', '.join(idle)} cannot be used with them.",
-            remedy="Leave it out: the nearest words are found without a corpus.",
-        )
-    words = table.words([query])[0]
-    places = _query_places(table.pipeline, table.vocabulary, words, word)
-    similar = [SimilarWords(words[place], place, known=words[place] in table) for place in places]
-    for one in similar:
-        near = table.neighbors(one.word, k) if one.known else []
-        one.neighbors.extend(Occurrence(score, other) for other, score in near)
-    return similar
 
 
 def _query_places(
@@ -306,8 +292,8 @@ def _query_places(
     if word is None:
         return content_words(vocabulary, words) or list(range(len(words)))
     cleaned = pipeline.word(word)
-    places = [place for place, one in enumerate(words) if one == cleaned]
-    places = places or [place for place, one in enumerate(words) if one.casefold() == cleaned.casefold()]
+    fold: Callable[[str], str] = str if cleaned in words else str.casefold
+    places = [place for place, one in enumerate(words) if fold(one) == fold(cleaned)]
     if not places:
         raise ConfigError(f"The query has no word {word!r}.", remedy=nearest(word, dict.fromkeys(words)))
     return places
@@ -317,27 +303,25 @@ def _store_config(store: VectorStore, config: StoreConfig, n_layers: int) -> Sto
     """Layer or mix to compare by, which must be what the store holds."""
     stored = store.config
     if config.layer is None and config.weights is None:
-        return StoreConfig(layer=stored.layer, mix_weights=stored.mix_weights, state=stored.state)
+        return replace(config, layer=stored.layer, mix_weights=stored.mix_weights, state=stored.state)
     if not stored.all_layers and stored.factors(n_layers) != config.factors(n_layers):
         raise ConfigError(
             f"{store.folder} holds the {stored.selection}, not the {config.selection}.",
             remedy="Leave --layer and --mix-weights out, or embed again with them (--all-layers serves any).",
         )
-    return StoreConfig(layer=config.layer, mix_weights=config.mix_weights, state=stored.state)
+    return replace(config, state=stored.state)
 
 
 class _Texts:
-    """Some texts of a corpus; a word is named by its place in all of them, one after the other.
+    """The words of some texts of a corpus; a word is named by its place in all of them.
 
     Args:
-        texts: The words of each text.
         first: The number of the first text in the corpus.
         ids: Of the texts; by default, their numbers.
     """
 
     def __init__(self, texts: Sequence[Sequence[str]], first: int = 0, ids: Sequence[str] = ()) -> None:
-        self.texts = [tuple(words) for words in texts]
-        self._first, self._ids = first, ids
+        self.texts, self._first, self._ids = [tuple(words) for words in texts], first, ids
         self._offsets = np.cumsum([0, *map(len, texts)])
 
     def at(self, place: int, score: float = 1.0) -> Occurrence:
@@ -353,10 +337,10 @@ def _parts(
 ) -> Iterator[tuple[_Texts, npt.NDArray[Any]]]:
     """Some texts of a corpus at a time, with a vector for each word."""
     if isinstance(texts, VectorStore):
-        factors = np.array(config.factors(elmo.n_layers), dtype=np.float32)
+        weights = config.factors(elmo.n_layers)
         for first, records, vectors in texts.groups(_BLOCK_ROWS):
             if texts.config.all_layers:
-                vectors = np.einsum("nld,l->nd", np.asarray(vectors, np.float32), factors)
+                vectors = _mix(torch.tensor(vectors), weights).numpy()
             yield _Texts([one.words for one in records], first, [one.id for one in records]), vectors
         return
     first = 0
@@ -366,28 +350,23 @@ def _parts(
 
 
 def _add_best(
-    top: list[Occurrence],
-    part: _Texts,
-    scores: FloatArray,
-    k: int,
-    excluded: str | None,
-    *,
-    punctuation: bool = True,
+    top: list[Occurrence], part: _Texts, scores: FloatArray, k: int, excluded: str, *, any_word: bool = True
 ) -> None:
-    """Add to the ``k`` best so far what is better than the worst of them; the earlier wins a tie."""
-    candidates: Any = np.arange(len(scores))
-    if len(top) == k:
-        candidates = np.flatnonzero(scores > top[-1].score)
-    for place in candidates[np.argsort(-scores[candidates], kind="stable")].tolist():
+    """Add what is better to the ``k`` best so far; of copies of a text and of equals, the first stays.
+
+    Args:
+        excluded: Leave out this word.
+        any_word: False: leave out words without a letter or digit.
+    """
+    distinct = {(one.words, one.position): one for one in top}
+    most = len(distinct) + k
+    for place in np.argsort(-scores, kind="stable").tolist():
         one = part.at(place, float(scores[place]))
-        if len(top) == k and one.score <= top[-1].score:
-            return
-        is_copy = any(other.position == one.position and other.words == one.words for other in top)
-        is_wanted = one.word.casefold() != excluded and (punctuation or any(map(str.isalnum, one.word)))
-        if is_wanted and not is_copy:
-            top.append(one)
-            top.sort(key=lambda one: -one.score)
-            del top[k:]
+        if one.word.casefold() != excluded.casefold() and (any_word or _is_spelled(one.word)):
+            distinct.setdefault((one.words, one.position), one)
+        if len(distinct) == most:
+            break
+    top[:] = sorted(distinct.values(), key=lambda one: -one.score)[:k]
 
 
 class Occurrences(_Texts):
@@ -400,8 +379,6 @@ class Occurrences(_Texts):
     def __init__(self, name: str, texts: Sequence[Sequence[str]], flat: Tensor) -> None:
         super().__init__(texts)
         self.name, self.flat = name, flat
-        blocks = map(Tensor.float, flat.split(_BLOCK_ROWS))
-        self._products = torch.cat([torch.einsum("nid,njd->nij", block, block) for block in blocks])
 
     @classmethod
     def read(
@@ -416,10 +393,10 @@ class Occurrences(_Texts):
         """Embed the first ``most`` words of a corpus; copies of a text count once."""
         kept: dict[tuple[str, ...], Tensor] = {}
         n_words = 0
-        for embeddings in elmo.chunks(iter(texts), to="torch"):
+        for embeddings in elmo.chunks(iter(texts)):
             for words, layers in zip(map(tuple, embeddings.tokens), embeddings.layers, strict=True):
                 if words and n_words < most and words not in kept:
-                    kept[words] = torch.as_tensor(layers)[: most - n_words].half()
+                    kept[words] = torch.from_numpy(layers[: most - n_words]).half()
                     n_words += len(kept[words])
                     progress(len(kept[words]))
             if n_words >= most:
@@ -430,16 +407,12 @@ class Occurrences(_Texts):
     def nearest(
         self, vector: FloatArray, weights: Sequence[float], k: int, *, different_from: str = ""
     ) -> list[Occurrence]:
-        """The ``k`` words whose mixed vectors are most like ``vector``, best first.
-
-        Args:
-            vector: (dim,), mixed in the same way.
-            weights: The weight of each layer.
-            different_from: Leave out this word.
-        """
+        """The ``k`` words whose vectors, mixed by ``weights``, are most like ``vector``, (dim,)."""
+        unit = torch.from_numpy(unit_rows(vector[None])).float()
+        blocks = (_mix(block, weights) for block in self.flat.split(_BLOCK_ROWS))
+        scores = torch.cat([F.cosine_similarity(block, unit) for block in blocks])
         neighbors: list[Occurrence] = []
-        scores = self._cosines(vector, weights)
-        _add_best(neighbors, self, scores, k, different_from.casefold(), punctuation=False)
+        _add_best(neighbors, self, scores.numpy(), k, different_from, any_word=False)
         return neighbors
 
     def of_word(self, word: str, most: int) -> list[int]:
@@ -450,16 +423,12 @@ class Occurrences(_Texts):
 
     def mixed(self, places: Sequence[int], weights: Sequence[float]) -> FloatArray:
         """The mixed vectors of some places, (n, dim)."""
-        rows = self.flat[list(places)].float()
-        return torch.einsum("nld,l->nd", rows, torch.tensor(list(weights))).numpy()
+        return _mix(self.flat[list(places)], weights).numpy()
 
-    def _cosines(self, vector: FloatArray, weights: Sequence[float]) -> FloatArray:
-        """Cosines of all words, mixed in this way, with a vector, (dim,) -> (n_words,)."""
-        unit = torch.from_numpy(unit_rows(vector[None])[0]).float()
-        factors = torch.tensor(list(weights))
-        products = torch.cat([block.float() @ unit @ factors for block in self.flat.split(_BLOCK_ROWS)])
-        lengths = torch.einsum("nij,i,j->n", self._products, factors, factors).clamp(min=0).sqrt()
-        return (products / lengths.clamp(min=1e-12)).clamp(-1.0, 1.0).numpy()
+
+def _mix(layers: Tensor, weights: Sequence[float]) -> Tensor:
+    """(n, layer, dim) -> (n, dim)"""
+    return torch.einsum("nld,l->nd", layers.float(), torch.tensor(weights))
 
 
 def map_2d(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], list[float]]:

@@ -59,33 +59,21 @@ class MixConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreConfig(Config):
-    """Which vectors of a text are stored, and in what form. By default, an equal mix of the layers."""
+class LayerConfig(Config):
+    """Which layers of a text are used, and what the text starts from. By default, an equal mix from zero."""
 
-    layer: int | None = option(None, "Keep one layer: 0 is the token encoder, -1 the top.")
+    layer: int | None = option(None, "One layer: 0 is the token encoder, -1 the top.")
     mix_weights: str = option(
         "", "Weights of the layers, lowest first, as in 0.2,0.3,0.5. By default, equal."
     )
-    all_layers: bool = option(False, "Keep every layer instead of a mix.")
-    pool: Literal["none", "mean", "max", "last", "sif"] = option(
-        "none",
-        "One vector per text: mean, max, last (where each direction has read all) or sif (a mean in "
-        "which frequent words count less). none: one vector per word.",
-    )
-    dtype: Literal["float32", "float16"] = option(
-        "float32", "Number type on disk; float16 takes half the space."
-    )
-    format: Literal["npy", "safetensors"] = option("npy", "File format of the vectors.")
     state: Literal["zero", "warm"] = option(
         "zero", "What each text starts from: zero, or the model's average state after a text."
-    )
-    id_column: str = option(
-        "", "Column with an id for each text: a name, or a number from 1. Empty: texts are numbered from 0."
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = {"layer": self.layer is not None, "mix_weights": self.weights, "all_layers": self.all_layers}
+        given = {"layer": self.layer is not None, "mix_weights": self.weights}
+        given["all_layers"] = getattr(self, "all_layers", False)
         chosen = [name for name, value in given.items() if value]
         if len(chosen) > 1:
             raise ConfigError(
@@ -101,6 +89,25 @@ class StoreConfig(Config):
     def factors(self, n_layers: int) -> tuple[float, ...]:
         """The weight of each of ``n_layers`` layers; an error if the model has no such layers."""
         return layer_factors(n_layers, self.layer, self.weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreConfig(LayerConfig):
+    """Which vectors of a text are stored, and in what form."""
+
+    all_layers: bool = option(False, "Keep every layer instead of a mix.")
+    pool: Literal["none", "mean", "max", "last", "sif"] = option(
+        "none",
+        "One vector per text: mean, max, last (where each direction has read all) or sif (a mean in "
+        "which frequent words count less). none: one vector per word.",
+    )
+    dtype: Literal["float32", "float16"] = option(
+        "float32", "Number type on disk; float16 takes half the space."
+    )
+    format: Literal["npy", "safetensors"] = option("npy", "File format of the vectors.")
+    id_column: str = option(
+        "", "Column with an id for each text: a name, or a number from 1. Empty: texts are numbered from 0."
+    )
 
     @property
     def selection(self) -> str:
