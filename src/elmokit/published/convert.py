@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
+from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm, weights_of
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.state import average_state
 from elmokit.core.config import merge_settings
@@ -116,7 +116,7 @@ def convert(  # many parameters because each is a flag of the command
         raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(to, ["elmokit", "official"]))
     own_settings = {name: value for name, value in settings.items() if name != "max_words"}
     configs: Any = merge_settings(own_settings, text=text or TEXT, read=ReadConfig())
-    task = _find_task(source, to, token_cache is not None)
+    task = "cache" if token_cache is not None else _find_task(source, to)
     options = {"to": to == "official", "vocab": vocab, "text": text, "calibrate": calibrate}
     options |= {"compact": compact, "token_cache": token_cache, **dict.fromkeys(settings, True)}
     if unused := [name for name, value in options.items() if value and name not in _USED[task]]:
@@ -136,46 +136,47 @@ def convert(  # many parameters because each is a flag of the command
             remedy="To write it for other tools, use --to official; to make it smaller, --compact.",
         )
     open_out(out, "bilm", resume=False)
-    notes: tuple[str, ...] = ()
-    if task in ("shrink", "write official"):
-        saved = load_bilm(source)
-    else:
-        saved = _require_published(source, vocab, configs["text"])
-        notes = tuple(saved.training["notes"])
+    is_ours = task in ("shrink", "write official")
+    saved = load_bilm(source) if is_ours else load_foreign(source, vocabulary=vocab, text=configs["text"])
+    if saved is None:
+        missing, unknown = f"There is no file or folder {source}.", f"{source} does not hold a known model."
+        raise ModelError(
+            unknown if source.exists() else missing,
+            remedy="Give a folder with options.json and weights.hdf5, the options file itself, an "
+            "ELMoForManyLangs folder, a table of word vectors, or a folder made by elmokit.",
+        )
+    notes: list[str] = [] if is_ours else saved.training["notes"]
     if to == "official":
-        notes += tuple(save_official(out, saved))
-    elif task == "shrink":
+        notes = notes + save_official(out, saved)
+    elif is_ours:
         save_bilm(out, remove_predictor(saved), half=True)
     else:
-        saved, calibration = _calibrate(saved, calibrate, configs["read"], reporter)
-        notes += calibration
+        texts = [calibrate] if isinstance(calibrate, str | Path) else list(calibrate or ())
+        if calibrate is None or texts not in ([], ["none"]):
+            saved, note = _calibrate(saved, texts, configs["read"], reporter)
+            notes = [*notes, note]
         record = {
-            "notes": list(notes),
+            "notes": notes,
             "date": datetime.date.today().isoformat(),
             "command": replace_surrogates(command),
             "license": "not stated: that of the published model applies",
         }
         save_bilm(out, replace(saved, training={**saved.training, **record}), half=compact)
-    parameters = saved.model.named_parameters()
-    n_parameters = sum(values.numel() for name, values in parameters if not name.startswith("predictor."))
-    return Conversion(out, n_parameters, notes=notes)
+    weights = weights_of(saved.model).items()
+    n_parameters = sum(values.numel() for name, values in weights if not name.startswith("predictor."))
+    return Conversion(out, n_parameters, notes=tuple(notes))
 
 
-def _find_task(source: Path, to: str, is_cache: bool) -> str:
+def _find_task(source: Path, to: str) -> str:
     kind = kind_of(source)
-    if is_cache:
-        return "cache"
     if kind == "word-vectors":
         return "export"
-    if kind is None:
-        is_table = source.is_file() and _ending(source) in _TABLES and not _starts_as_pickle(source)
-        return "import" if is_table else "rewrite official" if to == "official" else "read official"
-    return "write official" if to == "official" else "shrink"
-
-
-def _ending(file: Path) -> str:
-    """The ending of a file's name in lower case, ignoring ``.gz``."""
-    return Path(file.name.lower().removesuffix(".gz")).suffix
+    if kind is not None:
+        return "write official" if to == "official" else "shrink"
+    ending = Path(source.name.lower().removesuffix(".gz")).suffix
+    if source.is_file() and ending in _TABLES and not _starts_as_pickle(source):
+        return "import"
+    return "rewrite official" if to == "official" else "read official"
 
 
 def _starts_as_pickle(file: Path) -> bool:
@@ -217,42 +218,23 @@ def load_foreign(
     return None
 
 
-def _require_published(source: Path, vocab: str | Path | None, text: TextConfig) -> BilmFolder:
-    if saved := load_foreign(source, vocabulary=vocab, text=text):
-        return saved
-    problem = (
-        f"{source} does not hold a known model."
-        if source.exists()
-        else f"There is no file or folder {source}."
-    )
-    raise ModelError(
-        problem,
-        remedy="Give a folder with options.json and weights.hdf5, the options file itself, an "
-        "ELMoForManyLangs folder, a table of word vectors, or a folder made by elmokit.",
-    )
-
-
 def remove_predictor(saved: BilmFolder) -> BilmFolder:
     """The model without its word predictor: it gives vectors, but is not a language model any more."""
     config = replace(saved.model.config, objective="none", tie=False)
     with torch.device("meta"):
         model = Bilm(config, saved.model.n_words, saved.model.n_pieces)
-    values = dict(saved.model.named_parameters())
-    state = {name: values[name].detach() for name, _ in model.named_parameters()}
-    model.load_state_dict(state, strict=False, assign=True)
+    model.load_state_dict(weights_of(saved.model), strict=False, assign=True)
     return replace(saved, model=model.eval())
 
 
 def _calibrate(
-    saved: BilmFolder,
-    files: str | Path | Sequence[str | Path] | None,
-    read: ReadConfig,
-    reporter: Reporter,
-) -> tuple[BilmFolder, tuple[str, ...]]:
-    """The model with the mean state after many sentences as its start state, and a note on their source."""
-    texts = [files] if isinstance(files, str | Path) else list(files or ())
-    if files is not None and texts in ([], ["none"]):
-        return saved, ()
+    saved: BilmFolder, texts: Sequence[str | Path], read: ReadConfig, reporter: Reporter
+) -> tuple[BilmFolder, str]:
+    """The model with the mean state after many sentences as its start state, and a note on their source.
+
+    Args:
+        texts: Files; none for the bundled sample.
+    """
     pipeline = saved.pipeline if texts else TextPipeline(TextConfig())
     sentences: list[list[str]] = []
     n_words = 0
@@ -281,14 +263,13 @@ def _calibrate(
     origin = ", ".join(Path(text).name for text in texts)
     origin = origin or "the bundled English sample; for other text, convert with --calibrate"
     note = f"The start state of state='warm' is the mean after {len(sentences):,} sentences of {origin}."
-    return replace(saved, start_state=state), (note,)
+    return replace(saved, start_state=state), note
 
 
 def _write_token_cache(model: Path, vocab: Path, out: str | Path | None, reporter: Reporter) -> Conversion:
     if out is None and model.is_file():
-        raise ConfigError(
-            f"{model} is a file, so the cache cannot go inside it.", remedy="Name a folder: OUT."
-        )
+        problem = f"{model} is a file, so the cache cannot go inside it."
+        raise ConfigError(problem, remedy="Name a folder: OUT.")
     word_cache = importlib.import_module(_WORD_CACHE)
     saved = load_bilm(model)
     words = [word for word in read_vocabulary(vocab) if word and word not in THEIR_SPECIALS]
@@ -305,19 +286,15 @@ def _write_token_cache(model: Path, vocab: Path, out: str | Path | None, reporte
 
 
 def _import_vectors(
-    source: Path, out: Path, text: TextConfig | None, settings: Mapping[str, Any], command: str
+    source: Path, out: Path, text: TextConfig | None, settings: dict[str, Any], command: str
 ) -> Conversion:
     open_out(out, "word-vectors", resume=True)
-    options = {name: value for name, value in settings.items() if name not in _TEXT_NAMES}
-    vectors = importlib.import_module(_EXCHANGE).import_vectors(source, text=text, **options)
-    changes = {name: value for name, value in settings.items() if name in _TEXT_NAMES}
-    vectors = replace(
-        vectors,
-        text=merge_settings(changes, text=vectors.text)["text"],
-        training={**vectors.training, "command": replace_surrogates(command)},
-    )
+    changes = {name: settings.pop(name) for name in _TEXT_NAMES & settings.keys()}
+    vectors = importlib.import_module(_EXCHANGE).import_vectors(source, text=text, **settings)
+    training = {**vectors.training, "command": replace_surrogates(command)}
+    vectors = replace(vectors, **merge_settings(changes, text=vectors.text), training=training)
     vectors.save(out)
-    n_skipped = vectors.training["n_left_out"]
+    n_skipped = training["n_left_out"]
     notes = (f"{n_skipped:,} words that contain a space were skipped.",) if n_skipped else ()
     return Conversion(out, vectors.vectors.size, vectors.n_words, notes)
 

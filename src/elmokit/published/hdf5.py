@@ -21,9 +21,9 @@ from elmokit.core.atomic import atomic_write, reserve
 from elmokit.core.errors import MissingExtraError, ModelError
 
 PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+FRESH_FILE = "The file is truncated, damaged or not a model's; download it again."
 _ZIP_START = b"PK\x03\x04"  # what torch.save writes
 _MAX_RATIO = 8  # of compression; weights look random and compress badly
-_FRESH = "The file is truncated, damaged or not a model; download it again."
 _OWN = "Use a file that contains its own numbers."
 _OVERHEAD = 1 << 20  # bytes of a file besides its arrays
 
@@ -62,11 +62,9 @@ class ArrayFile:
         if dataset.dtype.kind != "f":
             raise self._error(name, f"holds {dataset.dtype} values, not floating-point numbers")
         values = np.empty(dataset.shape, dtype=np.float32)
-        try:
+        with self._explain_errors(name):
             if dataset.size:
                 dataset.read_direct(values)
-        except (OSError, RuntimeError) as error:
-            raise self._error(name, f"cannot be read: {error}") from error
         if not math.isfinite(values.sum(dtype=np.float64)):
             raise self._error(name, "holds numbers that are not finite")
         return values
@@ -74,39 +72,40 @@ class ArrayFile:
     def read_json(self, name: str) -> Any:
         """The value of a dataset that is a JSON string."""
         dataset = self._dataset(name)
-        try:
+        with self._explain_errors(name):
             return json.loads(dataset[()] if dataset.shape == () else dataset[0])
-        except (OSError, RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise self._error(name, f"is not JSON text: {error}") from error
 
-    def _error(self, name: str, problem: str, remedy: str = _FRESH) -> ModelError:
+    def _error(self, name: str, problem: str, remedy: str = FRESH_FILE) -> ModelError:
         return ModelError(f"{self.path}: {name} {problem}.", remedy=remedy)
+
+    @contextlib.contextmanager
+    def _explain_errors(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise self._error(name, f"cannot be read: {error}") from error
 
     def _object(self, name: str) -> Any:
         """The group or dataset of this name, or None. Links are not followed: even one within the file
         can lead through another to a second file."""
-        place = self._file
+        item = self._file
         for part in filter(None, name.split("/")):
-            if not isinstance(place, self._h5py.Group):
+            if not isinstance(item, self._h5py.Group):
                 return None
-            try:
-                link = place.get(part, getlink=True)
-                place = place.get(part) if isinstance(link, self._h5py.HardLink) else None
-            except (OSError, RuntimeError, ValueError) as error:
-                raise self._error(name, f"cannot be read: {error}") from error
+            with self._explain_errors(name):
+                link = item.get(part, getlink=True)
+                item = item.get(part) if isinstance(link, self._h5py.HardLink) else None
             if isinstance(link, self._h5py.ExternalLink):
                 raise self._error(name, f"is in another file ({link.filename}), which is not opened", _OWN)
             if isinstance(link, self._h5py.SoftLink):
                 raise self._error(name, "is a link to another place, and links are not followed", _OWN)
-            if place is None:
-                return None
-        return place
+        return item
 
     def _dataset(self, name: str) -> Any:
         """The dataset, after checking that the file is as large as it declares."""
         dataset = self._object(name)
         if not isinstance(dataset, self._h5py.Dataset):
-            raise ModelError(f"{self.path} lacks the dataset {name}.", remedy=_FRESH)
+            raise self._error(name, "is missing")
         if dataset.external or dataset.is_virtual:
             raise self._error(name, "is in another file, which is not opened", _OWN)
         n_stored, n_declared = dataset.id.get_storage_size(), int(dataset.nbytes)
@@ -142,7 +141,7 @@ def open_arrays(path: Path) -> Iterator[ArrayFile]:
         file = h5py.File(path, "r", locking=False)
     except (OSError, ValueError) as error:
         problem = "is truncated" if "truncated" in str(error) else "is not a readable HDF5 file"
-        raise ModelError(f"{path} {problem}: {error}.", remedy=_FRESH) from error
+        raise ModelError(f"{path} {problem}: {error}.", remedy=FRESH_FILE) from error
     with file:
         yield ArrayFile(path, file)
 

@@ -65,7 +65,7 @@ class Entry:
 
     name: str
     shape: tuple[int, ...]
-    parameters: tuple[str, ...]
+    parameters: tuple[str, ...] = ()
     read: Callable[[Floats], tuple[Floats, ...]] = _keep
     write: Callable[..., Floats] = lambda values: values
 
@@ -129,10 +129,8 @@ def _official_characters(config: BilmConfig) -> list[Entry]:
     return entries
 
 
-def many_langs_layout(
-    config: BilmConfig, n_rows: Mapping[str, int], word_dim: int
-) -> tuple[list[Entry], list[Entry]]:
-    """The tensors of ``encoder.pkl`` and of ``token_embedder.pkl`` of an ELMoForManyLangs model.
+def many_langs_layout(config: BilmConfig, n_rows: Mapping[str, int], word_dim: int) -> list[Entry]:
+    """All tensors of an ELMoForManyLangs model.
 
     Gates are in our order and forget biases complete. What has no parameters here is combined by the loader.
 
@@ -147,32 +145,29 @@ def many_langs_layout(
         "state_linearity.bias": ("bias", (4 * hidden,)),
         "state_projection.weight": ("projection", (dim, hidden)),
     }
-    encoder = [
+    entries = [
         Entry(f"{direction}_layer_{depth}.{theirs}", shape, (f"{direction}_stack.layers.{depth}.{ours}",))
         for direction in ("forward", "backward")
         for depth in range(config.n_layers)
         for theirs, (ours, shape) in parts.items()
     ]
-    width = sum(count for _, count in config.filters) if CHAR_TABLE in n_rows else 0
+    filters = config.filters if CHAR_TABLE in n_rows else ()
+    width = sum(count for _, count in filters)
     widths = {WORD_TABLE: word_dim, CHAR_TABLE: char_dim}
-    embedder = [Entry(name, (count, widths[name]), ()) for name, count in n_rows.items()]
-    embedder += [
-        Entry("projection.weight", (dim, word_dim + width), ()),
-        Entry("projection.bias", (dim,), ()),
-    ]
-    if CHAR_TABLE in n_rows:
-        for number, (span, count) in enumerate(config.filters):
-            theirs, ours = f"convolutions.{number}", f"encoder.filters.{number}"
-            embedder += [
-                Entry(f"{theirs}.weight", (count, char_dim, span), (f"{ours}.weight",), *_TRANSPOSED),
-                Entry(f"{theirs}.bias", (count,), (f"{ours}.bias",)),
-            ]
-        for number in range(config.n_highway):
-            for part, shape in (("weight", (2 * width, width)), ("bias", (2 * width,))):
-                ours = f"encoder.highways.{number}"
-                names = (f"{ours}.transform.{part}", f"{ours}.carry.{part}")
-                embedder.append(Entry(f"highways._layers.{number}.{part}", shape, names, _read_highway))
-    return encoder, embedder
+    entries += [Entry(name, (count, widths[name])) for name, count in n_rows.items()]
+    entries += [Entry("projection.weight", (dim, word_dim + width)), Entry("projection.bias", (dim,))]
+    for number, (span, count) in enumerate(filters):
+        theirs, ours = f"convolutions.{number}", f"encoder.filters.{number}"
+        entries += [
+            Entry(f"{theirs}.weight", (count, char_dim, span), (f"{ours}.weight",), *_TRANSPOSED),
+            Entry(f"{theirs}.bias", (count,), (f"{ours}.bias",)),
+        ]
+    for number in range(config.n_highway if filters else 0):
+        ours = f"encoder.highways.{number}"
+        for part, shape in (("weight", (2 * width, width)), ("bias", (2 * width,))):
+            names = (f"{ours}.transform.{part}", f"{ours}.carry.{part}")
+            entries.append(Entry(f"highways._layers.{number}.{part}", shape, names, _read_highway))
+    return entries
 
 
 def _read_highway(both: Floats) -> tuple[Floats, ...]:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from elmokit.bilm.folder import BilmFolder
+from elmokit.bilm.folder import BilmFolder, weights_of
 from elmokit.bilm.model import Bilm
 from elmokit.core.atomic import staging, write_text
 from elmokit.core.errors import ModelError
 from elmokit.published.hdf5 import open_arrays, require_h5py, write_arrays
-from elmokit.published.layout import Floats, official_layout
+from elmokit.published.layout import official_layout
 from elmokit.published.options import checked_layout, model_config, options_of, read_options
 from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, TextPipeline
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline
 from elmokit.text.vocabulary import N_CHARACTERS, Vocabulary
 
 TEXT = TextConfig(unicode="none", unit="sentence")
@@ -29,8 +28,7 @@ _NOT_A_WORD = "!!!MAXTERMID"  # a line in some vocabulary files
 _HDF5 = (".hdf5", ".h5")
 
 
-@dataclass(frozen=True)
-class OfficialFiles:
+class OfficialFiles(NamedTuple):
     """The files of one published model."""
 
     options: Path
@@ -43,8 +41,8 @@ def find_official(path: Path) -> OfficialFiles | None:
 
     An incomplete model, or several in one folder, is an error.
     """
-    kind = path.suffix.lower() if path.is_file() else ""
-    if not path.exists() or (path.is_file() and kind not in (".json", *_HDF5)):
+    ending = path.suffix.lower() if path.is_file() else ""
+    if not path.is_dir() and ending not in (".json", *_HDF5):
         return None
     folder = path if path.is_dir() else path.parent
     files = sorted(file for file in folder.iterdir() if file.is_file())
@@ -52,25 +50,24 @@ def find_official(path: Path) -> OfficialFiles | None:
     def matching(word: str, *endings: str) -> list[Path]:
         return [file for file in files if word in file.name.lower() and file.suffix.lower() in endings]
 
-    options = [path] if kind == ".json" else matching("options", ".json")
-    weights = [path] if kind in _HDF5 else matching("weights", *_HDF5)
-    if not weights and len(matching("", *_HDF5)) == 1:
-        weights = matching("", *_HDF5)
-    if path.is_dir() and not options and not weights:
+    options = [path] if ending == ".json" else matching("options", ".json")
+    weights = [path] if ending in _HDF5 else matching("weights", *_HDF5) or matching("", *_HDF5)
+    names = ", ".join(file.name for file in options + weights)
+    if not names:
         return None
     if not options or not weights:
         missing = "options (*options*.json)" if weights else "weights (*weights*.hdf5)"
         raise ModelError(
-            f"{folder} holds {', '.join(file.name for file in options + weights)} but no {missing}.",
+            f"{folder} holds {names} but no {missing}.",
             remedy="A published ELMo model is options.json and weights.hdf5: put both in one folder.",
         )
-    pairs = [(options[0], weights[0])]
-    if len(options) + len(weights) > 2:
-        pairs = [(o, w) for o in options for w in weights if _stem(o) == _stem(w)]
+    pairs = list(itertools.product(options, weights))
+    if len(pairs) > 1:
+        pairs = [pair for pair in pairs if _stem(pair[0]) == _stem(pair[1])]
     if len(pairs) != 1:
         raise ModelError(
             f"{folder} holds more than one model, or files whose names do not show which belong together: "
-            f"{', '.join(file.name for file in options + weights)}.",
+            f"{names}.",
             remedy="Give the options file of one model: NAME_options.json beside NAME_weights.hdf5.",
         )
     lists = matching("vocab", ".txt")
@@ -103,7 +100,7 @@ def load_official(
     options = read_options(files.options)
     list_file = Path(vocabulary) if vocabulary is not None else files.vocabulary
     lines = read_vocabulary(list_file) if list_file is not None else []
-    tensors: dict[str, Tensor] = {}
+    tensors = {}
     with open_arrays(files.weights) as weights:
         config, n_rows, notes = model_config(options, files.options, weights)
         entries = checked_layout(config, n_rows, files.options, weights)
@@ -113,15 +110,21 @@ def load_official(
             notes.append("There is no vocab.txt beside the weights; character input needs none.")
         for entry in entries:
             values = weights.read(entry.name)
-            if entry.name == "char_embed":
-                values = _character_rows(values, files.weights, notes)
+            if entry.name == "char_embed" and len(values) == N_CHARACTERS:
+                in_front = not values[0].any()
+                reason = "the first, all zero, is for padding" if in_front else "the last is not used"
+                notes.append(f"char_embed has {len(values)} rows instead of {N_CHARACTERS - 1}: {reason}.")
+                values = values[1:] if in_front else values[:-1]
             for name, array in zip(entry.parameters, entry.read(values), strict=True):
                 tensors[name] = torch.from_numpy(array)
         if extra := sorted(set(weights.names()) - {entry.name.split("/")[0] for entry in entries}):
             notes.append(f"{files.weights.name} also holds {', '.join(extra)}, which is not used.")
     words, rows = _our_words(lines, notes)
     if config.input == "word":
-        tensors["encoder.weight"] = _our_rows(tensors["encoder.weight"], rows, notes)
+        index = torch.tensor(rows)
+        tensors["encoder.weight"] = tensors["encoder.weight"][index.clamp(min=0)] * (index >= 0).unsqueeze(1)
+        if missing := [SPECIALS[place] for place in (UNK, BOS, EOS) if rows[place] < 0]:
+            notes.append(f"The word list lacks {', '.join(missing)}: a vector of zeros is used instead.")
     with torch.device("meta"):
         model = Bilm(config, len(words))
     model.load_state_dict(tensors, strict=True, assign=True)
@@ -161,45 +164,15 @@ def _check_word_list(list_file: Path | None, n_words: int, n_rows: int, weights:
         )
 
 
-def _character_rows(table: Floats, file: Path, notes: list[str]) -> Floats:
-    """The 261 rows of characters. Some files have one more: a first for padding, or an unused last."""
-    if len(table) == N_CHARACTERS - 1:
-        return table
-    in_front = not table[0].any()
-    notes.append(
-        f"char_embed in {file.name} has {len(table)} rows instead of {N_CHARACTERS - 1}: the "
-        + ("first, all zero, is for padding." if in_front else "last is not used by any character.")
-    )
-    return table[1:] if in_front else table[:-1]
-
-
 def _our_words(lines: list[str], notes: list[str]) -> tuple[list[str], list[int]]:
     """Our vocabulary, specials first, and the line that each word comes from; -1 for none."""
-    lower = {name.lower(): place for name, place in THEIR_SPECIALS.items()} | {SPECIALS[PAD]: PAD}
-    specials = [-1] * len(SPECIALS)
-    places: dict[str, int] = {}
-    n_repeated = 0
-    for line, word in enumerate(lines):
-        if word in THEIR_SPECIALS:
-            specials[THEIR_SPECIALS[word]] = line
-        elif word not in lower:
-            n_repeated += word in places
-            places[word] = line  # of equal words the published tools use the last
-    for line, word in enumerate(lines):
-        if word in lower and specials[lower[word]] < 0:
-            specials[lower[word]] = line
-    if n_repeated:
+    places = {word: line for line, word in enumerate(lines)}  # of equal words the last, as their tools do
+    if n_repeated := len(lines) - len(places):
         notes.append(f"{n_repeated:,} words appear more than once in the word list; the last line counts.")
-    words = sorted(places, key=places.__getitem__)
+    theirs = {place: name for name, place in THEIR_SPECIALS.items()}
+    specials = [places.get(theirs.get(n, name), places.get(name, -1)) for n, name in enumerate(SPECIALS)]
+    words = sorted(set(places).difference(SPECIALS, THEIR_SPECIALS), key=places.__getitem__)
     return [*SPECIALS, *words], [*specials, *(places[word] for word in words)]
-
-
-def _our_rows(table: Tensor, rows: list[int], notes: list[str]) -> Tensor:
-    """A word table in our order; a special word that the list lacks gets a row of zeros."""
-    index = torch.tensor(rows)
-    if missing := [SPECIALS[place] for place in (UNK, BOS, EOS) if rows[place] < 0]:
-        notes.append(f"The word list lacks {', '.join(missing)}: a vector of zeros is used instead.")
-    return table[index.clamp(min=0)] * (index >= 0).unsqueeze(1)
 
 
 def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
@@ -216,35 +189,26 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
             remedy="Pretrain with --input char or --input word to get a model that can be exported.",
         )
     require_h5py()
-    words, rows = _their_words(saved.vocabulary)
-    parameters = dict(saved.model.named_parameters())
+    words, excluded = saved.vocabulary.words, {*SPECIALS, *THEIR_SPECIALS, _NOT_A_WORD}
+    kept = [place for place, word in enumerate(words) if word not in excluded and word.strip() == word]
+    rows = [*THEIR_SPECIALS.values(), *kept]
+    parameters = weights_of(saved.model)
+    if config.input == "word":
+        parameters["encoder.weight"] = parameters["encoder.weight"][rows]
     entries = official_layout(config, len(rows))
-
-    def arrays() -> Iterator[tuple[str, Floats]]:
-        for entry in entries:
-            values = [parameters[name].detach().numpy() for name in entry.parameters]
-            if entry.name == "embedding":
-                values = [values[0][rows]]
-            yield entry.name, entry.write(*values)
-
+    arrays = (
+        (entry.name, entry.write(*(parameters[name].numpy() for name in entry.parameters)))
+        for entry in entries
+    )
     source = saved.training.get("source") or {}
     options = options_of(config, source.get("options") if source.get("format") == "official" else None)
     n_bytes = 4 * sum(math.prod(entry.shape) for entry in entries)
     with staging(Path(folder), "options.json") as staged:
-        write_arrays(staged / "weights.hdf5", arrays(), n_bytes)
-        write_text(staged / "vocab.txt", "".join(f"{word}\n" for word in words))
+        write_arrays(staged / "weights.hdf5", arrays, n_bytes)
+        lines = [*THEIR_SPECIALS, *(words[place] for place in kept)]
+        write_text(staged / "vocab.txt", "".join(f"{line}\n" for line in lines))
         write_text(staged / "options.json", json.dumps(options, indent=2, ensure_ascii=False) + "\n")
     return _limits(saved)
-
-
-def _their_words(vocabulary: Vocabulary) -> tuple[list[str], list[int]]:
-    """The lines of their word list, and the place that each has in ours."""
-    words, rows = list(THEIR_SPECIALS), list(THEIR_SPECIALS.values())
-    for place, word in enumerate(vocabulary.words[len(SPECIALS) :], start=len(SPECIALS)):
-        if word not in THEIR_SPECIALS and word.strip() == word and word != _NOT_A_WORD:
-            words.append(word)
-            rows.append(place)
-    return words, rows
 
 
 def _limits(saved: BilmFolder) -> list[str]:
