@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 
 from elmokit import Elmo
 from elmokit.core.errors import ConfigError, ModelError
-from elmokit.vectors.mix import PublishedMix, make_mix
-from elmokit.vectors.settings import MixConfig
+from elmokit.vectors.mix import PublishedMix
 
 RNG = np.random.default_rng(0)
 LAYERS = RNG.standard_normal((3, 2, 5, 4)).astype(np.float32) * 3 + 1  # (layer, batch, time, dim)
@@ -170,21 +169,6 @@ def test_named_outputs_of_bilm_tf_are_read_in_the_order_of_their_names(tmp_path:
             file[f"{name}_ELMo_gamma"] = np.array([weight + 1], dtype=np.float32)
     found = PublishedMix.load(tmp_path / "mix.hdf5")
     assert found.gammas.tolist() == [1.5, 0.5]
-
-
-@pytest.mark.parametrize("form", ["softmax", "raw"])
-def test_the_mix_of_a_classifier_is_written_in_the_published_form(tmp_path: Path, form: Any) -> None:
-    scalars = make_mix(MixConfig(mix_form=form, mix_weights="0.2,0.3,0.9"), 3, 4)
-    PublishedMix.from_scalars(scalars).save(tmp_path / "mix.safetensors")  # type: ignore[arg-type]
-    found = PublishedMix.load(tmp_path / "mix.safetensors")
-    layers = [torch.from_numpy(layer) for layer in LAYERS]
-    torch.testing.assert_close(found(layers)[0], scalars(layers), rtol=1e-5, atol=1e-5)
-
-
-def test_negative_raw_weights_have_no_published_form() -> None:
-    scalars = make_mix(MixConfig(mix_weights="0.2,-0.3,0.9"), 3, 4)
-    with pytest.raises(ConfigError, match="not all above zero"):
-        PublishedMix.from_scalars(scalars)  # type: ignore[arg-type]
 
 
 def test_files_without_a_whole_mix_are_refused(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_what_is_missing_is_named(model: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read as a list"):
         verify(model, file, sentences=tmp_path / "nowhere.txt")
     (tmp_path / "odd.json").write_text('{"a": 1}', "utf-8")
-    with pytest.raises(DataError, match="not a list of sentences"):
+    with pytest.raises(DataError, match="it is not a list"):
         verify(model, file, sentences=tmp_path / "odd.json")
     write(tmp_path / "x" / "lm_embeddings_0.hdf5", vectors(model))
     with pytest.raises(DataError, match="not just one list of sentences"):

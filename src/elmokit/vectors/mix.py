@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,14 +57,14 @@ class Mix(nn.Module):
         """For the log: the weight of each layer, and gamma where there is one."""
         raise NotImplementedError
 
+    def distance(self) -> Tensor:
+        """What the L2 term penalizes."""
+        raise NotImplementedError
+
     def penalty(self) -> Tensor:
         """L2 term of the loss."""
         is_on = self.config.mix_l2 and self.config.mix != "frozen"
         return self.config.mix_l2 * self.distance() if is_on else torch.zeros(())
-
-    def distance(self) -> Tensor:
-        """What the L2 term penalizes."""
-        raise NotImplementedError
 
 
 class ScalarMix(Mix):
@@ -75,14 +75,12 @@ class ScalarMix(Mix):
         self.out_dim = dim
         is_raw, learns = config.mix_form == "raw", config.mix == "trainable"
         start = torch.tensor(layer_factors(n_layers, weights=config.weights or None))
-        if config.weights:
-            start = start if is_raw else start.log()  # given as shares
-        elif not learns:  # random once, then stored with the model
+        if not learns and not config.weights:  # random once, then stored with the model
             start = torch.rand(n_layers, generator=torch.Generator().manual_seed(seed))
             if is_raw and not start.is_meta:  # (arithmetic there loads torch's compiler)
                 start = start / start.sum()
-        elif not is_raw:
-            start = torch.zeros(n_layers)
+        elif not is_raw:  # the weights are shares
+            start = start.log() if config.weights else torch.zeros(n_layers)
         self.weights = nn.Parameter(start, requires_grad=learns)
         self.gamma = None if is_raw else nn.Parameter(torch.ones(()), requires_grad=learns)
 
@@ -160,11 +158,8 @@ class PublishedMix(nn.Module):
         self, n_layers: int, n_outputs: int = 1, *, layer_norm: bool = False, l2: float = 0.0
     ) -> None:
         super().__init__()
-        if n_layers < 1 or n_outputs < 1 or l2 < 0:
-            raise ConfigError(
-                f"n_layers = {n_layers}, n_outputs = {n_outputs}, l2 = {l2:g}: layers and outputs must be at "
-                "least 1, l2 at least 0."
-            )
+        if n_layers < 1 or n_outputs < 1:
+            raise ConfigError(f"n_layers = {n_layers}, n_outputs = {n_outputs}: both must be at least 1.")
         self.n_layers, self.n_outputs, self.layer_norm, self.l2 = n_layers, n_outputs, layer_norm, l2
         self.weights = nn.Parameter(torch.zeros(n_outputs, n_layers))
         self.gammas = nn.Parameter(torch.ones(n_outputs))
@@ -183,11 +178,8 @@ class PublishedMix(nn.Module):
             )
         if self.layer_norm:
             layers = [_normalize(layer, mask) for layer in layers]
-        shares = self.gammas.unsqueeze(1) * torch.softmax(self.weights, dim=1)  # (outputs, layers)
-        return [
-            cast(Tensor, sum(share * layer for share, layer in zip(row, layers, strict=True)))
-            for row in shares
-        ]
+        factors = self.gammas.unsqueeze(1) * torch.softmax(self.weights, dim=1)
+        return list(torch.einsum("ol,l...->o...", factors, torch.stack(list(layers))))
 
     @torch.no_grad()
     def mixed(self, embeddings: Embeddings[A]) -> list[list[A]]:
@@ -208,38 +200,24 @@ class PublishedMix(nn.Module):
             for row, gamma in zip(shares, self.gammas.detach(), strict=True)
         ]
 
-    @classmethod
-    def from_scalars(cls, *mixes: ScalarMix) -> PublishedMix:
-        """From mixes that a classifier has trained; raw weights must be positive to be shares."""
-        result = cls(len(mixes[0].weights) if mixes else 0, len(mixes))
-        for place, mix in enumerate(mixes):
-            weights, gamma = mix.weights.detach(), mix.gamma
-            if gamma is None and float(weights.min()) <= 0:
-                raise ConfigError(
-                    f"Raw weights {[round(float(w), 4) for w in weights]} are not all above zero, so "
-                    "no softmax times gamma gives the same mix.",
-                    remedy="Fit with --mix-form softmax for a mix in the published form.",
-                )
-            result.weights.data[place] = weights.log() if gamma is None else weights
-            result.gammas.data[place] = weights.sum() if gamma is None else gamma.detach()
-        return result
-
     def save(self, path: str | Path) -> None:
         """Write the weights: AllenNLP's names to a .safetensors file, bilm-tf's to an .hdf5 file."""
         path = Path(path)
-        weights, gammas = self.weights.detach(), self.gammas.detach()
+        outputs = list(zip(self.weights.detach(), self.gammas.detach(), strict=True))
         if path.suffix.lower() == ".safetensors":
-            tensors = {
-                f"scalar_mix_{place}.scalar_parameters.{depth}": weight.reshape(1).clone()
-                for place, row in enumerate(weights)
-                for depth, weight in enumerate(row)
-            }
-            tensors |= {f"scalar_mix_{p}.gamma": gamma.reshape(1).clone() for p, gamma in enumerate(gammas)}
+            tensors: dict[str, Tensor] = {}
+            for place, (weights, gamma) in enumerate(outputs):
+                name = f"scalar_mix_{place}"
+                parts = enumerate(weights.reshape(-1, 1))
+                tensors |= {f"{name}.scalar_parameters.{depth}": part.clone() for depth, part in parts}
+                tensors[f"{name}.gamma"] = gamma.reshape(1).clone()
             save_tensors(path, tensors, {"layer_norm": self.layer_norm})
         elif path.suffix.lower() in _HDF5:
-            arrays = [(f"{p}_ELMo_W", weights[p].numpy()) for p in range(self.n_outputs)]
-            arrays += [(f"{p}_ELMo_gamma", gammas[p : p + 1].numpy()) for p in range(self.n_outputs)]
-            write_arrays(path, arrays, 4 * (weights.numel() + gammas.numel()))
+            arrays = [(f"{place}_ELMo_W", weights.numpy()) for place, (weights, _) in enumerate(outputs)]
+            arrays += [
+                (f"{place}_ELMo_gamma", gamma.reshape(1).numpy()) for place, (_, gamma) in enumerate(outputs)
+            ]
+            write_arrays(path, arrays, 4 * len(outputs) * (self.n_layers + 1))
         else:
             raise ConfigError(
                 f"A mix cannot be written to {path.name}.",
@@ -253,8 +231,7 @@ class PublishedMix(nn.Module):
         Args:
             path: A .safetensors file or a ``torch.save``d state dictionary with AllenNLP's names (a whole
                 model's will do), or an .hdf5 file with bilm-tf's.
-            layer_norm: As in the class; by default, what the file says, or False.
-            l2: As in the class.
+            layer_norm: By default, what the file says, or False.
         """
         path = Path(path)
         tensors, meta = _read_arrays(path)

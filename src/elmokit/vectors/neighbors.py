@@ -165,7 +165,8 @@ def similar_words(
     if not isinstance(model, Elmo):
         if texts is not None or config != StoreConfig():
             raise ConfigError(
-                "Static word vectors know no context, so --in, --layer, --mix-weights and --state are no use.",
+                "Static word vectors know no context, so --in, --layer, --mix-weights and --state do "
+                "not apply to them.",
                 remedy="Leave them out: the nearest words are found without a corpus.",
             )
         words = model.words([query])[0]

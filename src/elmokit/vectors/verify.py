@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,7 +28,6 @@ from elmokit.vectors.encoder import FloatArray
 from elmokit.vectors.word_cache import TokenCache, write_token_cache
 
 _N_SENTENCES = 30
-_HDF5 = (".hdf5", ".h5")
 Sentences = list[list[str]]
 Layers = dict[int, FloatArray]
 """Of one sentence: depth -> (n_words, 2 dim)."""
@@ -106,44 +106,51 @@ def verify(
     folder, path = load_bilm(model), Path(expected)
     files = _vector_files(path)
     lists = _read_sentences(Path(sentences)) if sentences else _find_sentences(path, files)
+    if files and (len(lists) != len(files) or len(set(map(len, lists))) > 1):
+        raise DataError(
+            f"The {len(lists)} lists of sentences do not fit the {len(files)} files of vectors "
+            f"({files[0].name} ...).",
+            remedy="Each file needs the list that it was made from, in the same order; all of one length.",
+        )
     rows = [sentence for batch in zip(*lists, strict=False) for sentence in batch]  # one of each list in turn
-    size = (batch_size or len(files) or 1) if state == "stateful" else None
-    layers = (
-        _read_layers(folder, files, lists) if files else _embed(folder, load_bilm(path), rows, state, size)
-    )
     if not any(rows):
         raise DataError(
             f"{sentences or 'What to compare with'} holds no word, so there is nothing to compare.",
             remedy="Give sentences with words in them.",
         )
+    size = (batch_size or len(files) or 1) if state == "stateful" else None
+    if files:
+        expected_layers = _read_layers(folder, files, rows)
+    else:
+        other = load_bilm(path)
+        _require_same_shape(folder, other)
+        vectors = Elmo(other).embed(rows, state=state, batch_size=size)
+        expected_layers = [dict(enumerate(each.transpose(1, 0, 2))) for each in vectors.layers]
     is_table = folder.model.config.input == "word"
     embeddings = Elmo(folder).embed(rows, state=state, batch_size=size)
-    differences = _compare("words" if is_table else "characters", embeddings.layers, layers)
+    differences = _compare("words" if is_table else "characters", embeddings.layers, expected_layers)
     if not is_table:
         with tempfile.TemporaryDirectory(prefix="elmokit-") as work:
             write_token_cache(folder, (word for row in rows for word in row), Path(work) / "cache")
             cached = Elmo(folder, token_cache=TokenCache.open(Path(work) / "cache", folder))
             embeddings = cached.embed(rows, state=state, batch_size=size)
-            differences += _compare("cached tokens", embeddings.layers, layers)
+            differences += _compare("cached tokens", embeddings.layers, expected_layers)
             del cached
     return Verification(differences, tolerance, len(rows), state, size)
 
 
 def _compare(path: str, ours: list[FloatArray], expected: list[Layers]) -> list[Difference]:
+    """The largest differences in each layer that is expected."""
     rows = []
     for layer in sorted({layer for each in expected for layer in each}):
-        pairs = [
-            (mine[:, layer], each[layer]) for mine, each in zip(ours, expected, strict=True) if layer in each
-        ]
+        both = zip(ours, expected, strict=True)
+        pairs = [(mine[:, layer], each[layer]) for mine, each in both if layer in each]
         theirs = np.concatenate([each for _, each in pairs]).astype(np.float64)
         apart = np.concatenate([mine for mine, _ in pairs]) - theirs
-        absolute = relative = math.inf
-        if np.isfinite(apart).all():
-            lengths = np.linalg.norm(apart, axis=1)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                shares = np.where(lengths == 0.0, 0.0, lengths / np.linalg.norm(theirs, axis=1))
-            absolute, relative = float(np.abs(apart).max(initial=0.0)), float(shares.max(initial=0.0))
-        rows.append(Difference(path, layer, absolute, relative, len(apart)))
+        lengths = np.linalg.norm(apart, axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(lengths == 0.0, 0.0, lengths / np.linalg.norm(theirs, axis=1))
+        rows.append(Difference(path, layer, float(np.abs(apart).max()), float(shares.max()), len(apart)))
     return rows
 
 
@@ -155,13 +162,13 @@ def _vector_files(path: Path) -> list[Path]:
             remedy="Give expected vectors (an HDF5 file, a folder) or another model.",
         )
     if path.is_file():
-        return [path] if path.suffix.lower() in _HDF5 and "weights" not in path.name.lower() else []
+        return (
+            [path] if path.suffix.lower() in (".hdf5", ".h5") and "weights" not in path.name.lower() else []
+        )
     if kind_of(path) is not None:
         return []
-    files = [
-        file for file in path.glob("*") if "embeddings" in file.name.lower() and file.suffix.lower() in _HDF5
-    ]
-    return sorted(files, key=lambda file: [int(part) for part in re.findall(r"\d+", file.name)])
+    numbers = re.compile(r"\d+")
+    return sorted(path.glob("*embeddings*.hdf5"), key=lambda file: list(map(int, numbers.findall(file.name))))
 
 
 def _find_sentences(path: Path, files: list[Path]) -> list[Sentences]:
@@ -171,7 +178,7 @@ def _find_sentences(path: Path, files: list[Path]) -> list[Sentences]:
         bundled = (sentence for text in TextSource(mini_news()) for sentence in split_sentences(text))
         return [[pipeline.words(sentence) for sentence in islice(bundled, _N_SENTENCES)]]
     if path.is_dir():
-        lists = [file for file in path.glob("*.json") if "sentences" in file.name.lower()]
+        lists = list(path.glob("*sentences*.json"))
         if len(lists) != 1:
             raise DataError(
                 f"{path} holds expected vectors ({files[0].name}), but not just one list of sentences "
@@ -192,10 +199,25 @@ def _find_sentences(path: Path, files: list[Path]) -> list[Sentences]:
             ) from error
 
 
-def _embed(
-    folder: BilmFolder, other: BilmFolder, rows: Sentences, state: State, size: int | None
-) -> list[Layers]:
-    """What another model gives for the same sentences."""
+def _read_sentences(path: Path) -> list[Sentences]:
+    """Lists of sentences as words: one list from a text file, one or more from JSON."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        is_json = path.suffix.lower() == ".json"
+        lists = json.loads(text) if is_json else [line for line in text.splitlines() if line.strip()]
+        if not isinstance(lists, list):
+            raise ValueError("it is not a list")
+        lists = lists if lists and isinstance(lists[0], list) else [lists]
+        return [[sentence.split() for sentence in sentences] for sentences in lists]
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(
+            f"{path} cannot be read as a list of sentences: {error}.",
+            remedy='Give a sentence per line, or JSON: ["words of one", "words of the next"], or a list of '
+            "such lists, one for each row of the batch.",
+        ) from error
+
+
+def _require_same_shape(folder: BilmFolder, other: BilmFolder) -> None:
     ours, theirs = folder.model.config, other.model.config
     if (ours.dim, ours.n_layers) != (theirs.dim, theirs.n_layers):
         raise ModelError(
@@ -203,72 +225,34 @@ def _embed(
             f"{theirs.n_layers} of width {theirs.dim} there.",
             remedy="Compare a model with one that it was converted from or to.",
         )
-    embeddings = Elmo(other).embed(rows, state=state, batch_size=size)
-    return [dict(enumerate(each.transpose(1, 0, 2))) for each in embeddings.layers]
 
 
-def _read_layers(folder: BilmFolder, files: Sequence[Path], lists: list[Sentences]) -> list[Layers]:
-    """Vectors in HDF5 files, one for each list of sentences, which are read in turn."""
-    if len(lists) != len(files):
-        raise DataError(
-            f"There are {len(lists)} lists of sentences for {len(files)} files of vectors "
-            f"({files[0].name} ...).",
-            remedy="Each file needs the list that it was made from, in the same order.",
-        )
-    if len({len(rows) for rows in lists}) > 1:
-        raise DataError(
-            "The lists of sentences are not all of one length.", remedy="Each batch takes one of each."
-        )
-    columns = [list(_read_file(folder, file, rows)) for file, rows in zip(files, lists, strict=True)]
-    return [each for batch in zip(*columns, strict=True) for each in batch]
+def _read_layers(folder: BilmFolder, files: Sequence[Path], rows: Sentences) -> list[Layers]:
+    """The expected layers of each sentence: all, or the top one, directions side by side or separate.
 
-
-def _read_file(folder: BilmFolder, path: Path, rows: Sentences) -> Iterator[Layers]:
-    """The expected layers of each sentence: all, or the top one, directions side by side or separate."""
+    The sentences are taken from the files in turn.
+    """
     dim, n_layers = folder.model.config.dim, folder.model.config.n_layers + 1
-    with open_arrays(path) as file:
-        for index, row in enumerate(rows):
-            shape = file.shape(str(index))
-            if shape is None:
-                raise DataError(
-                    f"{path} has no dataset {str(index)!r}, though there are {len(rows)} sentences.",
-                    remedy="Give the sentences that the file was made from.",
-                )
-            whole, separate, top = (n_layers, len(row), 2 * dim), (2, len(row), dim), (len(row), 2 * dim)
+    expected = []
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(open_arrays(file)) for file in files]
+        for place, words in enumerate(rows):
+            index, file = place // len(files), opened[place % len(files)]
+            shape, n_words = file.shape(str(index)), len(words)
+            whole, separate, top = (n_layers, n_words, 2 * dim), (2, n_words, dim), (n_words, 2 * dim)
             if shape not in (whole, separate, top):
+                problem = (
+                    f"there is no dataset '{index}'"
+                    if shape is None
+                    else f"dataset {index} has shape {shape}"
+                )
                 raise DataError(
-                    f"{path}: dataset {index} has shape {shape}; for its {len(row)} words this model gives "
-                    f"{whole} or {separate} or {top}.",
+                    f"{file.path}: {problem}; for its {n_words} words this model gives {whole} or {separate} "
+                    f"or {top}.",
                     remedy="Check that sentences and model are those that the file was made from.",
                 )
             values = file.read(str(index))
-            if shape == whole:
-                yield dict(enumerate(values))
-            else:
-                yield {n_layers - 1: np.concatenate(list(values), axis=1) if shape == separate else values}
-
-
-def _read_sentences(path: Path) -> list[Sentences]:
-    """Lists of sentences as words: one list from a text file, one or more from JSON."""
-    try:
-        text = path.read_bytes().decode("utf-8")
-        if path.suffix.lower() != ".json":
-            return [[line.split() for line in text.splitlines() if line.strip()]]
-        content = json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{path} cannot be read as a list of sentences: {error}.",
-            remedy="Give a text file with a sentence per line, or a JSON list of sentences.",
-        ) from error
-    lists: list[Any] = content if isinstance(content, list) and content else [None]
-    if not all(isinstance(each, list) and " " in "".join(map(str, each)) for each in lists):
-        lists = [lists]  # a list of sentences, not of such lists
-    rows = [[one.split() if isinstance(one, str) else one for one in each] for each in lists]
-    if not all(
-        isinstance(one, list) and all(isinstance(word, str) for word in one) for each in rows for one in each
-    ):
-        raise DataError(
-            f"{path} is not a list of sentences.",
-            remedy='Write ["words of one", "words of the next"], or a list of such lists, one for each row.',
-        )
-    return rows
+            if shape == separate:
+                values = np.concatenate(list(values), axis=1)
+            expected.append(dict(enumerate(values)) if shape == whole else {n_layers - 1: values})
+    return expected
