@@ -47,7 +47,7 @@ def data(train: Path, tmp_path: Path) -> Data:
 def test_a_tenth_of_each_class_is_held_out_with_a_note(data: Data) -> None:
     assert {split: len(part) for split, part in data.splits.items()} == {"train": 54, "valid": 6, "test": 30}
     assert sorted(data.splits["valid"].targets) == [0, 0, 1, 1, 2, 2]
-    assert "6 of the 60 train rows were held out for validation." in data.notes
+    assert "6 of 60 rows were held out for validation." in data.notes
     assert data.names == {"train": "train.csv", "test": "test.csv"}
 
 

@@ -18,12 +18,12 @@ from elmokit.core.tensors import fingerprint
 from elmokit.tasks.fit import (
     Files,
     content_hash,
+    hold_out,
     name_fields,
     read_examples,
     refuse_unknown,
-    validation_split,
 )
-from elmokit.tasks.task import AnyTask, Columns, Examples, Labels
+from elmokit.tasks.task import AnyTask, Columns, Examples, Labels, join_texts
 from elmokit.tasks.trainer import is_single_label
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import LabelConfig, ReadConfig
@@ -73,10 +73,7 @@ class Data:
 
     def texts(self, split: str) -> list[str]:
         """The text of each row: all fields in a line, words joined by spaces."""
-        return [
-            " ".join(text if isinstance(text, str) else " ".join(text) for text in inputs)
-            for inputs in self.splits[split].inputs
-        ]
+        return join_texts(self.splits[split].inputs)
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
@@ -103,14 +100,8 @@ def read_data(
         refuse_unknown(valid, "validation")
         notes += valid.notes
     else:
-        held = validation_split(train.targets, _VALID_SHARE, 0)
-        if not held.any():
-            raise DataError(
-                f"{sources.files('train')[0]} has one row of each class: none can be held out.",
-                remedy="Give more rows, or rows for validation (TRAIN VALID TEST).",
-            )
-        train, valid = train.select(np.flatnonzero(~held)), train.select(np.flatnonzero(held))
-        notes.append(f"{int(held.sum()):,} of the {len(held):,} train rows were held out for validation.")
+        train, valid, note = hold_out(train, _VALID_SHARE, 0, sources.train)
+        notes.append(note)
     data = Data(
         task,
         {"train": train, "valid": valid, "test": test},

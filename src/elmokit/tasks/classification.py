@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from elmokit.report.document import Cell, Column, Section, make_confusion_table,
 from elmokit.report.figures import draw_reliability
 from elmokit.tasks.heads import BilstmHead, Head, LinearHead, PoolHead
 from elmokit.tasks.metrics import ClassificationMetrics, MultilabelMetrics
-from elmokit.tasks.task import Examples, Labels, Prediction, Task
+from elmokit.tasks.task import Examples, Labels, Prediction, Task, join_texts
 from elmokit.text.rows import Row
 from elmokit.text.settings import LabelConfig
 
@@ -30,12 +30,7 @@ Metrics = ClassificationMetrics | MultilabelMetrics
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClassPrediction(Prediction):
-    """The probability of each class.
-
-    Attributes:
-        probabilities: (n_classes,).
-        calibrated: False if they only order the classes, as an SVM's do.
-    """
+    """The probability of each class, (n_classes,); uncalibrated ones only order the classes."""
 
     labels: Labels
     probabilities: npt.NDArray[np.floating[Any]]
@@ -67,26 +62,23 @@ class Classification(Task[ClassPrediction, Metrics]):
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Texts and class numbers; of several labels, ones and zeros."""
-        split = LabelConfig(label_separator=labels.separator).split
-        known = [(row.place, row.text, split(row.label or "")) for row in rows]
-        answers = [answer for *_, answer in known]
+        known, split = list(rows), LabelConfig(label_separator=labels.separator).split
+        answers = [split(row.label or "") for row in known]
         counts = Counter(name for answer in answers for name in answer)
         notes: tuple[str, ...] = ()
         if not labels.names:
-            labels = Labels(
-                _check_classes(counts, len(known), known[0][0] if known else ""), labels.separator
-            )
+            labels = Labels(_check_classes(counts, known), labels.separator)
             if single := sorted(name for name, count in counts.items() if count == 1):
                 notes = (f"Only one row has the label {shorten(single)}: it cannot be validated.",)
-        unknown = tuple(sorted(counts.keys() - set(labels.names)))
+        unknown = tuple(sorted(counts.keys() - {*labels.names}))
         numbers = {name: number for number, name in enumerate((*labels.names, *unknown))}
-        if not labels.separator:
-            targets = np.array([numbers[answer[0]] for answer in answers], dtype=np.int64)
+        if labels.separator:
+            targets = np.zeros((len(known), len(numbers)), dtype=np.float32)
+            for target, answer in zip(targets, answers, strict=True):
+                target[[numbers[name] for name in answer]] = 1.0
         else:
-            targets = np.zeros((len(answers), len(numbers)), dtype=np.float32)
-            for number, answer in enumerate(answers):
-                targets[number, [numbers[name] for name in answer]] = 1.0
-        return Examples([(text,) for _, text, _ in known], targets, labels, unknown, notes=notes)
+            targets = np.array([numbers[name] for (name,) in answers], dtype=np.int64)
+        return Examples([(row.text,) for row in known], targets, labels, unknown, notes=notes)
 
     def loss(self, output: Tensor, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
         """Cross-entropy; with several labels, the mean over the classes."""
@@ -114,7 +106,7 @@ class Classification(Task[ClassPrediction, Metrics]):
         calibrated = all(prediction.calibrated for prediction in predictions)
         if examples.labels.separator:
             return MultilabelMetrics(names, unknown, probabilities, true, calibrated)
-        texts = [text if isinstance(text, str) else " ".join(text) for (text,) in examples.inputs]
+        texts = join_texts(examples.inputs)
         return ClassificationMetrics(names, unknown, probabilities, true, calibrated, texts)
 
     def columns(self, prediction: ClassPrediction) -> dict[str, Any]:
@@ -128,11 +120,10 @@ class Classification(Task[ClassPrediction, Metrics]):
 
     def sections(self, metrics: Mapping[str, Metrics]) -> list[Section]:
         """Scores, confusion matrix, scores by class, calibration and the most confident mistakes."""
-        scores, classes = _scores_section(metrics), _classes_section(metrics)
         single = {split: one for split, one in metrics.items() if isinstance(one, ClassificationMetrics)}
-        if not single:
-            return [scores, classes]
-        sections = [scores, _confusion_section(single), classes]
+        sections = [_scores_section(metrics), _classes_section(metrics)]
+        if single:
+            sections.insert(1, _confusion_section(single))
         if any(one.calibrated for one in single.values()):
             sections.append(_calibration_section(single))
         if any(one.mistakes(1) for one in single.values()):
@@ -169,13 +160,9 @@ def _confusion_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
     names, classes, counts = metrics[main].names, metrics[main].classes, metrics[main].confusion
     tables = []
     for split in (main, *others) if len(names) <= _MAX_MATRIX else ():
-        matrix, rows, picture = (
-            metrics[split].confusion.tolist(),
-            metrics[split].names,
-            f"confusion_{split}.png",
-        )
-        table = make_confusion_table(matrix, rows, classes, split, folded=split != main, picture=picture)
-        tables.append(table)
+        one, picture = metrics[split], f"confusion_{split}.png"
+        table = make_confusion_table(one.confusion.tolist(), one.names, classes, split, picture=picture)
+        tables.append(replace(table, folded=split != main))
     wrong = [(int(counts[row, col]), row, col) for row, col in np.argwhere(counts).tolist() if row != col]
     if wrong and len(classes) > _FEW_CLASSES:
         pairs = [
@@ -230,17 +217,17 @@ def _mistakes_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
     return Section("mistakes", "Most confident mistakes", text, tuple(tables))
 
 
-def _check_classes(counts: Counter[str], n_rows: int, place: str) -> tuple[str, ...]:
+def _check_classes(counts: Counter[str], rows: Sequence[Row]) -> tuple[str, ...]:
     """The classes, sorted; fewer than two, or far too many, are refused."""
+    every = f"{rows[0].place if rows else ''}: this and all other rows ({len(rows):,}) have"
     if len(counts) < 2:
-        only = f"have the label {next(iter(counts))!r}" if counts else "have no label"
         raise DataError(
-            f"{place}: this and all other rows ({n_rows:,}) {only}.",
+            f"{every} the label {next(iter(counts))!r}." if counts else f"{every} no label.",
             remedy="A classifier needs rows of at least two classes; check --label-column.",
         )
-    if len(counts) > _MAX_CLASSES and len(counts) * 2 > n_rows:
+    if len(counts) > _MAX_CLASSES and len(counts) * 2 > len(rows):
         raise DataError(
-            f"{place}: this and all other rows ({n_rows:,}) have {len(counts):,} different labels.",
+            f"{every} {len(counts):,} different labels.",
             remedy="That looks like a column of texts or numbers; check --label-column.",
         )
     return tuple(sorted(counts))

@@ -96,7 +96,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         config = self.config()
         classes, examples = _read(X, y)
         if sample_weight is not None:
-            examples = replace(examples, weights=_check_weights(sample_weight, len(examples)))
+            weights = np.asarray(sample_weight, dtype=np.float32)
+            if weights.shape != (len(examples),) or not np.isfinite(weights).all() or (weights < 0).any():
+                raise DataError("sample_weight must hold one finite number of at least 0 for each text.")
+            examples = replace(examples, weights=weights)
         if valid is None:
             held = validation_split(examples.targets, config.fit.valid_share, config.fit.seed)
             train, other = (examples.select(np.flatnonzero(rows)) for rows in (~held, held))
@@ -173,16 +176,7 @@ def _check_texts(texts: Texts) -> list[Any]:
                 f"Text {place} is not a string, but {type(text).__name__}.",
                 remedy="Turn missing values into empty strings first.",
             )
-    return [str(text) if isinstance(text, str) else text for text in texts]
-
-
-def _check_weights(sample_weight: Sequence[float], n_texts: int) -> npt.NDArray[np.float32]:
-    weights = np.asarray(sample_weight, dtype=np.float32)
-    if weights.shape != (n_texts,) or not np.isfinite(weights).all() or (weights < 0).any():
-        raise DataError("sample_weight must hold one finite number of at least 0 for each text.")
-    if not weights.sum() > 0:
-        raise DataError("All sample weights are zero.")
-    return weights
+    return list(texts)
 
 
 def _read(
@@ -199,25 +193,18 @@ def _read(
         ) from error
     if len(inputs) != len(given):
         raise DataError(f"There are {len(inputs)} texts, but {len(given)} labels.")
-    names, targets = (_number_tables if given.ndim == 2 else _number_labels)(given, classes)
-    known = Labels(tuple(map(str, names.tolist())), "|" if given.ndim == 2 else "")
-    return names, Examples(inputs, targets, known)
-
-
-def _number_tables(labels: npt.NDArray[Any], classes: npt.NDArray[Any] | None) -> tuple[Any, Any]:
-    if not np.isin(labels, (0, 1)).all():
-        raise DataError("Several labels per text are given as ones and zeros, (n_texts, n_classes).")
-    if classes is not None and len(classes) != labels.shape[1]:
-        raise DataError(f"There are {len(classes)} classes, but {labels.shape[1]} in the validation labels.")
-    return np.arange(labels.shape[1]), labels.astype(np.float32)
-
-
-def _number_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any] | None) -> tuple[Any, Any]:
-    is_missing = labels.dtype == object and any(label is None or label != label for label in labels)
-    if is_missing or (labels.dtype.kind == "f" and not np.isfinite(labels).all()):
+    if given.ndim == 2:
+        if not np.isin(given, (0, 1)).all():
+            raise DataError("Several labels per text are given as ones and zeros, (n_texts, n_classes).")
+        names, n_classes = np.arange(given.shape[1]), given.shape[1]
+        if classes is not None and len(classes) != n_classes:
+            raise DataError(f"There are {len(classes)} classes, but {n_classes} in the validation labels.")
+        return names, Examples(inputs, given.astype(np.float32), Labels(tuple(map(str, names)), "|"))
+    values = given.tolist()
+    if any(label is None or label != label for label in values):  # NaN is not itself
         raise DataError("Some labels are missing.", remedy="Give every text a label, or leave it out.")
     try:
-        names = np.unique(labels) if classes is None else classes
+        names = np.unique(given) if classes is None else classes
     except TypeError as error:
         raise DataError(
             f"The labels have types that cannot be sorted: {error}.", remedy="Make them all text."
@@ -227,7 +214,8 @@ def _number_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any] | None) -
             f"There is only one class ({names.tolist()[0]!r})." if len(names) else "There are no labels.",
             remedy="A classifier needs rows of at least two classes.",
         )
-    numbers = np.minimum(np.searchsorted(names, labels), len(names) - 1)
-    if (unknown := labels[names[numbers] != labels]).size:
-        raise DataError(f"The validation label {unknown.tolist()[0]!r} is not among the training labels.")
-    return names, numbers.astype(np.int64)
+    numbers = {name: number for number, name in enumerate(names.tolist())}
+    if unknown := [label for label in values if label not in numbers]:
+        raise DataError(f"The validation label {unknown[0]!r} is not among the training labels.")
+    targets = np.array([numbers[label] for label in values], dtype=np.int64)
+    return names, Examples(inputs, targets, Labels(tuple(map(str, numbers))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import platform
+import re
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,15 +23,14 @@ from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.formatting import plural
-from elmokit.core.model_folder import KINDS, Model, is_model_folder, kind_of, load
-from elmokit.core.names import resolve_name
+from elmokit.core.model_folder import KINDS, Model, is_model_folder, load
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.report.render import write_report
 from elmokit.tasks.classification import shorten
-from elmokit.tasks.model import FitRecord, TaskModel, encoder_facts, head_name, load_encoder
+from elmokit.tasks.model import FitRecord, TaskModel, encoder_facts, load_encoder, resolve_head
 from elmokit.tasks.model_report import model_document, report_record
-from elmokit.tasks.settings import ClassifierConfig, FitConfig
+from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, Metrics, Predictor, get_task
 from elmokit.tasks.tfidf import METHODS, TfidfModel, fit_tfidf
 from elmokit.tasks.trainer import fit_task, is_single_label
@@ -38,8 +38,6 @@ from elmokit.text.predictions import PredictionWriter
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
-from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.encoder import Encoder
 from elmokit.vectors.mix import make_mix
 
 Files = str | Path | Sequence[str | Path]
@@ -53,9 +51,8 @@ class FittedModel:
     Attributes:
         model: None if fitting was interrupted.
         scores: Rows and scores of each split, the most informative first.
-        metrics: Of the splits train, valid and test; empty if the model was there already.
+        metrics: Of each split; empty if the model was there already (``was_done``).
         stopped: "done", "early", "time" or "interrupted".
-        was_done: The model was there already.
     """
 
     folder: Path
@@ -87,124 +84,103 @@ def fit(  # long because it is the whole verb, step by step
         encoder: A model that ``pretrain`` or ``baseline`` has made, or a bundled one; or "tfidf-svm" or
             "tfidf-lr", for a linear model over counts of words.
         train: Files, folders or glob patterns.
-        out: The model folder to write.
         valid: Rows to choose the best weights by; without them a share of each class is held out.
         test: Rows to measure on at the end, for the report.
         task: A key of ``elmokit.tasks.task.TASKS``.
-        checkpoint_every: Seconds between checkpoints.
-        command: The command line, for the card and the report.
+        checkpoint_every: In seconds.
+        command: For the card and the report.
         settings: By name, such as ``head="linear"`` or ``label_column="topic"``; or as objects, ``config``
             (ClassifierConfig), ``read`` (ReadConfig) and ``labels`` (LabelConfig).
     """
     reporter, out, problem = reporter or Reporter("silent"), Path(out), get_task(task)
-    config, read, label_config = _configs(settings)
-    read = name_fields(problem, read)
-    made = FitRecord(
+    config, read, label_config = _merge_configs(settings)
+    read, is_linear = name_fields(problem, read), encoder in METHODS
+    if is_linear and task != "classify":
+        raise ConfigError(f"{encoder} does not support the task {task!r}.", remedy="Use an encoder: news.")
+    folder = open_out(out, "linear" if is_linear else "classifier", resume=not is_linear)
+    if not is_linear:
+        config, loaded = resolve_head(problem, config), load_encoder(encoder)
+        make_mix(config.mix, loaded.n_layers, loaded.dim)  # wrong weights are refused before a run is started
+    parts, labels = dict[str, Examples](), Labels(separator=label_config.label_separator)
+    for split, files in (("train", train), ("valid", valid), ("test", test)):
+        if files:
+            parts[split] = read_examples(problem, files, read, label_config, labels, reporter)
+            labels = parts["train"].labels
+    record = FitRecord(
         date=datetime.date.today().isoformat(),
         command=replace_surrogates(command),
         columns=Columns(read.text_columns, label_config.label_column),
         versions=versions(),
+        notes=parts["train"].notes,
     )
-    sources = {"train": train, "valid": valid, "test": test}
-    if encoder in METHODS:
-        if task != "classify":
-            raise ConfigError(
-                f"{encoder} does not support the task {task!r}.", remedy="Use an encoder: news."
-            )
-        open_out(out, "linear", resume=False)
-        parts = _read_parts(problem, sources, read, label_config, reporter)
-        linear = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
-        return _finish(out, linear, parts, replace(made, notes=parts["train"].notes), reporter)
-    config = replace(config, head=replace(config.head, head=head_name(problem, config.head)))
-    loaded = load_encoder(encoder)
-    parts = _read_parts(problem, sources, read, label_config, reporter)
-    notes = parts["train"].notes
+    if is_linear:
+        model = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
+        return _finish(out, model, parts, record, reporter)
     if valid:
         refuse_unknown(parts["valid"], "validation")
     else:
-        parts, note = _hold_out(parts, config.fit, str(_files(train)[0]))
-        notes = (*notes, note)
-    made = replace(made, notes=notes, encoder=encoder_facts(loaded, Path(encoder).resolve().name))
-    make_mix(config.mix, loaded.n_layers, loaded.dim)  # refuses wrong weights before a run is started
-    return _fit_head(problem, loaded, parts, config, made, out, checkpoint_every, reporter)
-
-
-def _fit_head(
-    task: AnyTask,
-    encoder: Encoder,
-    parts: Mapping[str, Examples],
-    config: ClassifierConfig,
-    made: FitRecord,
-    out: Path,
-    checkpoint_every: float,
-    reporter: Reporter,
-) -> FittedModel:
-    """Fit a head on top of an encoder, or resume; ``made`` as for ``_finish``."""
-    folder = open_out(out, "classifier", resume=True)
+        kept, held, note = hold_out(parts.pop("train"), config.fit.valid_share, config.fit.seed, train)
+        parts = {"train": kept, "valid": held, **parts}  # the last split is the one that counts
+        record = replace(record, notes=(*record.notes, note))
+    record = replace(record, encoder=encoder_facts(loaded, Path(encoder).resolve().name))
     with folder.lock():
         lasting = config.to_dict()
         del lasting["fit"]["cache"]  # where layers are cached makes no difference
-        inputs = {f"text.{name}_rows": content_hash(parts[name]) for name in ("train", "valid")}
-        folder.require_same(lasting, inputs | {"encoder.weights": fingerprint(*encoder.module.parameters())})
-        reporter.say(_summary(parts, encoder, config))
-        for note in made.notes:
-            reporter.say(f"[dim]{escape(note)}[/]")
-        result = fit_task(
-            task,
-            encoder,
-            parts["train"],
-            parts["valid"],
-            config,
-            run=folder.run,
-            checkpoint_every=checkpoint_every,
-            reporter=reporter,
+        inputs = {f"text.{split}_rows": content_hash(parts[split]) for split in ("train", "valid")}
+        folder.require_same(lasting, inputs | {"encoder.weights": fingerprint(*loaded.module.parameters())})
+        classes = f", {len(labels)} classes ({escape(shorten(labels.names))})" if labels.names else ""
+        reporter.say(
+            f"Rows: {len(parts['train']):,} to train on, {len(parts['valid']):,} for validation{classes}.\n"
+            f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({loaded.n_layers} layers, "
+            f"{loaded.dim} wide), {config.mix.mix} mix, {config.head.head} head."
         )
+        for note in record.notes:
+            reporter.say(f"[dim]{escape(note)}[/]")
+        options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "reporter": reporter}
+        result = fit_task(problem, loaded, parts["train"], parts["valid"], config, run=folder.run, **options)
         if result.stopped == "interrupted":
             return FittedModel(out, None, stopped=result.stopped)
         if result.was_done and is_model_folder(out):
-            if "test" in parts:
+            if test:
                 reporter.say("[yellow]It was fitted before; measure it with elmokit evaluate.[/]")
-            model = TaskModel.load(out)
-            return FittedModel(out, model, model.record.splits, stopped=result.stopped, was_done=True)
+            fitted = TaskModel.load(out)
+            return FittedModel(out, fitted, fitted.record.splits, stopped=result.stopped, was_done=True)
         for note in result.model.record.notes:
             reporter.say(f"[yellow]{note}[/]")
-        return _finish(out, result.model, parts, made, reporter)
+        return _finish(out, result.model, parts, record, reporter)
 
 
 def _finish(
     out: Path,
     model: TaskModel | TfidfModel,
     parts: Mapping[str, Examples],
-    made: FitRecord,
+    record: FitRecord,
     reporter: Reporter,
 ) -> FittedModel:
-    """Measure a fitted model and write it with its report.
-
-    Args:
-        made: What the record of the model lacks: how it was made.
-    """
+    """Measure a fitted model and write it with its report; ``record`` says how it was made."""
     (metrics, speed, cut), fitted = _measure(model, parts, reporter), model.record
     record = replace(
-        made,
+        record,
         stopped=fitted.stopped,
         history=fitted.history,
         mix_start=fitted.mix_start,
         timings={**fitted.timings, "documents_per_second": speed},
-        notes=[*made.notes, *fitted.notes, *(cut if "test" in parts else ())],
+        notes=[*record.notes, *fitted.notes, *(cut if "test" in parts else ())],
         splits={split: {"n": one.n, **one.values} for split, one in metrics.items()},
     )
     model = replace(model, record=record)
-    _write_report(out, model, metrics, record, out.resolve().name)
+    report = (model, metrics, record, out.resolve().name)
+    write_report(out, model_document(*report), report_record(*report))
     model.save(out)  # last: it says that all is done
     return FittedModel(out, model, record.splits, metrics, record.stopped)
 
 
-def _configs(settings: dict[str, Any]) -> tuple[ClassifierConfig, ReadConfig, LabelConfig]:
+def _merge_configs(settings: dict[str, Any]) -> tuple[ClassifierConfig, ReadConfig, LabelConfig]:
     """Settings by name, merged into those given as objects."""
     usual = {"config": ClassifierConfig(), "read": ReadConfig(), "labels": LabelConfig()}
     given: Any = {name: settings.pop(name, None) or default for name, default in usual.items()}
-    config, read, labels = merge_settings(settings, **given).values()
-    return cast(ClassifierConfig, config), cast(ReadConfig, read), cast(LabelConfig, labels)
+    merged: Any = merge_settings(settings, **given)
+    return merged["config"], merged["read"], merged["labels"]
 
 
 def name_fields(task: AnyTask, read: ReadConfig) -> ReadConfig:
@@ -222,58 +198,33 @@ def read_examples(
     task: AnyTask, files: Files, read: ReadConfig, config: LabelConfig, labels: Labels, reporter: Reporter
 ) -> Examples:
     """All labeled rows of some files; ``labels`` as for ``Task.read``."""
-    source = RowSource(files, read, config)
-
-    def rows(advance: Any) -> Iterator[Row]:
-        n_rows, is_blank = 0, True
-        for row in source:
-            n_rows, is_blank = n_rows + 1, is_blank and not row.text.strip()
-            yield row
-            advance(1)
-        if not n_rows:
-            raise DataError(
-                f"{source.name} holds no labeled rows.", remedy="Give a file with text and labels."
-            )
-        if is_blank:
-            raise DataError(
-                f"{source.name}: all {n_rows:,} texts are empty.",
-                remedy="Check the file, and name the columns that hold the text: --text-columns.",
-            )
-
+    source, rows = RowSource(files, read, config), list[Row]()
     with reporter.counting("Reading rows", unit="rows") as advance:
-        examples = task.read(rows(advance), labels)
+        for row in source:
+            rows.append(row)
+            advance(1)
+    if not any(row.text.strip() for row in rows):
+        raise DataError(
+            f"{source.name}: all {len(rows):,} texts are empty."
+            if rows
+            else f"{source.name} holds no labeled rows.",
+            remedy="Give a file with texts and labels, and name the columns of the text: --text-columns.",
+        )
+    examples = task.read(rows, labels)
     dropped = f"{plural(source.n_dropped, 'row')} without a label left out."
     return replace(examples, notes=(*examples.notes, dropped)) if source.n_dropped else examples
 
 
-def _read_parts(
-    task: AnyTask,
-    sources: Mapping[str, Files],
-    read: ReadConfig,
-    config: LabelConfig,
-    reporter: Reporter,
-) -> dict[str, Examples]:
-    """The rows of each split that has files; labels are learned from "train", the first one."""
-    labels, parts = Labels(separator=config.label_separator), dict[str, Examples]()
-    for name, files in sources.items():
-        if files:
-            parts[name] = read_examples(task, files, read, config, labels, reporter)
-            labels = parts["train"].labels
-    return parts
-
-
-def _hold_out(parts: dict[str, Examples], fit: FitConfig, file: str) -> tuple[dict[str, Examples], str]:
-    """Move a share of the training rows to a validation split; also a note on it."""
-    rows = parts.pop("train")
-    held = validation_split(rows.targets, fit.valid_share, fit.seed)
+def hold_out(examples: Examples, share: float, seed: int, files: Files) -> tuple[Examples, Examples, str]:
+    """Training rows, validation rows held out of them, and a note on that."""
+    held = validation_split(examples.targets, share, seed)
     if not held.any():
         raise DataError(
-            f"{file} has one row of each class: none can be held out for validation.",
-            remedy="Give more rows, or rows for validation with --valid.",
+            f"{_files(files)[0]} has one row of each class: none can be held out for validation.",
+            remedy="Give more rows, or rows for validation (--valid; in compare, a second file).",
         )
-    split = {"train": rows.select(np.flatnonzero(~held)), "valid": rows.select(np.flatnonzero(held))}
     note = f"{int(held.sum()):,} of {len(held):,} rows were held out for validation."
-    return split | parts, note
+    return examples.select(np.flatnonzero(~held)), examples.select(np.flatnonzero(held)), note
 
 
 def refuse_unknown(examples: Examples, name: str) -> None:
@@ -318,16 +269,6 @@ def content_hash(examples: Examples) -> str:
     return fingerprint(*texts, examples.targets)
 
 
-def _summary(parts: Mapping[str, Examples], encoder: Encoder, config: ClassifierConfig) -> str:
-    names = parts["train"].labels.names
-    classes = f", {len(names)} classes ({escape(shorten(names))})" if names else ""
-    return (
-        f"Rows: {len(parts['train']):,} to train on, {len(parts['valid']):,} for validation{classes}.\n"
-        f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({encoder.n_layers} layers, "
-        f"{encoder.dim} wide), {config.mix.mix} mix, {config.head.head} head."
-    )
-
-
 def _measure(
     model: Predictor, parts: Mapping[str, Examples], reporter: Reporter
 ) -> tuple[dict[str, Metrics], float, tuple[str, ...]]:
@@ -345,16 +286,8 @@ def _cut_notes(model: Predictor, n_cut: int) -> tuple[str, ...]:
     """A sentence on the rows that were too long, if there were any."""
     if not n_cut or not isinstance(model, TaskModel):
         return ()
-    return (
-        f"Of {plural(n_cut, 'row')} only the first {model.config.fit.max_words} words were read (max_words).",
-    )
-
-
-def _write_report(
-    folder: Path, model: Predictor, metrics: Mapping[str, Metrics], record: FitRecord, title: str
-) -> None:
-    document = model_document(model, metrics, record, title)
-    write_report(folder, document, report_record(model, metrics, record, title))
+    limit = model.config.fit.max_words
+    return (f"Of {plural(n_cut, 'row')} only the first {limit} words were read (max_words).",)
 
 
 def versions() -> dict[str, str]:
@@ -404,10 +337,10 @@ def predict(
             read here, too, unless others are given.
     """
     reporter, target = reporter or Reporter("silent"), None if out is None else Path(out)
-    kind = _format(target, format, _files(files))
+    kind = _choose_format(target, format, _files(files)[0])
     predictor = open_predictor(model)
-    read = predictor.columns.reading(name_fields(predictor.task, _configs(settings)[1]))
-    source = RowSource(_files(files), read, keep=True)
+    read = predictor.columns.reading(name_fields(predictor.task, _merge_configs(settings)[1]))
+    source = RowSource(files, read, keep=True)
     pending: deque[Row] = deque()
 
     def inputs() -> Iterator[Inputs]:
@@ -430,20 +363,17 @@ def predict(
     return PredictionSummary(n_rows, _cut_notes(predictor, n_cut))
 
 
-def _format(out: Path | None, given: str, files: Sequence[str | Path]) -> Literal["csv", "jsonl"]:
-    """The format of predictions."""
-    suffix = out.suffix[1:].lower() if out else ""
-    if suffix in ("gz", "zst") or (not given and suffix in ("tsv", "parquet")):
+def _choose_format(out: Path | None, given: str, first: str | Path) -> Literal["csv", "jsonl"]:
+    """The format of predictions: as given, or as the ending of ``out`` or of the first file says."""
+    suffix = out.suffix.lower() if out else ""
+    if suffix in (".gz", ".zst") or (not given and suffix in (".tsv", ".parquet")):
         raise ConfigError(
-            f"Predictions are not written as .{suffix} files: {out}.", remedy="End --out in .csv or .jsonl."
+            f"Predictions are not written as {suffix} files: {out}.", remedy="End --out in .csv or .jsonl."
         )
-    endings = [name.lower() for name in Path(files[0]).suffixes if name.lower() not in (".gz", ".zst")]
-    kind = (given or suffix or (endings[-1][1:] if endings else "")).lower()
-    if kind in ("jsonl", "ndjson", "json"):
-        return "jsonl"
-    if given and kind != "csv":
+    if given not in ("", "csv", "jsonl"):
         raise ConfigError(f"--format {given} is not a choice.", remedy="Choose csv or jsonl.")
-    return "csv"
+    name = f".{given}" if given else suffix or re.sub(r"\.(gz|zst)$", "", str(first).lower())
+    return "jsonl" if name.endswith((".jsonl", ".ndjson", ".json")) else "csv"
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,54 +418,37 @@ def evaluate(
     on files of word pairs with similarity scores or of analogies.
 
     Args:
-        files: Files, folders or glob patterns.
         out: Folder for a report on a fitted model.
         state: For a language model: carry the state from text to text, or start each from zero.
         settings: Those of ReadConfig and LabelConfig by name, or ``read`` and ``labels`` as objects.
     """
     reporter = reporter or Reporter("silent")
-    _, read, label_config = _configs(settings)
-    kind = kind_of(resolve_name(model)) or "bilm" if isinstance(model, str | Path) else model.kind
-    if kind in ("bilm", "word-vectors"):
-        if out is not None:
-            raise ConfigError("--out is for reports on fitted models.", remedy="Leave it out.")
-        if kind == "word-vectors":
-            return _evaluate_vectors(model, _files(files))
-        return _evaluate_bilm(model, _files(files), read, state, reporter)
+    _, read, label_config = _merge_configs(settings)
+    loaded: Any = load(model) if isinstance(model, str | Path) else model
+    if loaded.kind in ("bilm", "word-vectors") and out is not None:
+        raise ConfigError("--out is for reports on fitted models.", remedy="Leave it out.")
+    if loaded.kind == "bilm":
+        perplexity = text_perplexity(loaded.folder, _files(files), read=read, state=state, reporter=reporter)
+        figures = asdict(perplexity).items()
+        return Evaluation({name: value for name, value in figures if isinstance(value, float)}, perplexity)
+    if loaded.kind == "word-vectors":
+        from elmokit.static.intrinsic import evaluate_vectors
+
+        results = {Path(file).name: evaluate_vectors(loaded, file) for file in _files(files)}
+        values = {name: result.value for name, result in results.items() if result.value is not None}
+        return Evaluation(values, results)
     if out is not None:
         open_out(Path(out), "report", resume=True)
-    predictor = open_predictor(model)
+    predictor = cast(Predictor, loaded)
     read = predictor.columns.reading(read)
     label_config = predictor.columns.labeling(label_config, predictor.labels)
     rows = read_examples(predictor.task, files, read, label_config, predictor.labels, reporter)
     metrics, speed, cut = _measure(predictor, {"test": rows}, reporter)
-    notes = (*rows.notes, *cut)
+    notes, timings = (*rows.notes, *cut), {"documents_per_second": speed}
     if out is not None:
         title = Path(model).resolve().name if isinstance(model, str | Path) else "Model"
-        record = FitRecord(
-            command=replace_surrogates(command),
-            notes=notes,
-            versions=versions(),
-            timings={"documents_per_second": speed},
-        )
-        _write_report(Path(out), predictor, metrics, record, title)
+        command = replace_surrogates(command)
+        record = FitRecord(command=command, notes=notes, versions=versions(), timings=timings)
+        report = (predictor, metrics, record, title)
+        write_report(Path(out), model_document(*report), report_record(*report))
     return Evaluation(metrics["test"].values, metrics["test"], speed, notes)
-
-
-def _evaluate_bilm(
-    model: Any, files: list[str | Path], read: ReadConfig, state: State, reporter: Reporter
-) -> Evaluation:
-    folder = model.folder if isinstance(model, Elmo) else model
-    result = text_perplexity(folder, files, read=read, state=state, reporter=reporter)
-    figures = asdict(result).items()
-    return Evaluation({name: value for name, value in figures if isinstance(value, float)}, result)
-
-
-def _evaluate_vectors(model: Any, files: list[str | Path]) -> Evaluation:
-    from elmokit.static.intrinsic import evaluate_vectors
-    from elmokit.static.word_vectors import WordVectors
-
-    vectors = WordVectors.load(model) if isinstance(model, str | Path) else model
-    results = {Path(file).name: evaluate_vectors(vectors, file) for file in files}
-    values = {name: result.value for name, result in results.items() if result.value is not None}
-    return Evaluation(values, results)

@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ _RARE = -14.0  # score of a class without rows: a probability of about one in a 
 _TINY = 1e-6
 _L2_FACTORS = (1.0, 0.1, 0.01, 0.001)  # times the penalty given, where there are rows to choose by
 
+Rng = torch.Generator | None
+
 
 class Head(nn.Module):
     """Turns the mixed vectors of a batch into a task's output; a text may have no word."""
@@ -35,14 +37,8 @@ class Head(nn.Module):
         super().__init__()
         self.dropout = config.dropout_head
 
-    def forward(
-        self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: torch.Generator | None = None
-    ) -> Output:
-        """Vectors (batch, time, dim) and masks (batch, time) of each field.
-
-        Args:
-            rng: Generator for dropout; None disables it.
-        """
+    def forward(self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: Rng = None) -> Output:
+        """Takes vectors (batch, time, dim) and masks (batch, time) of each field; no ``rng``, no dropout."""
         raise NotImplementedError
 
 
@@ -73,9 +69,7 @@ class PoolHead(Head):
         self.hidden = nn.Linear(3 * dim, config.head_dim)
         self.output = nn.Linear(config.head_dim, len(labels))
 
-    def forward(
-        self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: torch.Generator | None = None
-    ) -> Output:
+    def forward(self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: Rng = None) -> Output:
         """Class scores, (batch, n_classes)."""
         pooled = torch.cat(read_out(mixed[0], masks[0]), dim=1)
         pooled = shared_dropout(pooled, self.dropout, rng, over=None)
@@ -93,9 +87,7 @@ class BilstmHead(Head):
         self.behind = nn.ModuleList(nn.LSTM(width, config.head_dim) for width in widths)
         self.output = nn.Linear(4 * config.head_dim, len(labels))
 
-    def forward(
-        self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: torch.Generator | None = None
-    ) -> Output:
+    def forward(self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: Rng = None) -> Output:
         """Class scores, (batch, n_classes)."""
         x, mask = mixed[0], masks[0]
         n_rows, n_time = mask.shape
@@ -129,9 +121,7 @@ class LinearHead(Head):
         self.spread = nn.Parameter(torch.ones(()), requires_grad=False)
         self.output = nn.Linear(dim, len(labels))
 
-    def forward(
-        self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: torch.Generator | None = None
-    ) -> Output:
+    def forward(self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: Rng = None) -> Output:
         """Class scores, (batch, n_classes)."""
         return self.scores(mean_over_words(mixed[0], masks[0]))
 
@@ -148,7 +138,6 @@ class LinearHead(Head):
 
         Args:
             features: (n_texts, dim).
-            targets: Class numbers (n_texts,), or ones and zeros (n_texts, n_classes).
             l2: Half of this times the squared weights is added to the mean loss.
             weights: How much each text counts, (n_texts,), 1 on average.
         """
@@ -183,8 +172,7 @@ def fit_logistic(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], bool]:
     """Weights (n_classes, dim) and biases (n_classes,) of a logistic regression, and whether it converged.
 
-    Args:
-        n_classes: 1 for a yes-or-no decision, which has one row of weights.
+    A yes-or-no decision is one class, with one row of weights.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -197,14 +185,14 @@ def fit_logistic(
             bias *= -1
         return weight, bias, True
     # Two classes share one row of weights w in scikit-learn. As rows -w/2 and w/2 they cost half as much.
-    share = 2.0 if len(present) == 2 and n_classes > 1 else 1.0
-    strength = share / (l2 * weights.sum()) if l2 else np.inf
+    is_split = len(present) == 2 and n_classes > 1
+    strength = (2.0 if is_split else 1.0) / (l2 * weights.sum()) if l2 else np.inf
     model = LogisticRegression(C=strength, tol=1e-6, max_iter=_STEPS)
     converged = converges(model, x, y, sample_weight=weights)
     rows, offsets = model.coef_, model.intercept_
     if n_classes == 1:
         return rows, offsets, converged
-    if len(present) == 2:
+    if is_split:
         rows, offsets = np.concatenate([-rows, rows]) / 2, np.concatenate([-offsets, offsets]) / 2
     weight[present] = rows
     bias += offsets.min()
@@ -226,37 +214,35 @@ def fit_linear(
     equally, and penalties down to a thousandth. Without them the top layer and the given penalty are used.
     Given or frozen weights of a mix stay as they are.
     """
-    unsupported = {"--finetune": config.fit.finetune, "--mix function": config.mix.mix == "function"}
-    if flags := [flag for flag, given in unsupported.items() if given]:
+    if config.fit.finetune or config.mix.mix == "function":
+        flag = "--finetune" if config.fit.finetune else "--mix function"
         raise ConfigError(
-            f"The linear head does not support {flags[0]}.", remedy="Use --head pool or --head bilstm."
+            f"The linear head does not support {flag}.", remedy="Use --head pool or --head bilstm."
         )
     train, encoder, chooses = parts[0], sources[0].encoder, len(parts) > 1
     with reporter.counting("Computing layers", total=sum(map(len, parts)), unit="texts") as advance:
         pooled = [_pool(source, config, advance) for source in sources]
     history: list[dict[str, float]] = []
-    tried: list[tuple[float, float, Network]] = []
+    ranked: list[tuple[float, float, Network]] = []
     converged = True
     mixes = _candidate_mixes(encoder.n_layers, config, choose=chooses)
     for candidate, factor in itertools.product(mixes, _L2_FACTORS if chooses else _L2_FACTORS[:1]):
         network = Network(task, candidate, encoder.n_layers, encoder.dim, train.labels)
-        head, l2 = network.head, factor * config.fit.l2
-        assert isinstance(head, LinearHead)
+        head, l2, step = cast(LinearHead, network.head), factor * config.fit.l2, len(history) + 1
         # The mean of a mix is the mix of the means.
         features = [network.mix.mixed(list(part)).detach() for part in pooled]
         converged &= head.solve(features[0], train.targets, l2=l2, weights=weights.numpy())
-        step = len(history) + 1
         history.append({"step": step, "epoch": step, "l2": l2, **network.mix.values()})
         main = loss = 0.0
         if chooses:
             with torch.no_grad():
                 output = head.scores(features[1])
-                loss = float(task.loss(output, parts[1].targets).mean())
+            loss = float(task.loss(output, parts[1].targets).mean())
             metrics = task.measure(parts[1], task.decode(output, [], train.labels))
             main = metrics.score(metrics.row_stats.sum(axis=0))
             history[-1] |= {metrics.main: main, "valid_loss": loss}
-        tried.append((main, -loss, network))
-    *_, best = max(tried, key=lambda entry: entry[:2])
+        ranked.append((main, -loss, network))
+    *_, best = max(ranked, key=lambda entry: entry[:2])
     return best, history, converged
 
 

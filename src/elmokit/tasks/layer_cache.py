@@ -45,22 +45,18 @@ class LayerCache:
 
     def layers(self, rows: IntArray) -> Layers:
         """The layers of some texts, in full precision."""
-        lengths, offsets = self._ids.lengths[rows], self._ids.offsets
-        n_time, (n_layers, dim) = int(lengths.max()), self._shape
-        values = torch.zeros(n_layers, len(rows), n_time, dim)
-        for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
-            self._stream.seek(self._start + 2 * n_layers * dim * int(offsets[row]))
-            cached = np.fromfile(self._stream, np.float16, length * n_layers * dim)
-            if len(cached) < length * n_layers * dim:
+        lengths, n_numbers = self._ids.lengths[rows], math.prod(self._shape)  # of a word
+        values = torch.zeros(len(rows), int(lengths.max()), *self._shape)
+        for row, length, target in zip(rows, lengths.tolist(), values, strict=True):
+            self._stream.seek(self._start + 2 * n_numbers * int(self._ids.offsets[row]))
+            cached = np.fromfile(self._stream, np.float16, length * n_numbers)
+            if len(cached) < length * n_numbers:
                 raise RunError(
                     f"{self._stream.name} ends too early.", remedy="Run the same command again to rebuild it."
                 )
-            values[:, place, :length] = torch.from_numpy(cached.reshape(length, n_layers, dim)).transpose(
-                0, 1
-            )
-        return Layers(
-            tuple(values), torch.arange(n_time) < torch.from_numpy(lengths).unsqueeze(1), self.n_edge
-        )
+            target[:length] = torch.from_numpy(cached).view(length, *self._shape)
+        mask = torch.arange(values.shape[1]) < torch.from_numpy(lengths).unsqueeze(1)
+        return Layers(tuple(values.permute(2, 0, 1, 3).contiguous()), mask, self.n_edge)
 
 
 @torch.no_grad()
@@ -104,8 +100,7 @@ class LayerSource:
 
     Attributes:
         fields: Of each field of the task, the ids of all rows.
-        n_cut: Texts that were longer than allowed.
-        n_empty: Rows without a word.
+        n_cut: Texts that were longer than allowed; ``n_empty`` rows have no word.
     """
 
     encoder: Encoder

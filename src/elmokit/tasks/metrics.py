@@ -91,7 +91,7 @@ class ClassMetrics:
     @cached_property
     def _scores_by_label(self) -> tuple[ClassScore, ...]:
         columns = self._scores(labels=range(len(self.names)))
-        return tuple(ClassScore(*row) for row in zip(self.names, *(c.tolist() for c in columns), strict=True))
+        return tuple(map(ClassScore, self.names, *(column.tolist() for column in columns)))
 
     @property
     def per_class(self) -> tuple[ClassScore, ...]:
@@ -110,7 +110,12 @@ class ClassMetrics:
     def _scores(self, **options: Any) -> Any:
         from sklearn.metrics import precision_recall_fscore_support
 
-        return precision_recall_fscore_support(self.true, self.predicted, zero_division=0, **options)
+        tables = [self.true, self.predicted]
+        if self.true.ndim == 2:
+            # As integers, and never a single column: scikit-learn would take that for one label a row.
+            tables = [np.pad(table, ((0, 0), (0, 1))).astype(int) for table in tables]
+            options = {"labels": range(len(self.names)), **options}
+        return precision_recall_fscore_support(*tables, zero_division=0, **options)
 
     def _values(self, *first: str, **more: float | None) -> dict[str, float]:
         """``more`` and the averages, the scores called ``first`` at the beginning; without what is None."""
@@ -172,13 +177,10 @@ class ClassificationMetrics(ClassMetrics):
         sure, right = self.probabilities.max(axis=1), self.predicted == self.true
         places = np.minimum((sure * _N_BINS).astype(int), _N_BINS - 1)
         counts = np.bincount(places, minlength=_N_BINS)
-        means = (
-            np.bincount(places, weights=values, minlength=_N_BINS) / np.maximum(counts, 1)
-            for values in (sure, right)
-        )
-        edges = [place / _N_BINS for place in range(_N_BINS + 1)]
-        columns = (counts, *means)
-        return tuple(map(Bin, edges[:-1], edges[1:], *(column.tolist() for column in columns)))
+        sums = [np.bincount(places, values, minlength=_N_BINS) for values in (sure, right)]
+        edges = np.arange(_N_BINS + 1) / _N_BINS
+        columns = (edges[:-1], edges[1:], counts, *(total / np.maximum(counts, 1) for total in sums))
+        return tuple(map(Bin, *(column.tolist() for column in columns)))
 
     @property
     def ece(self) -> float | None:
@@ -246,14 +248,6 @@ class MultilabelMetrics(ClassMetrics):
     def hamming_loss(self) -> float:
         """Share of wrong yes-or-no decisions."""
         return float((self.predicted != self.true).mean())
-
-    def _scores(self, **options: Any) -> Any:
-        from sklearn.metrics import precision_recall_fscore_support
-
-        # As integers, and never a single column: scikit-learn would take that for one label a row.
-        tables = [np.pad(table, ((0, 0), (0, 1))).astype(int) for table in (self.true, self.predicted)]
-        options = {"labels": range(len(self.names)), **options}
-        return precision_recall_fscore_support(*tables, zero_division=0, **options)
 
     @cached_property
     def values(self) -> Mapping[str, float]:

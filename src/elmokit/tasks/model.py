@@ -20,7 +20,7 @@ from elmokit.core.model_folder import KINDS, Model, load, read_record, write_mod
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
 from elmokit.tasks.layer_cache import BATCH_WORDS
-from elmokit.tasks.settings import ClassifierConfig, HeadConfig
+from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import AnyTask, Columns, Inputs, Labels, Output, format_scores, get_task
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import n_characters
@@ -39,19 +39,14 @@ class Network(nn.Module):
         self, task: AnyTask, config: ClassifierConfig, n_layers: int, dim: int, labels: Labels
     ) -> None:
         super().__init__()
-        self.config = config
+        self.config = resolve_head(task, config)
         self.mix = make_mix(config.mix, n_layers, dim, config.fit.seed)
-        self.head = task.heads[head_name(task, config.head)](config.head, self.mix.out_dim, labels)
+        self.head = task.heads[self.config.head.head](config.head, self.mix.out_dim, labels)
 
     def forward(
         self, fields: Sequence[Layers], rng: torch.Generator | None = None, *, is_mixed: bool = False
     ) -> tuple[Output, list[Tensor]]:
-        """The head's output, and the mask of each field as the head got it.
-
-        Args:
-            rng: Generator for dropout; None disables it.
-            is_mixed: The layers are mixed already.
-        """
+        """The head's output, and the mask of each field as the head got it; no ``rng``, no dropout."""
         if not self.config.head.pool_edges:
             fields = [_at_least_one_word(layers.words()) for layers in fields]
         mixed = [layers.values[0] if is_mixed else self.mix(layers.values) for layers in fields]
@@ -68,15 +63,12 @@ def _at_least_one_word(layers: Layers) -> Layers:
     return Layers(values, layers.mask.new_zeros(len(layers.mask), 1))
 
 
-def head_name(task: AnyTask, config: HeadConfig) -> str:
-    """The name of the head to use; "auto" is the task's first one."""
-    if config.head == "auto":
-        return next(iter(task.heads))
-    if config.head not in task.heads:
-        raise ConfigError(
-            f"The task {task.name!r} has no head {config.head!r}.", remedy=nearest(config.head, task.heads)
-        )
-    return config.head
+def resolve_head(task: AnyTask, config: ClassifierConfig) -> ClassifierConfig:
+    """The settings with the name of one of the task's heads; "auto" is the first one."""
+    name = next(iter(task.heads)) if config.head.head == "auto" else config.head.head
+    if name not in task.heads:
+        raise ConfigError(f"The task {task.name!r} has no head {name!r}.", remedy=nearest(name, task.heads))
+    return replace(config, head=replace(config.head, head=name))
 
 
 def load_encoder(name: str | Path) -> Encoder:
@@ -247,18 +239,18 @@ class TaskModel:
             ("mix", config.mix.mix + (f", {config.mix.mix_form}" if config.mix.mix != "function" else "")),
         ]
         for name, value in mix.items():
-            label = "gamma" if name == "mix_gamma" else f"layer {name.removeprefix('mix_')}"
+            label = name.removeprefix("mix_") if name == "mix_gamma" else name.replace("mix_", "layer ")
             start = f" ({record.mix_start[name]:.3f} before training)" if name in record.mix_start else ""
             rows.append(("", f"{label}: {value:.3f}{start}"))
         rows.append(("parameters", ", ".join(f"{name} {size:,}" for name, size in sizes.items())))
         values = {"kind": self.kind, **self._header(), "mix": mix, "n_parameters": sizes, **record.to_json()}
-        other = f"A model for the task {self.task.name!r}"
-        summary = "A text classifier" if self.task.name == "classify" else other
+        is_classifier = self.task.name == "classify"
+        summary = "A text classifier." if is_classifier else f"A model for the task {self.task.name!r}."
         usage = (
             "Use it with `elmokit predict` or, in Python, `elmokit.load`. `report.html`, where there is one, "
             "shows how good it is."
         )
-        return Facts(f"{summary}.", (*rows, *record.rows()), values, usage)
+        return Facts(summary, (*rows, *record.rows()), values, usage)
 
     def _header(self) -> dict[str, Any]:
         return {
@@ -294,12 +286,10 @@ class TaskModel:
                 settings["fit"]["unfreeze_every"] = settings["fit"].pop("thaw")
             settings["head"].setdefault("pool_edges", True)  # as 0.1 did
             separator = values["record"].get("label_separator") or "|" if values["multilabel"] else ""
-            labels, record = (
-                Labels(tuple(map(str, values["classes"])), separator),
-                FitRecord.from_json(values["record"]),
-            )
+            labels = Labels(tuple(map(str, values["classes"])), separator)
             if len({*labels.names}) != len(labels):
                 raise ValueError("it names a class twice")
+            record = FitRecord.from_json(values["record"])
             config = ClassifierConfig.from_dict(settings)
             with torch.device("meta"):  # sizes that no tensor can have are a RuntimeError
                 network = Network(task, config, encoder.n_layers, encoder.dim, labels)

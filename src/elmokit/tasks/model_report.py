@@ -24,12 +24,7 @@ _MIX_FORMS = {"softmax": "; they add up to one.", "raw": "; they may take any va
 def model_document(
     model: Predictor, metrics: Mapping[str, Metrics], record: FitRecord, title: str
 ) -> Document:
-    """A report on a model.
-
-    Args:
-        metrics: By split; the last one is the one that counts.
-        record: Notes, timings and command to show: those of the fit, or of an evaluation.
-    """
+    """A report on a model, by the last split; ``record`` is that of the fit, or of an evaluation."""
     *_, split = metrics
     main = metrics[split]
     context = f"Measured on the {split} split: {plural(main.n, 'row')}"
@@ -75,14 +70,7 @@ def report_record(
 
 @dataclass(frozen=True)
 class MixRecord:
-    """The weights of the layers.
-
-    Attributes:
-        names: Of the layers.
-        values: Their weights.
-        gamma: For a softmax mix.
-        history: The weights at each of ``epochs``, before training first; empty for a linear head.
-    """
+    """The weights of the layers: now, and at each of ``epochs`` (none for a linear head)."""
 
     kind: str
     form: str

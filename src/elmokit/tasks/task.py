@@ -80,6 +80,11 @@ class Examples:
         return replace(self, inputs=inputs, targets=self.targets[rows], weights=weights)
 
 
+def join_texts(inputs: Iterable[Inputs]) -> list[str]:
+    """Each row as one text: all fields in a line, words joined by spaces."""
+    return [" ".join(text if isinstance(text, str) else " ".join(text) for text in row) for row in inputs]
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prediction:
     """The answer for one row; tasks add fields. ``n_cut`` words beyond ``max_words`` were not read."""
@@ -146,11 +151,7 @@ class Task(Protocol[P, M]):
         """Check rows; learn the labels if ``labels`` has no names. Errors name the row."""
 
     def loss(self, output: Output, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
-        """The loss of each row, (batch,); the trainer weighs and averages.
-
-        Args:
-            smoothing: Share of the target that goes to all classes, for tasks with classes.
-        """
+        """The loss of each row, (batch,), with label smoothing if there are classes."""
 
     def decode(
         self,

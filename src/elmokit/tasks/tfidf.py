@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
 from elmokit.tasks.classification import ClassPrediction
 from elmokit.tasks.heads import converges
 from elmokit.tasks.model import FitRecord, chunks, explain_damage
-from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, get_task
+from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, get_task, join_texts
 
 TfidfMethod = Literal["tfidf-svm", "tfidf-lr"]
 METHODS: dict[str, str] = {
@@ -47,7 +48,6 @@ class TfidfModel:
         weights: (n_seen, n_terms); for two classes one row, which speaks for the second.
         intercepts: (n_seen,), or (1,).
         n_words: The longest term, in words.
-        settings: How it was fitted.
     """
 
     method: TfidfMethod
@@ -82,7 +82,7 @@ class TfidfModel:
     ) -> Iterator[ClassPrediction]:
         """A prediction for each row, in order; reads and answers some rows at a time."""
         for chunk in chunks(inputs):
-            for shares in self.probabilities(_plain(chunk)):
+            for shares in self.probabilities(join_texts(chunk)):
                 yield ClassPrediction(labels=self.labels, probabilities=shares, calibrated=self.calibrated)
             progress(len(chunk))
 
@@ -131,9 +131,9 @@ class TfidfModel:
 
     def save(self, folder: str | Path) -> None:
         """Write it to a folder."""
-        notes, record = list(self.record.notes), self.record.to_json()
-        record = {"seen": self.seen, "n_words": self.n_words, "notes": notes, "record": record}
-        with write_model(Path(folder), self.kind, self._header() | record, card=self.facts()) as staged:
+        fitted: dict[str, Any] = {"seen": self.seen, "n_words": self.n_words, "notes": [*self.record.notes]}
+        values = self._header() | fitted | {"record": self.record.to_json()}
+        with write_model(Path(folder), self.kind, values, card=self.facts()) as staged:
             arrays = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
             save_tensors(staged / "model.safetensors", arrays, {})
             write_text(staged / "vocab.txt", "".join(f"{term}\n" for term in self.terms))
@@ -154,14 +154,23 @@ class TfidfModel:
                 raise ValueError(f"there is no method {method!r}")
             labels = Labels(tuple(map(str, values["classes"])))
             seen = [int(number) for number in values["seen"]]
-            settings = dict(values["settings"])
             n_terms, n_words = int(values["n_terms"]), int(values["n_words"])
             record = FitRecord.from_json({**values["record"], "notes": list(values["notes"])})
-            if len(set(labels.names)) < len(labels) or seen != sorted({*seen} & {*range(len(labels))}):
+            settings = dict(values["settings"])
+            if len({*labels.names}) < len(labels) or seen != sorted({*seen} & {*range(len(labels))}):
                 raise ValueError("its classes are not in order")
             if len(seen) < 2:
                 raise ValueError("it has fewer than two classes")
-        terms = _read_terms(folder / "vocab.txt", n_terms)
+        vocabulary = folder / "vocab.txt"
+        try:
+            terms = vocabulary.read_bytes().decode("utf-8").split("\n")[:-1]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(f"{vocabulary} cannot be read: {error}.", remedy=FRESH) from error
+        if not len(terms) == len({*terms}) == n_terms:
+            raise ModelError(
+                f"{vocabulary} has {len({*terms}):,} different terms, config.json says {n_terms:,}.",
+                remedy=FRESH,
+            )
         file, n_rows = folder / "model.safetensors", 1 if len(seen) == 2 else len(seen)
         tensors, _ = load_tensors(file)
         shapes = {"idf": (n_terms,), "weights": (n_rows, n_terms), "intercepts": (n_rows,)}
@@ -173,25 +182,8 @@ class TfidfModel:
         return cls(method, labels, seen, terms, **arrays, n_words=n_words, settings=settings, record=record)
 
 
-def _read_terms(file: Path, n_terms: int) -> list[str]:
-    try:
-        terms = file.read_bytes().decode("utf-8").split("\n")[:-1]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{file} cannot be read: {error}.", remedy=FRESH) from error
-    if len(terms) != n_terms or len(set(terms)) != n_terms:
-        raise ModelError(
-            f"{file} has {len(set(terms)):,} different terms, config.json says {n_terms:,}.", remedy=FRESH
-        )
-    return terms
-
-
 def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
-    """Fit a linear model to texts with one label each.
-
-    Args:
-        method: A key of ``METHODS``.
-        seed: For the order in which the SVM takes the texts.
-    """
+    """Fit a linear model, a key of ``METHODS``, to texts with one label each."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import LinearSVC
 
@@ -202,7 +194,7 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
             f"{method} gives one label a row; --label-separator is for several.",
             remedy="Fit an encoder with a head instead: elmokit fit news TRAIN.",
         )
-    start, texts = time.monotonic(), _plain(examples.inputs)
+    start, texts = time.monotonic(), join_texts(examples.inputs)
     seen, targets = np.unique(examples.targets, return_inverse=True)
     if len(seen) < 2:
         raise DataError(
@@ -211,13 +203,21 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
         )
     few, is_svm, notes = len(texts) < _FEW, method == "tfidf-svm", list[str]()
     n_words = 2 if is_svm else 1
-    vectorizer, rows, min_df = _count(texts, n_words, 2 if is_svm and not few else 1)
+    for min_df in (2, 1) if is_svm and not few else (1,):  # 1 if all terms are too rare
+        vectorizer = _make_vectorizer(n_words, min_df=min_df)
+        with contextlib.suppress(ValueError):
+            rows = vectorizer.fit_transform(texts)
+            break
+    else:
+        raise DataError(
+            f"None of the {len(texts):,} texts has a word of two letters or more.",
+            remedy="Give texts with words, or leave out the methods that count them.",
+        )
     if is_svm and min_df == 1:
         notes.append("Terms that occur in one text only were kept, since there are few texts.")
     strength = (_C_SVM_FEW if few else _C_SVM) if is_svm else _C_LOGISTIC
-    model: Any = LogisticRegression(C=strength, max_iter=1000)
-    if is_svm:
-        model = LinearSVC(C=strength, random_state=seed)
+    svm, logistic = LinearSVC(C=strength, random_state=seed), LogisticRegression(C=strength, max_iter=1000)
+    model: Any = svm if is_svm else logistic
     if not converges(model, rows, targets):
         notes.append("The solver stopped before it had converged.")
     timings = {"training": round(time.monotonic() - start, 2)}
@@ -236,25 +236,7 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
     )
 
 
-def _plain(inputs: Iterable[Inputs]) -> list[str]:
-    return [text if isinstance(text, str) else " ".join(text) for (text,) in inputs]
-
-
 def _make_vectorizer(n_words: int, **options: Any) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     return TfidfVectorizer(ngram_range=(1, n_words), sublinear_tf=True, **options)
-
-
-def _count(texts: Sequence[str], n_words: int, min_df: int) -> tuple[Any, Any, int]:
-    """A vectorizer, the texts as it sees them, and the least number of texts that a term is in."""
-    vectorizer = _make_vectorizer(n_words, min_df=min_df)
-    try:
-        return vectorizer, vectorizer.fit_transform(texts), min_df
-    except ValueError as error:
-        if min_df > 1:  # all terms are too rare
-            return _count(texts, n_words, 1)
-        raise DataError(
-            f"None of the {len(texts):,} texts has a word of two letters or more.",
-            remedy="Give texts with words, or leave out the methods that count them.",
-        ) from error

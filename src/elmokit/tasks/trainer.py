@@ -7,6 +7,7 @@ import contextlib
 import json
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.tensors import load_tensors
 from elmokit.tasks.heads import LinearHead, fit_linear
 from elmokit.tasks.layer_cache import LayerSource, cached_sources, number_texts
-from elmokit.tasks.model import FitRecord, Network, TaskModel, head_name
+from elmokit.tasks.model import FitRecord, Network, TaskModel, resolve_head
 from elmokit.tasks.settings import ClassifierConfig, FitConfig
 from elmokit.tasks.task import AnyTask, Examples
 from elmokit.training.loop import Carry, StepResult, Stopped, train
@@ -43,25 +44,26 @@ class TaskTraining:
         self.examples, self.layers = parts[0]
         self.valid = parts[1:]  # one part, or none
         self.module = self.layers.encoder.module
-        self._batches = self.layers.batches(self.config.batch_words)
-        self._epoch = 0
+        self._batches, self._epoch = self.layers.batches(self.config.batch_words), 0
         self._weights = row_weights(self.examples, self.config.class_weights)
-        self._groups = self.layers.encoder.unfreezing_order() if self.config.finetune else []
+        names = self.layers.encoder.unfreezing_order() if self.config.finetune else []
+        encoder = dict(self.module.named_parameters())
+        self._groups = [{f"encoder.{name}": encoder[name] for name in group} for group in names]
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
         """Those of mix and head that learn, and the encoder's when it is fine-tuned."""
-        own = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
-        encoder = dict(self.module.named_parameters())
-        return own | {f"encoder.{name}": encoder[name] for group in self._groups for name in group}
+        parameters = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+        for group in self._groups:
+            parameters |= group
+        return parameters
 
     def lr_scales(self) -> Mapping[str, float]:
         """The encoder's layers learn more slowly, lower ones most slowly."""
         ratio = self.config.encoder_lr / max(self.config.lr, 1e-12)
-        return {
-            f"encoder.{name}": ratio * self.config.layer_decay**depth
-            for depth, group in enumerate(self._groups)
-            for name in group
-        }
+        scales: dict[str, float] = {}
+        for depth, group in enumerate(self._groups):
+            scales |= dict.fromkeys(group, ratio * self.config.layer_decay**depth)
+        return scales
 
     def steps_per_epoch(self) -> int:
         """Batches in a pass over the rows."""
@@ -76,35 +78,28 @@ class TaskTraining:
 
     def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
         """The loss of one batch."""
-        rows = self._batches[index]
-        self._unfreeze(index)
+        rows, pause = self._batches[index], self.config.unfreeze_every
+        epochs_done = self._epoch + index / len(self._batches)
+        n_learning = int(epochs_done / pause) if pause else len(self._groups)
+        for place, group in enumerate(self._groups):
+            for parameter in group.values():
+                parameter.requires_grad_(place < n_learning)
         fields = self._batch(rows, rng)
         output, _ = self.network(fields, rng, is_mixed=self.layers.is_mixed)
         losses = self.task.loss(output, self.examples.targets[rows], smoothing=self.config.label_smoothing)
         loss = (losses * self._weights[torch.from_numpy(rows)]).mean() + self.network.mix.penalty()
         return StepResult(loss, sum(int(layers.mask.sum()) for layers in fields), {})
 
-    def _unfreeze(self, index: int) -> None:
-        """Let the encoder layers learn whose time has come."""
-        if not self._groups:
-            return
-        done = self._epoch + index / len(self._batches)
-        pause = self.config.unfreeze_every
-        n_learning = len(self._groups) if pause == 0 else int(done / pause)
-        parameters = dict(self.module.named_parameters())
-        for place, group in enumerate(self._groups):
-            for name in group:
-                parameters[name].requires_grad_(place < n_learning)
-
     def _batch(self, rows: IntArray, rng: torch.Generator) -> list[Layers]:
-        with torch.set_grad_enabled(self.config.finetune):
-            drop = rng if self.config.finetune else None
-            fields = self.layers.batch(rows, dropout=self.config, rng=drop)
-        if self.config.dropout_word and not self.config.finetune:
-            keep = 1.0 - self.config.dropout_word
-            for place, layers in enumerate(fields):
-                mask = torch.empty(*layers.mask.shape, 1).bernoulli_(keep, generator=rng).div_(keep)
-                fields[place] = replace(layers, values=tuple(layer * mask for layer in layers.values))
+        """The layers of some rows; those of a frozen encoder with some words blanked."""
+        if self.config.finetune:
+            return self.layers.batch(rows, dropout=self.config, rng=rng)
+        with torch.no_grad():
+            fields = self.layers.batch(rows)
+        keep = 1.0 - self.config.dropout_word
+        for place, layers in enumerate(fields if keep < 1 else ()):
+            mask = torch.empty(*layers.mask.shape, 1).bernoulli_(keep, generator=rng).div_(keep)
+            fields[place] = replace(layers, values=tuple(layer * mask for layer in layers.values))
         return fields
 
     @torch.no_grad()
@@ -151,14 +146,7 @@ def is_single_label(targets: npt.NDArray[Any]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """How fitting went.
-
-    Attributes:
-        model: With the weights that were best on the validation rows; history, timings and notes are in its
-            record.
-        stopped: "done", "early", "time" or "interrupted".
-        was_done: The run had ended before; nothing was done now.
-    """
+    """A model with the weights that were best on the validation rows; ``was_done``: by an earlier run."""
 
     model: TaskModel
     stopped: Stopped = "done"
@@ -188,7 +176,7 @@ def fit_task(
             texts; otherwise they are deleted at the end.
     """
     reporter, seconds = reporter or Reporter("silent"), dict[str, float]()
-    config = replace(config, head=replace(config.head, head=head_name(task, config.head)))
+    config = resolve_head(task, config)
     parts = [train_examples] if valid_examples is None else [train_examples, valid_examples]
     total = sum(map(len, parts))
     with (
@@ -203,10 +191,10 @@ def fit_task(
                 sources = cached_sources(sources, layers_folder, reporter, compute=False)
             weights = row_weights(train_examples, config.fit.class_weights)
             network, history, converged = fit_linear(task, parts, sources, config, weights, reporter)
-        slow = () if converged else ("The solver of the linear head stopped before it had converged.",)
-        record = replace(
-            record, history=history, mix_start=network.mix.values(), notes=(*record.notes, *slow)
-        )
+        if not converged:
+            note = "The solver of the linear head stopped before it had converged."
+            record = replace(record, notes=(*record.notes, note))
+        record = replace(record, history=history, mix_start=network.mix.values())
         return FitResult(TaskModel(task, encoder, network.eval(), train_examples.labels, record))
     config = _with_epochs(config, sources[0])
     if config.fit.finetune:
@@ -215,7 +203,7 @@ def fit_task(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.fit.seed)
         network = Network(task, config, encoder.n_layers, encoder.dim, train_examples.labels)
-    mix_start = network.mix.values()
+    record = replace(record, mix_start=network.mix.values())
     with contextlib.ExitStack() as stack:
         if run is None:
             run = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-")))
@@ -237,44 +225,40 @@ def fit_task(
             parameter.copy_(result.weights[name])
     if config.fit.finetune:
         encoder = encoder.copy()  # without word vectors of earlier weights
-    record = replace(record, stopped=result.stopped, history=history, mix_start=mix_start)
+    record = replace(record, stopped=result.stopped, history=history)
     model = TaskModel(task, encoder, network.eval(), train_examples.labels, record)
     return FitResult(model, result.stopped, result.was_done)
 
 
 def _with_train_loss(metrics: Path, history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
     """The history with each evaluation's mean training loss since the one before."""
-    steps = [entry["step"] for entry in history]
+    steps, losses = [entry["step"] for entry in history], defaultdict[int, list[float]](list)
     lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
-    losses: list[list[float]] = [[] for _ in range(len(steps) + 1)]
     for entry in map(json.loads, lines):
         if entry["event"] == "train":
             losses[bisect.bisect_left(steps, entry["step"])].append(entry["loss"])
-    return [
-        {**entry, "train_loss": float(np.mean(own))} if own else dict(entry)
-        for entry, own in zip(history, losses)  # noqa: B905 (the last steps may have no evaluation)
-    ]
+    means = {place: {"train_loss": float(np.mean(values))} for place, values in losses.items()}
+    return [{**entry, **means.get(place, {})} for place, entry in enumerate(history)]
 
 
 def _check_texts(texts: Sequence[LayerSource], fit: FitConfig) -> tuple[str, ...]:
     """Refuse texts that nothing can be learned from; notes on cut and empty ones."""
-    if not len(texts[0]):
-        raise DataError("There are no rows to train on.", remedy="Give a file with labeled texts.")
-    if not len(texts[-1]):
-        raise DataError(
-            "There are no rows for validation.",
-            remedy="Give validation rows, or two rows or more of a class, so that one can be held out.",
-        )
+    for part, purpose in zip(texts, ("to train on", "for validation"), strict=False):
+        if not len(part):
+            raise DataError(
+                f"There are no rows {purpose}.",
+                remedy="Give such rows, or two rows or more of a class, so that one can be held out.",
+            )
     if texts[0].n_empty == len(texts[0]):
         raise DataError("None of the training texts has a word.", remedy="Check the texts first.")
-    n_cut, n_empty = sum(part.n_cut for part in texts), sum(part.n_empty for part in texts)
-    cut = "1 text is" if n_cut == 1 else f"{n_cut:,} texts are"
-    empty = "1 text has" if n_empty == 1 else f"{n_empty:,} texts have"
-    notes = {
-        f"{cut} longer than {fit.max_words} words; only the start was read (max_words).": n_cut,
-        f"{empty} no word: kept, but all alike to the model.": n_empty,
-    }
-    return tuple(note for note, count in notes.items() if count)
+    notes, n_cut, n_empty = [], sum(part.n_cut for part in texts), sum(part.n_empty for part in texts)
+    if n_cut:
+        cut = "1 text is" if n_cut == 1 else f"{n_cut:,} texts are"
+        notes.append(f"{cut} longer than {fit.max_words} words; only the start was read (max_words).")
+    if n_empty:
+        empty = "1 text has" if n_empty == 1 else f"{n_empty:,} texts have"
+        notes.append(f"{empty} no word: kept, but all alike to the model.")
+    return tuple(notes)
 
 
 def _with_epochs(config: ClassifierConfig, texts: LayerSource) -> ClassifierConfig:
@@ -294,8 +278,7 @@ def _with_epochs(config: ClassifierConfig, texts: LayerSource) -> ClassifierConf
 
 def worth_caching(encoder: Encoder, fit: FitConfig) -> bool:
     """Whether layers should be cached on disk. Looking up word vectors is as fast as reading a cache."""
-    is_cheap = not encoder.directional or fit.epochs == 1
-    return fit.cache == "yes" or (fit.cache == "auto" and not is_cheap)
+    return fit.cache == "yes" or (fit.cache == "auto" and encoder.directional and fit.epochs != 1)
 
 
 def _is_done(run: Path) -> bool:
