@@ -16,7 +16,6 @@ from elmokit.comparison.statistics import (
     compare_pair,
     holm,
     mcnemar,
-    mean_sd,
     pool_variance,
     row_scores,
     row_values,
@@ -60,15 +59,6 @@ def one_sided(n_first: int, n_second: int, n_rows: int = 100) -> tuple[Bools, Bo
 
 
 # -- single figures ---------------------------------------------------------------------------
-
-
-def test_mean_and_spread_agree_with_hand_arithmetic() -> None:
-    mean, sd = mean_sd([0.9, 0.92, 0.97])
-    assert mean == pytest.approx(0.93)
-    assert sd == pytest.approx(np.sqrt((0.03**2 + 0.01**2 + 0.04**2) / 2))
-    assert mean_sd([0.5]) == (0.5, None)
-    with pytest.raises(DataError, match="no value"):
-        mean_sd([])
 
 
 @pytest.mark.parametrize(("n_right", "n_rows"), [(93, 100), (60, 200), (7000, 7600), (495, 500)])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -92,24 +91,24 @@ def rank(scores: Mapping[str, npt.ArrayLike], *, seed: int = 0, n_resamples: int
     """
     rows = {method: row_scores(values) for method, values in scores.items()}
     order = sorted(rows, key=lambda method: (-rows[method].mean, method))
-    places = sorted(itertools.combinations(range(len(order)), 2), key=lambda place: place[1] - place[0] > 1)
-    n_resamples = max(n_resamples, _RESAMPLES_PER_PAIR * len(places))
+    both = sorted(combinations(order, 2), key=lambda ids: order.index(ids[1]) - order.index(ids[0]) > 1)
+    n_resamples = max(n_resamples, _RESAMPLES_PER_PAIR * len(both))
     pooled = pool_variance(rows.values())
     differences = [
-        compare_pair(scores[order[a]], scores[order[b]], pooled=pooled, seed=seed, n_resamples=n_resamples)
-        for a, b in places
+        compare_pair(scores[better], scores[worse], pooled=pooled, seed=seed, n_resamples=n_resamples)
+        for better, worse in both
     ]
     adjusted = holm([difference.p for difference in differences])
-    pairs = [
-        Pair(**dataclasses.asdict(difference), better=order[a], worse=order[b], p_adjusted=p)
-        for (a, b), difference, p in zip(places, differences, adjusted, strict=True)
-    ]
-    neighbors = pairs[: max(0, len(order) - 1)]
+    pairs = tuple(
+        Pair(**asdict(difference), better=better, worse=worse, p_adjusted=p)
+        for (better, worse), difference, p in zip(both, differences, adjusted, strict=True)
+    )
+    detectable = [pair.detectable for pair in pairs[: len(order) - 1]]
     return Ranking(
         order=tuple(order),
-        ranks=_ranks(order, {place: pair.significant for place, pair in zip(places, pairs, strict=True)}),
-        pairs=tuple(pairs),
-        detectable=float(np.median([pair.detectable for pair in neighbors])) if neighbors else None,
+        ranks=_ranks(order, pairs),
+        pairs=pairs,
+        detectable=float(np.median(detectable)) if detectable else None,
     )
 
 
@@ -137,14 +136,15 @@ def format_rank(rank: tuple[int, int]) -> str:
     return str(first) if first == last else f"{first}–{last}"
 
 
-def _ranks(order: Sequence[str], significant: Mapping[tuple[int, int], bool]) -> dict[str, tuple[int, int]]:
+def _ranks(order: Sequence[str], pairs: Iterable[Pair]) -> dict[str, tuple[int, int]]:
     """Extend each method's rank up and down as far as nothing significant lies between."""
+    tied = {(order.index(pair.better), order.index(pair.worse)) for pair in pairs if not pair.significant}
     ranks = {}
     for place, method in enumerate(order):
         first = last = place
-        while first > 0 and not significant[first - 1, first] and not significant[first - 1, place]:
+        while {(first - 1, first), (first - 1, place)} <= tied:
             first -= 1
-        while last + 1 < len(order) and not significant[last, last + 1] and not significant[place, last + 1]:
+        while {(last, last + 1), (place, last + 1)} <= tied:
             last += 1
         ranks[method] = (first + 1, last + 1)
     return ranks

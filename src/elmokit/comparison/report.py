@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from elmokit.comparison.data import SPLITS
 from elmokit.comparison.ranking import format_rank
-from elmokit.comparison.result import MAIN_SPLIT, Comparison, MethodResult, Score, to_json
+from elmokit.comparison.result import (
+    MAIN_SPLIT,
+    Comparison,
+    Curve,
+    MethodResult,
+    Pretraining,
+    Score,
+    class_counts,
+    to_json,
+)
 from elmokit.comparison.verdict import answer, format_points, summarize_ranking
 from elmokit.core.formatting import format_duration, format_size, format_value, one_line, percent, plural
-from elmokit.report import figures, render
+from elmokit.report import render
 from elmokit.report.document import (
     Cell,
     Code,
@@ -25,7 +37,8 @@ from elmokit.report.document import (
     make_list,
     make_table,
 )
-from elmokit.report.figures import Line, draw_lines, shorten
+from elmokit.report.figures import Interval, Line, Point, draw_intervals, draw_lines, draw_scatter, shorten
+from elmokit.tasks.model_report import MixRecord, draw_history, draw_mix
 from elmokit.tasks.task import format_score_name
 
 if TYPE_CHECKING:
@@ -48,49 +61,59 @@ def write_report(comparison: Comparison) -> list[Path]:
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print the ranking and the answer."""
-    from rich.markup import escape
-
     if comparison.ranking is not None:
         render.print_table(make_ranking_table(comparison, _TERMINAL, 26), console)
-    for result in comparison.methods:
-        if result.status != "done":
-            console.print(
-                escape(f"{one_line(result.method.name)} {result.status}: {one_line(result.reason)}")
-            )
-    console.print()
-    for sentence in answer(comparison):
-        console.print(escape(one_line(sentence)), soft_wrap=True)
+    missing = [result for result in comparison.methods if result.status != "done"]
+    reasons = [f"{result.method.name} {result.status}: {result.reason}" for result in missing]
+    for line in (*reasons, "", *answer(comparison)):
+        console.print(one_line(line), markup=False, soft_wrap=True)
 
 
 def make_document(comparison: Comparison) -> Document:
     """The report as a Document."""
     lead, *more = answer(comparison)
-    sections = [
-        *_ranking_section(comparison),
-        *_scores_section(comparison),
-        *_differences_section(comparison),
-        *_curve_section(comparison),
-        *_classes_section(comparison),
-        *_confusion_section(comparison),
-        *_examples_section(comparison),
-        *_training_section(comparison.ranked),
-        *_mix_section(comparison.ranked),
-        *_pretraining_section(comparison),
-        *_data_section(comparison),
-        *_details_section(comparison),
-    ]
-    data = comparison.data
-    context = f"{plural(len(comparison.methods), 'method')} on {plural(data.rows[MAIN_SPLIT], 'test row')}"
-    if data.classes:
-        context += f" in {plural(len(data.classes), 'class', 'classes')}"
+    classes, n_rows = comparison.data.labels.names, len(comparison.data.splits[MAIN_SPLIT])
+    context = f"{plural(len(comparison.methods), 'method')} on {plural(n_rows, 'test row')}"
+    if classes:
+        context += f" in {plural(len(classes), 'class', 'classes')}"
     return Document(
         comparison.title,
         f"{lead}\n\n{' '.join(more)}",
-        tuple(sections),
+        tuple(_sections(comparison)),
         tuple(_facts(comparison)),
         (*comparison.notes, *comparison.left_out),
         f"{context}.",
     )
+
+
+def _sections(comparison: Comparison) -> Iterator[Section]:
+    yield _ranking_section(comparison)
+    if len(comparison.ranked) > 1:
+        yield _scores_section(comparison)
+    if comparison.ranked:
+        yield _differences_section(comparison)
+    if comparison.curve is not None and any(comparison.curve.scores.values()):
+        yield _curve_section(comparison, comparison.curve)
+    details = [result.details[MAIN_SPLIT] for result in comparison.ranked]
+    if details and all(detail.get("per_class") for detail in details):
+        yield _classes_section(comparison)
+    if details and all("confusion" in detail for detail in details):
+        yield _confusion_section(comparison)
+    if comparison.examples:
+        yield _examples_section(comparison)
+    losses = [
+        draw_history(result.history, ("train_loss", "valid_loss"), result.method.name)
+        for result in comparison.ranked
+        if len(result.history) > 1 and "l2" not in result.history[0]  # what a linear head tried
+    ]
+    if losses:
+        yield Section("training", "Training", "Loss of the first seed.", tuple(losses), folded=True)
+    if any(result.mix is not None for result in comparison.ranked):
+        yield _mix_section(comparison)
+    if comparison.pretraining is not None:
+        yield _pretraining_section(comparison.pretraining)
+    yield _data_section(comparison)
+    yield _details_section(comparison)
 
 
 def _facts(comparison: Comparison) -> Iterator[Fact]:
@@ -106,8 +129,8 @@ def _facts(comparison: Comparison) -> Iterator[Fact]:
     for name in _further_scores(comparison)[:1]:
         yield Fact(_title(name), f"{percent(result.figures[MAIN_SPLIT][name].mean)}%", "on test")
     pretraining = cost.pretrain_seconds
-    note = f"of it {format_duration(pretraining, rough=True)} pretraining" if pretraining else "to fit"
-    yield Fact("Time", format_duration(cost.seconds, rough=True), note)
+    note = f"of it {_rough(pretraining)} pretraining" if pretraining else "to fit"
+    yield Fact("Time", _rough(cost.seconds), note)
     if cost.texts_per_second:
         yield Fact("Speed", _rate(cost.texts_per_second), "texts per second")
     if cost.n_bytes:
@@ -117,20 +140,23 @@ def _facts(comparison: Comparison) -> Iterator[Fact]:
 # -- ranking --------------------------------------------------------------------------------------
 
 
-def _ranking_section(comparison: Comparison) -> Iterator[Section]:
+def _ranking_section(comparison: Comparison) -> Section:
     items, text = [], []
     if comparison.ranking is not None:
-        table = make_ranking_table(comparison)
-        items.append(table)
+        items.append(make_ranking_table(comparison))
         text.append("In percent: mean and standard deviation (±) over the seeds, below it the 95% interval.")
         if any(first != last for first, last in comparison.ranking.ranks.values()):
             text.append("Methods that share a range of ranks are not significantly different.")
-        text += [_PUBLISHED] if any(column.title == "Published" for column in table.columns) else []
-    missing = [result for result in comparison.methods if result.status != "done"]
+        if any(result.method.published for result in comparison.ranked):
+            text.append(_PUBLISHED)
+    missing = [
+        [_name(result), result.status, result.reason]
+        for result in comparison.methods
+        if result.status != "done"
+    ]
     if missing:
-        rows = [[_name(result), result.status, Cell(result.reason)] for result in missing]
-        items.append(make_table([Column("Method"), Column("Status"), Column("Reason")], rows))
-    yield Section("ranking", "Ranking", " ".join(text), tuple(items))
+        items.append(make_table([Column("Method"), Column("Status"), Column("Reason")], missing))
+    return Section("ranking", "Ranking", " ".join(text), tuple(items))
 
 
 def make_ranking_table(comparison: Comparison, titles: Collection[str] = (), name_width: int = 48) -> Table:
@@ -154,23 +180,25 @@ def make_ranking_table(comparison: Comparison, titles: Collection[str] = (), nam
 
 
 def _ranking_cells(comparison: Comparison, result: MethodResult) -> dict[Column, Cell]:
-    cost, name = result.cost, _title(comparison.metric)
-    further = [(key, result.figures[MAIN_SPLIT][key].mean) for key in _further_scores(comparison)]
-    published = " / ".join(percent(share, 1) for share in result.method.published)
+    cost, metric, figures = result.cost, _title(comparison.metric), result.figures[MAIN_SPLIT]
+    cells = [
+        ("Test", metric, _spread(result.main)),
+        ("Valid", metric, percent(result.scores["valid"].mean)),
+        ("Train", metric, percent(result.scores["train"].mean)),
+        *(
+            (format_score_name(name), "Other scores on test", percent(figures[name].mean))
+            for name in _further_scores(comparison)
+        ),
+        ("Pretrain", "Time", _or_dash(_rough, cost.pretrain_seconds)),
+        ("Fit", "Time", _rough(cost.fit_seconds)),
+        ("Texts per second", "", _or_dash(_rate, cost.texts_per_second)),
+        ("Memory", "Memory and disk", _or_dash(format_size, cost.peak_memory)),
+        ("Disk", "Memory and disk", _or_dash(format_size, cost.n_bytes)),
+        ("Published", "", " / ".join(percent(share, 1) for share in result.method.published) or "–"),
+    ]
     return {
-        Column("Test", "right", name): Cell(_spread(result.main), note=_interval(result)),
-        Column("Valid", "right", name): Cell(percent(result.scores["valid"].mean)),
-        Column("Train", "right", name): Cell(percent(result.scores["train"].mean)),
-        **{
-            Column(format_score_name(key), "right", "Other scores on test"): Cell(percent(mean))
-            for key, mean in further
-        },
-        Column("Pretrain", "right", "Time"): Cell(_rough(cost.pretrain_seconds)),
-        Column("Fit", "right", "Time"): Cell(_rough(cost.fit_seconds)),
-        Column("Texts per second", "right"): Cell(_rate(cost.texts_per_second)),
-        Column("Memory", "right", "Memory and disk"): Cell(_size(cost.peak_memory)),
-        Column("Disk", "right", "Memory and disk"): Cell(_size(cost.n_bytes)),
-        Column("Published", "right"): Cell(published or "–"),
+        Column(title, "right", group): Cell(text, note=_interval(result) if title == "Test" else "")
+        for title, group, text in cells
     }
 
 
@@ -178,140 +206,103 @@ def _further_scores(comparison: Comparison) -> list[str]:
     """Names of up to three scores besides the main one that every method has."""
     first, *others = [result.figures[MAIN_SPLIT] for result in comparison.ranked]
     names = [name for name in first if name.endswith(("precision", "recall", "f1"))]
-    return [name for name in names if name != comparison.metric and all(name in other for other in others)][
-        :3
-    ]
+    shared = [name for name in names if all(name in other for other in others)]
+    return [name for name in shared if name != comparison.metric][:3]
 
 
-def _scores_section(comparison: Comparison) -> Iterator[Section]:
-    results = comparison.ranked
-    if len(results) < 2:
-        return
+def _scores_section(comparison: Comparison) -> Section:
     name = format_score_name(comparison.metric)
     intervals, points = [], []
-    for place, result in enumerate(results, start=1):
-        score, cost, look = result.main, result.cost, _LOOKS[result.method.family]
+    for place, result in enumerate(comparison.ranked, start=1):
+        score, cost, own = result.main, result.cost, result.method
         low, high = result.interval
-        intervals.append(
-            figures.Interval(f"{place}. {result.method.name}", score.mean, low, high, score.values, look)
-        )
-        seconds = max(cost.seconds, 0.001)
-        points.append(
-            figures.Point(str(place), result.method.name, seconds, score.mean, cost.fit_seconds, look)
-        )
+        look, seconds = _LOOKS[own.family], max(cost.seconds, 0.001)
+        intervals.append(Interval(f"{place}. {own.name}", score.mean, low, high, score.values, look))
+        points.append(Point(str(place), own.name, seconds, score.mean, cost.fit_seconds, look))
     text = (
         f"The dot is the mean {name} on test, the line its 95% interval; small ticks are seeds. The second "
         "figure has the same methods by number; the dotted line joins those that none beats in both score "
         "and time. A thin line is pretraining, which is done once."
     )
-    drawings = (
-        figures.draw_intervals(intervals, x_label=name, caption=f"{_title(name)} on test"),
-        figures.draw_scatter(
-            points, x_label="time to pretrain and fit", y_label=name, caption=f"{_title(name)} and time"
-        ),
+    title, time = f"{_title(name)} and time", "time to pretrain and fit"
+    figures = (
+        draw_intervals(intervals, x_label=name, caption=f"{_title(name)} on test"),
+        draw_scatter(points, x_label=time, y_label=name, caption=title),
     )
-    yield Section("scores", f"{_title(name)} and time", text, drawings)
+    return Section("scores", title, text, figures)
 
 
-def _differences_section(comparison: Comparison) -> Iterator[Section]:
-    if comparison.ranking is None:
-        return
-    names = {result.method.id: result.method.name for result in comparison.methods}
+def _differences_section(comparison: Comparison) -> Section:
+    names, pairs = comparison.names, comparison.ranking.pairs if comparison.ranking is not None else ()
     rows = [
         [
             names[pair.better],
-            Cell(names[pair.worse]),
+            names[pair.worse],
             format_points(pair.difference, 2),
             f"{format_points(pair.low, 2)} to {format_points(pair.high, 2)}",
             "< 0.001" if pair.p_adjusted < 0.001 else f"{pair.p_adjusted:.3f}",
             "significant" if pair.significant else "not significant",
         ]
-        for pair in comparison.ranking.pairs
+        for pair in pairs
     ]
-    head: list[Column | str] = [
-        "Better",
-        Column("Worse"),
-        "Points",
-        "95% interval",
-        "p, corrected",
-        "Verdict",
-    ]
+    head = [Column("Better"), Column("Worse")]
+    head += [Column(title, "right") for title in ("Points", "95% interval", "p, corrected", "Verdict")]
     table = make_table(head, rows, caption="Every pair", folded=True)
-    text = "\n".join(f"- {one_line(sentence)}" for sentence in summarize_ranking(comparison))
-    yield Section("differences", "Significant differences", text, (table,) if rows else ())
+    text = _bullets(summarize_ranking(comparison))
+    return Section("differences", "Significant differences", text, (table,) if rows else ())
 
 
-def _curve_section(comparison: Comparison) -> Iterator[Section]:
-    curve = comparison.curve
-    if curve is None or not any(curve.scores.values()):
-        return
+def _curve_section(comparison: Comparison, curve: Curve) -> Section:
     results = [(comparison.method(id), scores) for id, scores in curve.scores.items() if scores]
     results.sort(key=lambda entry: -next(iter(entry[1].values())).mean)
-    lines = [
-        Line(
-            result.method.name,
-            list(scores),
-            [score.mean for score in scores.values()],
-            [score.sd or 0.0 for score in scores.values()],
-            _LOOKS[result.method.family],
-        )
-        for result, scores in results
-    ]
-    rows: list[list[Cell | str]] = [
-        [_name(result), *(_spread(scores[n], 1) if n in scores else "–" for n in curve.counts)]
-        for result, scores in results
-    ]
+    lines: list[Line] = []
+    rows: list[list[Cell | str]] = []
+    for result, scores in results:
+        means, sds = zip(*((score.mean, score.sd or 0.0) for score in scores.values()), strict=True)
+        look = _LOOKS[result.method.family]
+        lines.append(Line(result.method.name, list(scores), means, sds, look))
+        cells = (_spread(scores[n], 1) if n in scores else "–" for n in curve.counts)
+        rows.append([_name(result), *cells])
     text = f"{_title(comparison.metric)} on test by the number of labeled train rows, in percent"
     text += f"; mean of {curve.draws} random draws, ± one standard deviation." if curve.draws > 1 else "."
     figure = draw_lines(lines, x_label="labeled rows", in_percent=True, log_x=True)
     table = make_table(["Method", *(f"{n:,}" for n in curve.counts)], rows)
-    yield Section("curve", "Learning curve", text, (figure, table))
+    return Section("curve", "Learning curve", text, (figure, table))
 
 
 # -- classes --------------------------------------------------------------------------------------
 
 
-def _classes_section(comparison: Comparison) -> Iterator[Section]:
+def _classes_section(comparison: Comparison) -> Section:
     """F1 of every class by every method; the fewer of the two are the columns."""
-    details = [result.details[MAIN_SPLIT].get("per_class", ()) for result in comparison.ranked]
-    if not details or not all(details):
-        return
-    classes = [entry["name"] for entry in details[0]]
-    scores = [[entry["f1"] for entry in per_class] for per_class in details]  # (n_methods, n_classes)
-    low, high = min(map(min, scores)), max(map(max, scores))
-    best = [max(column) for column in zip(*scores, strict=True)]
-    cells = [
-        [
-            Cell(percent(f1), shade=_STRONGEST * (f1 - low) / max(high - low, 1e-9), bold=f1 == most)
-            for f1, most in zip(row, best, strict=True)
-        ]
-        for row in scores
-    ]
-    if len(classes) <= max(len(details), 8):
-        rows = [[_name(result, 40), *row] for result, row in zip(comparison.ranked, cells, strict=True)]
-        table = make_table(["Method", *(shorten(name, 24) for name in classes)], rows)
-    else:
-        heads = [shorten(result.method.name, 40) for result in comparison.ranked]
-        table = make_table(
-            ["Class", *heads], [[name, *row] for name, *row in zip(classes, *cells, strict=True)]
-        )
-    text = "F1 on test, in percent. The best method for each class is bold."
-    yield Section("classes", "Scores by class", text, (table,))
-
-
-def _confusion_section(comparison: Comparison) -> Iterator[Section]:
-    """All splits of the recommended method, then test for the others."""
-    classes, results = comparison.data.classes, comparison.ranked
-    if not all("confusion" in result.details[MAIN_SPLIT] for result in results):
-        return
-    results.sort(key=lambda result: result.method.id != comparison.recommended)
-    shown = [(results[0], split) for split in reversed(SPLITS)] if results else []
-    shown += [(result, MAIN_SPLIT) for result in results[1:]]
-    text = (
-        "Rows are true classes, columns predicted ones, counts of the first seed; shaded by share of the row."
+    results = comparison.ranked
+    classes = [entry["name"] for entry in results[0].details[MAIN_SPLIT]["per_class"]]
+    scores = np.array(  # (n_methods, n_classes)
+        [[entry["f1"] for entry in result.details[MAIN_SPLIT]["per_class"]] for result in results]
     )
+    shades = _STRONGEST * (scores - scores.min()) / max(np.ptp(scores), 1e-9)
+    cells = [
+        [Cell(percent(f1), shade=shade, bold=bold) for f1, shade, bold in zip(*row, strict=True)]
+        for row in zip(scores, shades, scores == scores.max(axis=0), strict=True)
+    ]
+    if len(classes) <= max(len(results), 8):
+        head = ["Method", *(shorten(name, 24) for name in classes)]
+        rows = [[_name(result, 40), *row] for result, row in zip(results, cells, strict=True)]
+    else:
+        head = ["Class", *(shorten(result.method.name, 40) for result in results)]
+        rows = [[Cell(name), *column] for name, *column in zip(classes, *cells, strict=True)]
+    text = "F1 on test, in percent. The best method for each class is bold."
+    return Section("classes", "Scores by class", text, (make_table(head, rows),))
+
+
+def _confusion_section(comparison: Comparison) -> Section:
+    """All splits of the recommended method, then test for the others."""
+    classes = comparison.data.labels.names
     if len(classes) > _MAX_CLASSES:
-        shown, text = [], f"{len(classes):,} classes are too many for tables; report.json has the counts."
+        text = f"{len(classes):,} classes are too many for tables; report.json has the counts."
+        return Section("confusion", "Confusion matrix", text)
+    first, *others = sorted(comparison.ranked, key=lambda result: result.method.id != comparison.recommended)
+    shown = [(first, split) for split in reversed(SPLITS)] + [(other, MAIN_SPLIT) for other in others]
     tables = tuple(
         make_confusion_table(
             result.details[split]["confusion"],
@@ -319,83 +310,55 @@ def _confusion_section(comparison: Comparison) -> Iterator[Section]:
             classes,
             f"{shorten(result.method.name, 48)}, {split}",
             folded=number > 0,
-            picture=f"confusion_{split}.png" if result is results[0] else "",
+            picture=f"confusion_{split}.png" if result is first else "",
         )
         for number, (result, split) in enumerate(shown)
     )
-    if results:
-        yield Section("confusion", "Confusion matrix", text, tables)
+    text = (
+        "Rows are true classes, columns predicted ones, counts of the first seed; shaded by share of the row."
+    )
+    return Section("confusion", "Confusion matrix", text, tables)
 
 
-def _examples_section(comparison: Comparison) -> Iterator[Section]:
-    if not comparison.examples:
-        return
-    names = {result.method.id: shorten(result.method.name, 40) for result in comparison.methods}
-    rows: list[list[Cell | str]] = []
+def _examples_section(comparison: Comparison) -> Section:
+    names = {id: shorten(name, 40) for id, name in comparison.names.items()}
+    rows = []
     for example in comparison.examples:
-        wrong: dict[str, list[str]] = {}
+        wrong = defaultdict(list)
         for id in example.wrong:
-            wrong.setdefault(example.guesses[id], []).append(names[id])
+            wrong[example.guesses[id]].append(names[id])
         guesses = "; ".join(f"{guess}: {' · '.join(methods)}" for guess, methods in wrong.items())
-        right = " · ".join(names[id] for id in example.right) or "–"
-        rows.append([example.text, Cell(example.label), Cell(right), Cell(guesses or "–")])
+        right = " · ".join(names[id] for id in example.right)
+        rows.append([example.text, example.label, right or "–", guesses or "–"])
     head = [Column("Text"), Column("True"), Column("Right"), Column("Wrong")]
     text = "First texts that the best method gets right and most others wrong, then the opposite."
-    yield Section("examples", "Texts on which the methods disagree", text, (make_table(head, rows),))
+    return Section("examples", "Texts on which the methods disagree", text, (make_table(head, rows),))
 
 
 # -- how it was made ------------------------------------------------------------------------------
 
 
-def _training_section(results: Sequence[MethodResult]) -> Iterator[Section]:
-    drawings = []
-    for result in results:
-        history = result.history
-        keys = [key for key in ("train_loss", "valid_loss") if all(key in entry for entry in history)]
-        if len(history) > 1 and keys:
-            epochs = [entry["epoch"] for entry in history]
-            axis = "epoch" if len(set(epochs)) == len(epochs) else "step"
-            x = [entry[axis] for entry in history]
-            lines = [Line(format_score_name(key), x, [entry[key] for entry in history]) for key in keys]
-            drawings.append(draw_lines(lines, x_label=axis, caption=result.method.name))
-    if drawings:
-        yield Section("training", "Training", "Loss of the first seed.", tuple(drawings), folded=True)
-
-
-def _mix_section(results: Sequence[MethodResult]) -> Iterator[Section]:
-    mixes = [(result, result.mix) for result in results if result.mix is not None]
-    if not mixes:
-        return
-    layers = max((mix["names"] for _, mix in mixes), key=len)
-    rows: list[list[Cell | str]] = [
-        [
-            _name(result),
-            *(f"{value:.3f}" for value in mix["values"]),
-            *["–"] * (len(layers) - len(mix["values"])),
-            "–" if mix["gamma"] is None else f"{mix['gamma']:.3f}",
-        ]
-        for result, mix in mixes
-    ]
-    items: list[Figure | Table] = [make_table(["Method", *layers, "γ"], rows)]
+def _mix_section(comparison: Comparison) -> Section:
+    mixes = [(result, MixRecord(**result.mix)) for result in comparison.ranked if result.mix is not None]
+    layers = max((mix.names for _, mix in mixes), key=len)
+    rows: list[list[Cell | str]] = []
     for result, mix in mixes:
-        history = mix["history"]
-        if any(row != history[0] for row in history):
-            lines = [
-                Line(name, mix["epochs"], [row[column] for row in history])
-                for column, name in enumerate(mix["names"])
-            ]
-            items.append(draw_lines(lines, x_label="epoch", caption=result.method.name))
+        values = [f"{value:.3f}" for value in mix.values] + ["–"] * (len(layers) - len(mix.values))
+        rows.append([_name(result), *values, _or_dash("{:.3f}".format, mix.gamma)])
+    figures = [
+        draw_mix(mix, result.method.name)
+        for result, mix in mixes
+        if any(weights != mix.history[0] for weights in mix.history)
+    ]
     text = "Weight of each layer in the mix of the first seed; γ scales the mix."
-    yield Section("mix", "Mix of the layers", text, tuple(items))
+    table = make_table(["Method", *layers, "γ"], rows)
+    return Section("mix", "Mix of the layers", text, (table, *figures))
 
 
-def _pretraining_section(comparison: Comparison) -> Iterator[Section]:
-    model = comparison.pretraining
-    if model is None:
-        return
+def _pretraining_section(model: Pretraining) -> Section:
     rows = [
         ("Encoder", model.name),
-        ("Time", _rough(model.seconds)),
+        ("Time", _or_dash(_rough, model.seconds)),
         ("Perplexity", format_value(model.perplexity)),
         ("Perplexity, forward", format_value(model.forward)),
         ("Perplexity, backward", format_value(model.backward)),
@@ -418,40 +381,37 @@ def _pretraining_section(comparison: Comparison) -> Iterator[Section]:
     if len(model.history) > 1:
         x, y = ([entry[key] for entry in model.history] for key in ("epoch", "perplexity"))
         items.append(draw_lines([Line("held-out text", x, y)], x_label="epoch", caption="Perplexity"))
-    yield Section("pretraining", "Pretraining", text, tuple(items))
+    return Section("pretraining", "Pretraining", text, tuple(items))
 
 
-def _data_section(comparison: Comparison) -> Iterator[Section]:
-    data = comparison.data
-    rows = [["File", *(data.names.get(split, "–") for split in data.rows)]] if data.names else []
-    rows.append(["All rows", *(f"{n:,}" for n in data.rows.values())])
-    others = {name for counts in data.class_counts.values() for name in counts} - set(data.classes)
-    for name in (*data.classes, *sorted(others)) if data.class_counts else ():
-        counts = [data.class_counts[split].get(name, 0) for split in data.rows]
-        rows.append([name or "(empty)", *(f"{count:,}" for count in counts)])
-    notes: dict[str, list[str]] = {}
+def _data_section(comparison: Comparison) -> Section:
+    data, counts = comparison.data, class_counts(comparison.data)
+    rows = [["File", *(data.names.get(split, "–") for split in data.splits)]] if data.names else []
+    rows.append(["All rows", *(f"{len(examples):,}" for examples in data.splits.values())])
+    others = sorted(set().union(*counts.values()) - set(data.labels.names))
+    for name in (*data.labels.names, *others) if counts else ():
+        rows.append([name or "(empty)", *(f"{counts[split][name]:,}" for split in data.splits)])
+    notes = defaultdict(list)
     for result in comparison.methods:
         for note in result.notes:
-            notes.setdefault(note, []).append(result.method.name)
-    lines = [*data.notes, *(f"{' · '.join(names)}: {note}" for note, names in notes.items())]
-    text = "\n".join(f"- {one_line(line)}" for line in lines)
-    table = make_table(["Rows", *data.rows], rows, highlight=1 if data.names else 0)
-    yield Section("data", "Data", text, (table,))
+            notes[note].append(result.method.name)
+    text = _bullets([*data.notes, *(f"{' · '.join(names)}: {note}" for note, names in notes.items())])
+    table = make_table(["Rows", *data.splits], rows, highlight=1 if data.names else 0)
+    return Section("data", "Data", text, (table,))
 
 
-def _details_section(comparison: Comparison) -> Iterator[Section]:
-    machine = {
-        name: format_size(value) if name == "memory" and value else format_value(value)
-        for name, value in comparison.machine.items()
-    }
-    lists = [("Machine", machine), ("Versions", comparison.versions)]
-    for result in comparison.methods:
-        settings = {**result.method.vectors, **result.method.classifier}
-        shown = {name: format_value(value) for name, value in settings.items()}
-        lists.append((result.method.name, shown))
+def _details_section(comparison: Comparison) -> Section:
+    memory = _or_dash(format_size, comparison.machine["memory"])
+    lists = [
+        ("Machine", {"cores": comparison.machine["cores"], "memory": memory}),
+        ("Versions", comparison.versions),
+        *((result.method.name, result.settings) for result in comparison.methods),
+    ]
     items: list[Code | Table] = [Code(comparison.command, "Command")] if comparison.command else []
-    items += [make_list(values.items(), caption) for caption, values in lists if values]
-    yield Section("details", "How it was made", "", tuple(items), folded=True)
+    for caption, values in lists:
+        if values:
+            items.append(make_list(((name, format_value(value)) for name, value in values.items()), caption))
+    return Section("details", "How it was made", "", tuple(items), folded=True)
 
 
 def _name(result: MethodResult, width: int = 48) -> Cell:
@@ -463,6 +423,10 @@ def _title(metric: str) -> str:
     return name[0].upper() + name[1:]
 
 
+def _bullets(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {one_line(sentence)}" for sentence in sentences)
+
+
 def _spread(score: Score, places: int = 2) -> str:
     """The mean and, for several seeds, their standard deviation."""
     return percent(score.mean, places) + ("" if score.sd is None else f" ± {percent(score.sd, places)}")
@@ -472,13 +436,13 @@ def _interval(result: MethodResult) -> str:
     return " to ".join(percent(end, 1) for end in result.interval)
 
 
-def _rough(seconds: float | None) -> str:
-    return "–" if seconds is None else format_duration(seconds, rough=True)
+def _rough(seconds: float) -> str:
+    return format_duration(seconds, rough=True)
 
 
-def _size(n_bytes: int | None) -> str:
-    return "–" if n_bytes is None else format_size(n_bytes)
+def _rate(speed: float) -> str:
+    return f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
 
 
-def _rate(speed: float | None) -> str:
-    return "–" if speed is None else f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
+def _or_dash(show: Callable[[float], str], value: float | None) -> str:
+    return "–" if value is None else show(value)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from elmokit.comparison.data import SPLITS, Data
 from elmokit.comparison.methods import Method, Plan, source_id
 from elmokit.comparison.ranking import Ranking, format_rank, rank, recommend
 from elmokit.comparison.runner import RunSummary
-from elmokit.comparison.statistics import mean_sd, score_interval
+from elmokit.comparison.statistics import Floats, score_interval
 from elmokit.comparison.steps import MetricsRecord, Step, StepResult, bilm_folder, layers_id
 from elmokit.comparison.verdict import describe_pair, summarize_ranking
 from elmokit.core.formatting import plural
@@ -27,6 +26,7 @@ MAIN_SPLIT = "test"
 """The split whose scores rank the methods."""
 _N_EXAMPLES = 12
 _MAX_CHARACTERS = 400  # of an example
+_Fits = Mapping[tuple[str, int], Mapping[int, StepResult]]  # by method id and number of labels, then by seed
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,13 @@ class Score:
     mean: float
     sd: float | None
     values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, records: Sequence[MetricsRecord], name: str = "") -> Score:
+        """The score with this name, or the main one, over the seeds."""
+        values = [record.values[name or record.main] for record in records]
+        sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        return cls(len(records[0].row_scores), float(np.mean(values)), sd, tuple(values))
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class MethodResult:
         scores: Of each split, the score that ranks.
         interval: 95% interval of the score on the test rows.
         figures: Of each split, all scores by name.
-        details: The task's own record by split: numbers averaged over the seeds, all else of the first one.
+        details: The task's own record by split: fractions averaged over the seeds, all else of the first.
         history: Evaluations during training, of the first seed.
         mix: Weights of the layers (``tasks.model_report.mix_record``), of the first seed.
     """
@@ -92,6 +99,11 @@ class MethodResult:
     history: Sequence[Mapping[str, float]] = ()
     mix: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of its vectors and classifier."""
+        return {**self.method.vectors, **self.method.classifier}
 
     @property
     def main(self) -> Score:
@@ -136,18 +148,6 @@ class Example:
 
 
 @dataclass(frozen=True)
-class DataSummary:
-    """The rows: their number and, where there are classes, rows of each class, by split."""
-
-    rows: Mapping[str, int]
-    n_unlabeled: int
-    classes: tuple[str, ...]
-    class_counts: Mapping[str, Mapping[str, int]]
-    notes: tuple[str, ...]
-    names: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The result of a comparison.
 
@@ -165,7 +165,7 @@ class Comparison:
     folder: Path
     title: str
     metric: str
-    data: DataSummary
+    data: Data
     methods: tuple[MethodResult, ...]
     ranking: Ranking | None
     recommended: str | None
@@ -182,6 +182,11 @@ class Comparison:
     def method(self, id: str) -> MethodResult:
         """The method with this id."""
         return next(result for result in self.methods if result.method.id == id)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Names of the methods by id."""
+        return {result.method.id: result.method.name for result in self.methods}
 
     @property
     def ranked(self) -> list[MethodResult]:
@@ -208,31 +213,43 @@ def build_result(
         results: Of the finished steps, by id.
         encoder: The biLM that was given, if any.
     """
-    fits = [step for step in steps if step.kind == "fit" and step.id in results]
-    whole = [step for step in fits if not step.n_labels]
-    methods, row_scores = [], {}
+    fits: defaultdict[tuple[str, int], dict[int, StepResult]] = defaultdict(dict)
+    for step in steps:
+        if step.kind == "fit" and step.id in results:
+            fits[step.method, step.n_labels][step.seed] = results[step.id]
+    reasons = {**summary.skipped, **summary.failed}
+    methods, records, notes = [], {}, []
     for method in plan.methods:
-        own = {step.seed: results[step.id] for step in whole if step.method == method.id}
-        if own:
-            methods.append(_finished(method, own, results, given=encoder is not None))
-            row_scores[method.id] = np.stack([fit.metrics[MAIN_SPLIT].row_scores for fit in own.values()])
+        by_seed = fits[method.id, 0]
+        missing = [step.id for step in steps if step.method == method.id and step.id in reasons]
+        if by_seed:
+            methods.append(_finished(method, by_seed, results))
+            records[method.id] = [fit.metrics[MAIN_SPLIT] for fit in by_seed.values()]
+            if missing:
+                n_missing = plural(len(missing), "missing step")
+                notes.append(f"{method.name}: {n_missing}. {reasons[missing[0]]}")
         else:
-            methods.append(_unfinished(method, summary, steps))
-    ranking = rank(row_scores) if row_scores else None
+            failed = [id for id in missing if id in summary.failed]
+            reason = next((reasons[id] for id in failed or missing), "It was not reached.")
+            methods.append(MethodResult(method, "failed" if failed else "skipped", reason))
+    n_train = len(data.splits["train"])
+    measured = {result.scores["train"].n for result in methods if result.status == "done"} - {n_train}
+    data_notes = (f"Train scores are of {n:,} of the {n_train:,} train rows." for n in measured)
+    ranking = rank({id: _row_scores(own) for id, own in records.items()}) if records else None
     seconds = {result.method.id: result.cost.seconds for result in methods}
     return Comparison(
         folder=folder,
         title=title or "Which vectors for this text?",
-        metric=results[whole[0].id].metrics[MAIN_SPLIT].main if whole else "score",
-        data=_summarize_data(data, methods),
+        metric=next((own[0].main for own in records.values()), "score"),
+        data=replace(data, notes=(*data.notes, *data_notes)),
         methods=tuple(methods),
         ranking=ranking,
         recommended=recommend(ranking, seconds) if ranking is not None else None,
         pretraining=_pretraining(folder / "work", plan, results, encoder),
-        curve=_curve(plan, fits, results, len(data.splits["train"])) if plan.counts else None,
-        examples=_examples(data, ranking, whole, results),
-        notes=tuple(_missing_steps(methods, summary, steps)),
-        left_out=tuple(plan.left_out),
+        curve=_curve(plan, fits, n_train) if plan.counts else None,
+        examples=_examples(data, ranking.order, records) if ranking is not None else (),
+        notes=tuple(notes),
+        left_out=plan.left_out,
         failed=summary.failed,
         command=command,
         versions=versions(),
@@ -241,37 +258,32 @@ def build_result(
 
 
 def _finished(
-    method: Method, by_seed: Mapping[int, StepResult], results: Mapping[str, StepResult], *, given: bool
+    method: Method, by_seed: Mapping[int, StepResult], results: Mapping[str, StepResult]
 ) -> MethodResult:
     fits = list(by_seed.values())
-    is_elmo = method.family == "elmo"
-    source = None if given and is_elmo else results.get(source_id(method))
-    cached = is_elmo and not method.classifier.get("finetune")
-    layers = results.get(layers_id(method)) if cached else None
-    seconds = [  # the encoder's pass over the rows is made once, but every fit needs it
-        fit.seconds if layers is None else fit.seconds - fit.encoding_seconds + layers.seconds for fit in fits
-    ]
-    memory = [result.peak_memory or 0 for result in (source, layers, *fits) if result is not None]
-    cost = Cost(
-        pretrain_seconds=None if source is None else source.seconds,
-        fit_seconds=float(np.mean(seconds)),
-        texts_per_second=float(np.median([fit.texts_per_second for fit in fits])),
-        peak_memory=max(memory) or None,
-        n_bytes=next((fit.n_bytes for fit in fits if fit.n_bytes), None),
-    )
+    source, layers = results.get(source_id(method)), None
+    seconds = [fit.seconds for fit in fits]
+    if method.family == "elmo" and not method.classifier.get("finetune"):
+        layers = results.get(layers_id(method))
+    if layers is not None:  # the encoder's pass over the rows is made once, but every fit needs it
+        seconds = [fit.seconds - fit.encoding_seconds + layers.seconds for fit in fits]
+    memory = max(result.peak_memory or 0 for result in (source, layers, *fits) if result is not None)
     records = {split: [fit.metrics[split] for fit in fits] for split in SPLITS}
-    figures = {split: _figures(seeds_of) for split, seeds_of in records.items()}
     return MethodResult(
         method=method,
         status="done",
         seeds=tuple(by_seed),
-        scores={split: figures[split][seeds_of[0].main] for split, seeds_of in records.items()},
-        interval=score_interval(np.stack([record.row_scores for record in records[MAIN_SPLIT]])),
-        figures=figures,
-        details={
-            split: _mean([record.details for record in seeds_of]) for split, seeds_of in records.items()
-        },
-        cost=cost,
+        scores={split: Score.of(own) for split, own in records.items()},
+        interval=score_interval(_row_scores(records[MAIN_SPLIT])),
+        figures={split: _figures(own) for split, own in records.items()},
+        details={split: _mean([record.details for record in own]) for split, own in records.items()},
+        cost=Cost(
+            pretrain_seconds=None if source is None else source.seconds,
+            fit_seconds=float(np.mean(seconds)),
+            texts_per_second=float(np.median([fit.texts_per_second for fit in fits])),
+            peak_memory=memory or None,
+            n_bytes=max(fit.n_bytes for fit in fits) or None,
+        ),
         history=fits[0].history,
         mix=fits[0].mix,
         notes=fits[0].notes,
@@ -280,16 +292,8 @@ def _finished(
 
 def _figures(records: Sequence[MetricsRecord]) -> dict[str, Score]:
     """The scores that every seed has."""
-    return {
-        name: _score([record.values[name] for record in records], len(records[0].row_scores))
-        for name in records[0].values
-        if all(name in record.values for record in records)
-    }
-
-
-def _score(values: Sequence[float], n: int) -> Score:
-    mean, sd = mean_sd(values)
-    return Score(n, mean, sd, tuple(values))
+    shared = [name for name in records[0].values if all(name in record.values for record in records)]
+    return {name: Score.of(records, name) for name in shared}
 
 
 def _mean(records: Sequence[Any]) -> Any:
@@ -302,44 +306,19 @@ def _mean(records: Sequence[Any]) -> Any:
     return float(np.mean(records)) if all(isinstance(record, float) for record in records) else first
 
 
-def _unfinished(method: Method, summary: RunSummary, steps: Sequence[Step]) -> MethodResult:
-    own = [step.id for step in steps if step.method == method.id and not step.n_labels]
-    failed = [summary.failed[id] for id in own if id in summary.failed]
-    skipped = [summary.skipped[id] for id in own if id in summary.skipped]
-    reason = (failed or skipped or ["It was not reached."])[0]
-    return MethodResult(method, "failed" if failed else "skipped", reason)
-
-
-def _missing_steps(
-    methods: Sequence[MethodResult], summary: RunSummary, steps: Sequence[Step]
-) -> Iterator[str]:
-    """A sentence on each finished method of which some steps are missing."""
-    reasons = {**summary.skipped, **summary.failed}
-    for result in methods:
-        own = [step for step in steps if step.method == result.method.id and step.kind == "fit"]
-        missing = [reasons[step.id] for step in own if step.id in reasons]
-        if missing and result.status == "done":
-            verb = "is" if len(missing) == 1 else "are"
-            yield f"{result.method.name}: {plural(len(missing), 'step')} {verb} missing. {missing[0]}"
-
-
-def _summarize_data(data: Data, methods: Sequence[MethodResult]) -> DataSummary:
+def class_counts(data: Data) -> dict[str, Counter[str]]:
+    """Rows of each class by split; empty for tasks without classes."""
     counts = {}
     for split, examples in data.splits.items():
         names = (*examples.labels.names, *examples.unknown)
         if names and examples.targets.ndim == 1:
-            counts[split] = dict(Counter(names[target] for target in examples.targets.tolist()))
-    n_train = len(data.splits["train"])
-    measured = {result.scores["train"].n for result in methods if result.status == "done"} - {n_train}
-    notes = [f"Train scores are of {n:,} of the {n_train:,} train rows." for n in measured]
-    return DataSummary(
-        rows={split: len(examples) for split, examples in data.splits.items()},
-        n_unlabeled=len(data.unlabeled),
-        classes=data.labels.names,
-        class_counts=counts,
-        notes=(*data.notes, *notes),
-        names=data.names,
-    )
+            counts[split] = Counter(names[target] for target in examples.targets.tolist())
+    return counts
+
+
+def _row_scores(records: Sequence[MetricsRecord]) -> Floats:
+    """(n_seeds, n_rows)."""
+    return np.stack([record.row_scores for record in records])
 
 
 def _pretraining(
@@ -369,46 +348,45 @@ def _pretraining(
     )
 
 
-def _curve(plan: Plan, fits: Sequence[Step], results: Mapping[str, StepResult], n_train: int) -> Curve:
+def _curve(plan: Plan, fits: _Fits, n_train: int) -> Curve:
     scores: dict[str, dict[int, Score]] = {id: {} for id in plan.curve}
-    for id, n_labels in itertools.product(plan.curve, (*plan.counts, 0)):
-        own = [step.id for step in fits if (step.method, step.n_labels) == (id, n_labels)]
-        records = [results[step].metrics[MAIN_SPLIT] for step in own]
-        if records:
-            values = [record.values[record.main] for record in records]
-            scores[id][n_labels or n_train] = _score(values, len(records[0].row_scores))
+    for id in plan.curve:
+        for n_labels in (*plan.counts, 0):
+            records = [fit.metrics[MAIN_SPLIT] for fit in fits.get((id, n_labels), {}).values()]
+            if records:
+                scores[id][n_labels or n_train] = Score.of(records)
     return Curve(plan.draws, (*plan.counts, n_train), scores)
 
 
 def _examples(
-    data: Data, ranking: Ranking | None, fits: Sequence[Step], results: Mapping[str, StepResult]
+    data: Data, order: Sequence[str], records: Mapping[str, Sequence[MetricsRecord]]
 ) -> tuple[Example, ...]:
     """Test texts on which the methods disagree: half of them only the best gets right, half it gets wrong."""
-    order = ranking.order if ranking is not None else ()
-    firsts = [next(step.id for step in fits if step.method == id) for id in order]
-    predicted = [results[id].metrics[MAIN_SPLIT].predicted for id in firsts]
-    examples = data.splits[MAIN_SPLIT]
-    names = (*examples.labels.names, *examples.unknown)
-    answers = np.array([row for row in predicted if row is not None])  # (n_methods, n_rows)
-    if len(answers) < max(2, len(order)):
+    predicted = [records[id][0].predicted for id in order]
+    if len(order) < 2 or any(row is None for row in predicted):
         return ()
-    right = answers == examples.targets
+    examples, texts, answers = data.splits[MAIN_SPLIT], data.texts(MAIN_SPLIT), np.array(predicted)
+    right = answers == examples.targets  # (n_methods, n_rows)
     n_right = right.sum(axis=0)
     ahead = np.flatnonzero(right[0] & (n_right < len(order)))
     behind = np.flatnonzero(~right[0] & (n_right > 0))
     ahead = ahead[np.argsort(n_right[ahead], kind="stable")][: _N_EXAMPLES // 2]
     behind = behind[np.argsort(-n_right[behind], kind="stable")][: _N_EXAMPLES // 2]
-    texts = data.texts(MAIN_SPLIT)
-    return tuple(
-        Example(
-            text=texts[row][:_MAX_CHARACTERS] + ("…" if len(texts[row]) > _MAX_CHARACTERS else ""),
-            label=names[examples.targets[row]],
-            guesses={id: names[answer] for id, answer in zip(order, answers[:, row], strict=True)},
-            right=tuple(id for id, is_right in zip(order, right[:, row], strict=True) if is_right),
-            wrong=tuple(id for id, is_right in zip(order, right[:, row], strict=True) if not is_right),
+    names = (*examples.labels.names, *examples.unknown)
+    chosen = []
+    for row in (*ahead.tolist(), *behind.tolist()):
+        text, label = texts[row], names[examples.targets[row]]
+        guesses = {id: names[answer] for id, answer in zip(order, answers[:, row], strict=True)}
+        chosen.append(
+            Example(
+                text=text[:_MAX_CHARACTERS] + ("…" if len(text) > _MAX_CHARACTERS else ""),
+                label=label,
+                guesses=guesses,
+                right=tuple(id for id, guess in guesses.items() if guess == label),
+                wrong=tuple(id for id, guess in guesses.items() if guess != label),
+            )
         )
-        for row in (*ahead.tolist(), *behind.tolist())
-    )
+    return tuple(chosen)
 
 
 def _memory() -> int | None:
@@ -423,13 +401,19 @@ def _memory() -> int | None:
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """What report.json holds, with the keys of 0.1."""
-    data, curve, ranking = asdict(comparison.data), comparison.curve, comparison.ranking
-    data["unlabelled"] = data.pop("n_unlabeled")
+    data, curve, ranking = comparison.data, comparison.curve, comparison.ranking
     record: dict[str, Any] = {
         "title": comparison.title,
-        "data": data,
+        "data": {
+            "rows": {split: len(examples) for split, examples in data.splits.items()},
+            "unlabelled": len(data.unlabeled),
+            "classes": data.labels.names,
+            "class_counts": class_counts(data),
+            "notes": data.notes,
+            "names": data.names,
+        },
         "methods": [_method_json(result, comparison.metric) for result in comparison.methods],
-        "ranking": None if ranking is None else _ranking_json(comparison, ranking),
+        "ranking": None,
         "pretraining": None if comparison.pretraining is None else asdict(comparison.pretraining),
         "curve": None,
         "examples": [asdict(example) for example in comparison.examples],
@@ -440,11 +424,25 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "commands": [comparison.command] if comparison.command else [],
         "versions": comparison.versions,
     }
+    if ranking is not None:
+        pairs = [
+            asdict(pair) | {"real": pair.significant, "words": describe_pair(comparison, pair)}
+            for pair in ranking.pairs
+        ]
+        for pair in pairs:
+            pair["visible"] = pair.pop("detectable")
+        record["ranking"] = {
+            "order": ranking.order,
+            "ranks": {id: format_rank(ranks) for id, ranks in ranking.ranks.items()},
+            "pairs": pairs,
+            "summary": summarize_ranking(comparison),
+            "visible": ranking.detectable,
+        }
     if curve is not None:
         lines = {
             id: {
                 "name": comparison.method(id).method.name,
-                "points": [{"n": n, **_score_json(score)} for n, score in scores.items()],
+                "points": [asdict(score) | {"n": n_labels} for n_labels, score in scores.items()],
             }
             for id, scores in curve.scores.items()
         }
@@ -460,7 +458,7 @@ def _method_json(result: MethodResult, metric: str) -> dict[str, Any]:
         "family": method.family,
         "seeds": result.seeds,
         "published": method.published or None,
-        "settings": {**method.vectors, **method.classifier},
+        "settings": result.settings,
         "status": "left out" if result.status == "skipped" else result.status,
         "reason": result.reason or None,
         "splits": {split: _split_json(result, split, metric) for split in result.scores},
@@ -479,35 +477,14 @@ def _method_json(result: MethodResult, metric: str) -> dict[str, Any]:
 
 
 def _split_json(result: MethodResult, split: str, metric: str) -> dict[str, Any]:
-    score, figures, details = result.scores[split], result.figures[split], result.details[split]
-    record: dict[str, Any] = {"n": score.n, metric: _score_json(score)}
+    details, score = result.details[split], asdict(result.scores[split])
+    record = {"n": score.pop("n"), metric: score}
     if split == MAIN_SPLIT:
-        record[metric] |= dict(zip(("low", "high"), result.interval, strict=True))
+        score["low"], score["high"] = result.interval
     if "confusion" not in details:
         return {**details, **record}
     return record | {
-        "macro": {name: figures[f"macro_{name}"].mean for name in ("precision", "recall", "f1")},
-        "f1_sd": figures["macro_f1"].sd,
-        "per_class": details["per_class"],
-        "confusion": details["confusion"],
+        **{name: details[name] for name in ("macro", "per_class", "confusion")},
+        "f1_sd": result.figures[split]["macro_f1"].sd,
         "confusion_classes": details["confusion_rows"],
-    }
-
-
-def _score_json(score: Score) -> dict[str, Any]:
-    return {"mean": score.mean, "sd": score.sd, "values": score.values}
-
-
-def _ranking_json(comparison: Comparison, ranking: Ranking) -> dict[str, Any]:
-    pairs = []
-    for pair in ranking.pairs:
-        record = asdict(pair)
-        record["visible"] = record.pop("detectable")
-        pairs.append(record | {"real": pair.significant, "words": describe_pair(comparison, pair)})
-    return {
-        "order": ranking.order,
-        "ranks": {id: format_rank(ranks) for id, ranks in ranking.ranks.items()},
-        "pairs": pairs,
-        "summary": summarize_ranking(comparison),
-        "visible": ranking.detectable,
     }

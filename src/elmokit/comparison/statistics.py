@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,6 @@ from elmokit.core.errors import DataError
 from elmokit.tasks.task import Metrics
 
 N_RESAMPLES = 10_000
-_TAILS = (0.025, 0.975)
 _MIN_METHODS = 3  # with several seeds each, to estimate a typical variance
 _MAX_DEGREES = 30.0  # that the typical variance can be worth
 _TYPICAL = 0.75  # quantile of the F distribution beyond which a method is judged by its own seeds alone
@@ -48,8 +48,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class RowScores:
+class RowScores(NamedTuple):
     """What each test row adds to a score, (n_seeds, n_rows), in whole units of 1 / ``unit``, so that the
     order of rows and seeds is irrelevant. ``unit`` is 1 if rows are right or wrong."""
 
@@ -61,13 +60,8 @@ class RowScores:
         """The score, averaged over the seeds."""
         return float(self.values.mean() / self.unit)
 
-    def distinct(self) -> RowScores:
-        """One seed instead of several that agree on every row."""
-        return RowScores(self.values[:1], self.unit) if (self.values == self.values[0]).all() else self
 
-
-@dataclass(frozen=True, kw_only=True)
-class PooledVariance:
+class PooledVariance(NamedTuple):
     """The typical variance between the scores of a method's seeds, and the degrees of freedom it is worth:
     close to zero if methods differ widely."""
 
@@ -112,31 +106,16 @@ def row_values(metrics: Metrics) -> Floats:
 
 
 def row_scores(values: npt.ArrayLike) -> RowScores:
-    """Check an array (n_seeds, n_rows), or (n_rows,) for one seed, and convert it to whole units."""
-    array = np.asarray(values)
-    if array.ndim == 1:
-        array = array[None]
-    if array.ndim != 2 or not np.isfinite(array).all():
+    """Check an array (n_seeds, n_rows), or (n_rows,) for one seed; seeds that all agree become one."""
+    array = np.atleast_2d(np.asarray(values))
+    if array.ndim != 2 or not array.size or not np.isfinite(array).all():
         raise DataError(
             f"Row scores of shape {array.shape} are not one finite number per seed and test row.",
-            remedy="Pass an array of shape (n_seeds, n_rows).",
+            remedy="Pass an array of shape (n_seeds, n_rows), measured on a test file with rows.",
         )
-    if not array.size:
-        raise DataError("There are no test rows to compare methods on.", remedy="Use a test file with rows.")
     unit = 1 if np.isin(array, (0, 1)).all() else _UNIT
-    return RowScores(np.rint(array.astype(np.float64) * unit).astype(np.int64), unit)
-
-
-def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation, which a single value does not have.
-
-    >>> mean_sd([0.90, 0.92]), mean_sd([0.9])
-    ((0.91, 0.014142135623730963), (0.9, None))
-    """
-    array = np.asarray(values, dtype=np.float64)
-    if not array.size:
-        raise DataError("There are no values to average.")
-    return float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else None
+    whole = np.rint(array.astype(np.float64) * unit).astype(np.int64)
+    return RowScores(whole[:1] if (whole == whole[0]).all() else whole, unit)
 
 
 def score_interval(
@@ -144,9 +123,8 @@ def score_interval(
 ) -> tuple[float, float]:
     """95% interval of a method's score over other test rows and seeds; ``values`` as for ``compare_pair``."""
     rows = row_scores(values)
-    n_seeds = len(rows.values)
     rng = np.random.default_rng(seed)
-    by_row, scale = _coarse(rows.values.sum(axis=0), n_seeds * rows.unit)
+    by_row, scale = _coarse(rows.values.sum(axis=0), len(rows.values) * rows.unit)
     means = _resampled_means(np.append(by_row, [0, 0, scale, scale]), scale, n_resamples, rng)
     low, high = _interval(means + _seed_noise([rows], n_resamples, rng), rows.mean)
     return (max(0.0, low), min(1.0, high)) if rows.unit == 1 else (low, high)
@@ -158,11 +136,9 @@ def pool_variance(methods: Iterable[RowScores]) -> PooledVariance | None:
     The logarithms of the variances differ by chance, as those of chi-square variables do, and because the
     methods differ; what remains after chance tells how alike the methods are (Smyth 2004).
     """
-    several = [rows for method in methods if min((rows := method.distinct()).values.shape) > 1]
-    if len(several) < _MIN_METHODS:
-        return None
+    several = [rows for rows in methods if min(rows.values.shape) > 1]
     variances = np.array([_between_seeds(rows)[0] for rows in several])
-    if not (variances > 0).any():
+    if len(several) < _MIN_METHODS or not variances.any():
         return None
     logs = np.log(np.maximum(variances, 1e-3 * variances[variances > 0].min()))
     halves = np.array([len(rows.values) - 1 for rows in several]) / 2
@@ -172,7 +148,7 @@ def pool_variance(methods: Iterable[RowScores]) -> PooledVariance | None:
     if excess > float(special.polygamma(1, half)):  # invert the trigamma function, which decreases
         half = float(optimize.brentq(lambda x: float(special.polygamma(1, x)) - excess, 1e-3, half))
     typical = float(np.exp(centered.mean() + special.digamma(half) - np.log(half)))
-    return PooledVariance(variance=typical, degrees=2 * half)
+    return PooledVariance(typical, 2 * half)
 
 
 def compare_pair(
@@ -194,38 +170,40 @@ def compare_pair(
         b: The same for the second method; it may have another number of seeds.
         pooled: Typical variance between seeds, from several methods.
     """
-    first, second = row_scores(a).distinct(), row_scores(b).distinct()
-    n_rows = first.values.shape[1]
-    if second.values.shape[1] != n_rows:
+    first, second = row_scores(a), row_scores(b)
+    (n_a, n_rows), (n_b, n_others) = first.values.shape, second.values.shape
+    if n_others != n_rows:
         raise DataError(
-            f"One method was measured on {n_rows:,} test rows, the other on {second.values.shape[1]:,}.",
+            f"One method was measured on {n_rows:,} test rows, the other on {n_others:,}.",
             remedy="Compare methods on the same test rows.",
         )
     difference = first.mean - second.mean
     if difference < 0:  # both orders of the methods give the same result
         return compare_pair(b, a, pooled=pooled, seed=seed, n_resamples=n_resamples).reversed()
-    n_first, n_second = len(first.values) * first.unit, len(second.values) * second.unit
-    lead, scale = _coarse(  # (n_rows,), times scale
-        n_second * first.values.sum(axis=0) - n_first * second.values.sum(axis=0), n_first * n_second
-    )
+    unit_a, unit_b = n_a * first.unit, n_b * second.unit
+    exact = unit_b * first.values.sum(axis=0) - unit_a * second.values.sum(axis=0)
+    lead, scale = _coarse(exact, unit_a * unit_b)  # (n_rows,), times scale
     rng = np.random.default_rng(seed)
     noise = _seed_noise([first, second], n_resamples, rng, pooled)
     means = _resampled_means(np.append(lead, [-scale, scale]), scale, n_resamples, rng)
     low, high = _interval(means + noise, difference)
 
-    levels, sizes = np.unique(np.abs(lead), return_counts=True)
-    flips = 2 * rng.binomial(sizes, 0.5, size=(n_resamples, len(levels))) - sizes
-    chance = flips @ levels / (scale * n_rows) + noise  # differences without a cause
+    levels, counts = np.unique(np.abs(lead), return_counts=True)
+    flips = 2 * rng.binomial(counts, 0.5, size=(n_resamples, len(levels))) - counts
+    chance = np.abs(flips @ levels / (scale * n_rows) + noise)  # sizes of differences without a cause
     if scale == 1:
         p = mcnemar(int((lead > 0).sum()), int((lead < 0).sum()))
-    else:
-        p = _two_sided(chance, difference)
+    elif difference == 0:
+        p = 1.0
+    else:  # how often chance is as large; equal sizes count half (mid-p)
+        n_larger, n_as_large = (chance > difference + 1e-12).sum(), (chance >= difference - 1e-12).sum()
+        p = float(((n_larger + n_as_large) / 2 + 1) / (n_resamples + 1))
     return Difference(
         difference=difference,
         low=max(-1.0, low),
         high=min(1.0, high),
         p=p,
-        detectable=min(1.0, max(_MIN_ROWS / n_rows, float(np.quantile(np.abs(chance), 0.95)))),
+        detectable=min(1.0, max(_MIN_ROWS / n_rows, float(np.quantile(chance, 0.95)))),
     )
 
 
@@ -245,16 +223,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    n = len(p_values)
     order = np.argsort(p_values)
-    adjusted = np.empty(n)
-    adjusted[order] = np.maximum.accumulate((n - np.arange(n)) * np.asarray(p_values)[order])
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.maximum.accumulate(np.arange(len(order), 0, -1) * np.asarray(p_values)[order])
     return [min(1.0, float(p)) for p in adjusted]
 
 
 def _interval(samples: Floats, estimate: float) -> tuple[float, float]:
     """The middle 95% of the samples, widened to include the estimate."""
-    low, high = np.quantile(samples, _TAILS)
+    low, high = np.quantile(samples, (0.025, 0.975))
     return min(float(low), estimate), max(float(high), estimate)
 
 
@@ -283,39 +260,25 @@ def _between_seeds(rows: RowScores) -> tuple[float, float]:
     return between / scale, within / scale
 
 
-def _seed_variance(rows: RowScores, pooled: PooledVariance | None) -> tuple[float, float]:
-    """Variance of the mean score that comes from the choice of seeds, beyond that of single rows, and its
-    degrees of freedom."""
-    n_seeds, n_rows = rows.values.shape
-    if n_seeds == 1 or n_rows == 1:
-        return 0.0, 0.0
-    (between, within), degrees = _between_seeds(rows), float(n_seeds - 1)
-    if pooled is not None and between <= pooled.variance * stats.f.ppf(_TYPICAL, degrees, pooled.degrees):
-        between = (pooled.degrees * pooled.variance + degrees * between) / (pooled.degrees + degrees)
-        degrees += pooled.degrees
-    return max(0.0, between - within) / n_seeds, degrees
-
-
 def _seed_noise(
-    methods: Sequence[RowScores],
+    methods: Iterable[RowScores],
     n_resamples: int,
     rng: np.random.Generator,
     pooled: PooledVariance | None = None,
 ) -> Floats:
-    """Samples of what other seeds would change in the methods' mean scores."""
-    parts = [_seed_variance(rows, pooled) for rows in methods]
-    variance = sum(part for part, _ in parts)
-    if variance == 0:
+    """Samples of what other seeds would change in the methods' mean scores, beyond single rows."""
+    total = welch = 0.0  # the variance, and what its degrees of freedom follow from
+    for rows in methods:
+        n_seeds = len(rows.values)
+        if min(rows.values.shape) == 1:
+            continue
+        (between, within), degrees = _between_seeds(rows), float(n_seeds - 1)
+        if pooled and between <= pooled.variance * stats.f.ppf(_TYPICAL, degrees, pooled.degrees):
+            between = (pooled.degrees * pooled.variance + degrees * between) / (pooled.degrees + degrees)
+            degrees += pooled.degrees
+        variance = max(0.0, between - within) / n_seeds
+        total, welch = total + variance, welch + variance**2 / degrees
+    if total == 0:
         return np.zeros(n_resamples)
-    degrees = variance**2 / sum(part**2 / n for part, n in parts if part)
-    noise: Floats = rng.standard_t(degrees, n_resamples) * np.sqrt(variance)
+    noise: Floats = rng.standard_t(total**2 / welch, n_resamples) * np.sqrt(total)
     return noise
-
-
-def _two_sided(chance: Floats, difference: float) -> float:
-    """How often ``chance`` is as far from zero as ``difference``; equal values count half (mid-p)."""
-    if difference == 0:
-        return 1.0
-    near = np.isclose(np.abs(chance), difference, rtol=0, atol=1e-12)
-    above = np.abs(chance) > difference
-    return float((np.count_nonzero(above & ~near) + near.sum() / 2 + 1) / (len(chance) + 1))

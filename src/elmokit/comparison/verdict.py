@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,84 +17,82 @@ _MUCH_FASTER = 5.0  # times, for a method to be named as the fast alternative
 _MANY_ROWS = 2000  # enough for a second decimal to mean something
 _MANY_SEEDS = 5
 _LARGE = 0.05  # a difference that readers will not believe to be chance
+_RELATIONS = (("better than", "every"), ("not significantly different from", "any"), ("worse than", "every"))
 
 
 def answer(comparison: Comparison) -> list[str]:
     """Sentences for whoever reads nothing else; the first names the recommended method."""
-    ranking, recommended = comparison.ranking, comparison.recommended
-    if ranking is None or recommended is None:
-        return ["No method finished, so there is nothing to rank.", *_missing(comparison)]
-    best, result = comparison.method(ranking.order[0]), comparison.method(recommended)
+    sentences = ["No method finished, so there is nothing to rank."]
+    if comparison.ranking is not None and comparison.recommended is not None:
+        result = comparison.method(comparison.recommended)
+        sentences = [
+            _recommendation(comparison, result),
+            _lead(comparison, comparison.ranking, result),
+            _cost(comparison, result),
+            _few_labels(comparison),
+        ]
+    for status in ("failed", "skipped"):
+        names = [result.method.name for result in comparison.methods if result.status == status]
+        if names:
+            sentences.append(f"{status.capitalize()}: {join_names(names)}; the ranking gives the reason.")
+    return [sentence for sentence in sentences if sentence]
+
+
+def _recommendation(comparison: Comparison, result: MethodResult) -> str:
+    best = comparison.ranked[0]
     score = f"{format_score_name(comparison.metric)} {result.main.mean:.1%}"
     sentence = f"Recommended: {result.method.name} ({score} on {plural(result.main.n, 'test row')})."
-    if result is not best:
-        sentence += (
-            f" It is not significantly different from the best, {best.method.name} ({best.main.mean:.1%}), "
-            "and takes far less time."
-        )
-    sentences = [sentence, _lead(comparison, ranking, result), _cost(comparison, result)]
-    sentences += [_fast_alternative(comparison, result), _few_labels(comparison), *_missing(comparison)]
-    return [sentence for sentence in sentences if sentence]
+    if result is best:
+        return sentence
+    return (
+        f"{sentence} It is not significantly different from the best, {best.method.name} "
+        f"({best.main.mean:.1%}), and takes far less time."
+    )
 
 
 def _lead(comparison: Comparison, ranking: Ranking, result: MethodResult) -> str:
     if len(ranking.order) == 1:
         return "No other method finished, so there is nothing to compare it with."
-    best, second = ranking.order[:2]
-    others = [id for id in ranking.tied_with_best if id not in (best, result.method.id)]
-    names = join_names((comparison.method(id).method.name for id in others), at_most=3)
+    names, (best, second) = comparison.names, ranking.order[:2]
+    others = [names[id] for id in ranking.tied_with_best if id not in (best, result.method.id)]
     if others:
-        verb = "is" if len(others) == 1 else "are"
         also = "" if result.method.id == best else " either"
-        return f"{names} {verb} not significantly different from the best{also}."
+        return (
+            f"{join_names(others, at_most=3)} {_be(others)} not significantly different from the best{also}."
+        )
     if result.method.id != best:
         return ""
-    pair, name = ranking.pair(best, second), comparison.method(second).method.name
+    pair = ranking.pair(best, second)
     interval = f"95% interval {pair.low * 100:.1f} to {pair.high * 100:.1f}"
-    return f"Its lead of {pair.difference * 100:.1f} points over {name} is significant ({interval})."
+    return f"Its lead of {pair.difference * 100:.1f} points over {names[second]} is significant ({interval})."
 
 
 def _cost(comparison: Comparison, result: MethodResult) -> str:
+    """How long it takes, and which method is best among those that are much faster."""
     cost = result.cost
     sentence = f"Fitting takes {format_duration(cost.fit_seconds, rough=True)}"
     if cost.pretrain_seconds:
         sentence += f", after {format_duration(cost.pretrain_seconds, rough=True)} of pretraining"
-    others = [other.cost.seconds for other in comparison.ranked if other is not result]
-    return sentence + ("; no method is faster." if others and cost.seconds <= min(others) else ".")
-
-
-def _fast_alternative(comparison: Comparison, result: MethodResult) -> str:
-    fast = [other for other in comparison.ranked if other.cost.seconds * _MUCH_FASTER <= result.cost.seconds]
+    others = [other for other in comparison.ranked if other is not result]
+    if others and all(cost.seconds <= other.cost.seconds for other in others):
+        return f"{sentence}; no method is faster."
+    fast = [other for other in others if other.cost.seconds * _MUCH_FASTER <= cost.seconds]
     if not fast:
-        return ""
-    time = format_duration(fast[0].cost.seconds, rough=True)
-    return f"The best method that is much faster is {fast[0].method.name}: {fast[0].main.mean:.1%} in {time}."
+        return f"{sentence}."
+    score = f"{fast[0].main.mean:.1%} in {format_duration(fast[0].cost.seconds, rough=True)}"
+    return f"{sentence}. The best method that is much faster is {fast[0].method.name}: {score}."
 
 
 def _few_labels(comparison: Comparison) -> str:
     """Which method is best when labels are few, and how the others do."""
-    curve = comparison.curve
-    if curve is None or not any(curve.scores.values()):
+    curves = comparison.curve.scores if comparison.curve is not None else {}
+    fewest = min((n for scores in curves.values() for n in scores), default=0)
+    means = [(scores[fewest].mean, id) for id, scores in curves.items() if fewest in scores]
+    if not means:
         return ""
-    fewest = min(n for scores in curve.scores.values() for n in scores)
-    means = [
-        (scores[fewest].mean, comparison.method(id).method.name)
-        for id, scores in curve.scores.items()
-        if fewest in scores
-    ]
-    (first, leader), *others = sorted(means, reverse=True)
-    rest = join_names((f"{name} ({mean:.1%})" for mean, name in others), at_most=3)
-    sentence = f"With only {fewest:,} labels, {leader} {'leads with' if rest else 'reaches'} {first:.1%}"
-    return sentence + (f", ahead of {rest}." if rest else ".")
-
-
-def _missing(comparison: Comparison) -> list[str]:
-    sentences = []
-    for status, verbs in (("failed", ("failed", "failed")), ("skipped", ("was skipped", "were skipped"))):
-        names = [result.method.name for result in comparison.methods if result.status == status]
-        if names:
-            sentences.append(f"{join_names(names)} {verbs[len(names) > 1]}; the ranking gives the reason.")
-    return sentences
+    ranked = [f"{comparison.names[id]} ({mean:.1%})" for mean, id in sorted(means, reverse=True)]
+    rest = f", ahead of {join_names(ranked[1:], at_most=3)}" if len(ranked) > 1 else ""
+    return f"With only {fewest:,} labels, the best is {ranked[0]}{rest}."
 
 
 # -- significant differences ----------------------------------------------------------------------
@@ -104,19 +103,16 @@ def summarize_ranking(comparison: Comparison) -> list[str]:
     ranking, methods = comparison.ranking, comparison.ranked
     if ranking is None or ranking.detectable is None:
         return ["Only one method finished, so there is nothing to compare it with."] if methods else []
-    ids = {
-        family: [result.method.id for result in methods if result.method.family == family]
+    elmo, static = (
+        [result.method.id for result in methods if result.method.family == family]
         for family in ("elmo", "static")
-    }
-    sentences = compare_families(comparison, ranking, ids["elmo"], ids["static"], "static method")
+    )
+    sentences = compare_families(comparison, ranking, elmo, static)
     neighbors, others = ranking.pairs[: len(methods) - 1], ranking.pairs[len(methods) - 1 :]
     sentences += [describe_pair(comparison, pair) for pair in neighbors]
     if others:
         n_significant = sum(pair.significant for pair in others)
-        verb = "differs" if n_significant == 1 else "differ"
-        sentences.append(
-            f"Of {plural(len(others), 'other pair')}, {n_significant or 'none'} {verb} significantly."
-        )
+        sentences.append(f"Significant differences between other pairs: {n_significant} of {len(others)}.")
     n_rows = plural(methods[0].main.n, "test row")
     if ranking.detectable >= 1:
         sentences.append(f"With {n_rows}, no difference can be significant.")
@@ -125,7 +121,7 @@ def summarize_ranking(comparison: Comparison) -> list[str]:
         sentences.append(f"With {n_rows}, differences below about {least} points are rarely significant.")
     if all(len(result.seeds) == 1 for result in methods):
         sentences.append("Every method was trained with one seed; variation between seeds is not included.")
-    if len(ranking.pairs) > 1:
+    if others:
         n_tests = len(ranking.pairs)
         sentences.append(
             f"p-values are corrected for {n_tests} tests (Holm); the intervals are for each pair alone."
@@ -152,41 +148,32 @@ def describe_pair(comparison: Comparison, pair: Pair) -> str:
 
 
 def compare_families(
-    comparison: Comparison, ranking: Ranking, ours: Sequence[str], theirs: Sequence[str], kind: str
+    comparison: Comparison, ranking: Ranking, ours: Sequence[str], static: Sequence[str]
 ) -> list[str]:
-    """How the methods of one family compare with those of another.
-
-    Args:
-        ours: Ids of the one family, best first.
-        theirs: Ids of the other family, best first.
-        kind: What a method of the other family is called.
-    """
-    groups: dict[tuple[tuple[str, ...], ...], list[str]] = {}  # ours by whom they beat, equal, lose to
-    for one in ours if theirs else ():
-        pairs = {other: ranking.pair(one, other) for other in theirs}
-        sides = (
-            tuple(other for other, pair in pairs.items() if pair.significant and pair.better == one),
-            tuple(other for other, pair in pairs.items() if not pair.significant),
-            tuple(other for other, pair in pairs.items() if pair.significant and pair.worse == one),
-        )
-        groups.setdefault(sides, []).append(one)
+    """How methods, best first, compare with static methods; those with equal results share a sentence."""
+    groups = defaultdict(list)
+    for one in ours if static else ():
+        sides: tuple[list[str], ...] = ([], [], [])  # whom it beats, equals, loses to
+        for other in static:
+            pair = ranking.pair(one, other)
+            side = 1 if not pair.significant else 0 if pair.better == one else 2
+            sides[side].append(comparison.names[other])
+        parts = [
+            f"{relation} {f'{which} static method' if len(others) == len(static) > 1 else join_names(others)}"
+            for (relation, which), others in zip(_RELATIONS, sides, strict=True)
+            if others
+        ]
+        groups[tuple(parts)].append(comparison.names[one])
     sentences = []
-    for others_by_side, group in groups.items():
-        be = "is" if len(group) == 1 else "are"
-        parts = []
-        for relation, which, others in zip(
-            ("better than", "not significantly different from", "worse than"),
-            ("every", "any", "every"),
-            others_by_side,
-            strict=True,
-        ):
-            names = join_names(comparison.method(id).method.name for id in others)
-            if others:
-                whole = len(others) == len(theirs) > 1
-                parts.append(f"{be} {relation} {f'{which} {kind}' if whole else names}")
-        who = join_names(comparison.method(id).method.name for id in group)
-        sentences.append(f"{who} {', and '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}.")
+    for relations, names in groups.items():
+        first, *more = (f"{_be(names)} {relation}" for relation in relations)
+        last = f", and {more[-1]}" if more else ""
+        sentences.append(f"{join_names(names)} {', '.join([first, *more[:-1]])}{last}.")
     return sentences
+
+
+def _be(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _n_decimals(result: MethodResult) -> int:

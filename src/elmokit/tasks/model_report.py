@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -112,38 +112,48 @@ def _fact(name: str, value: float, split: str) -> Fact:
     return Fact(label[0].upper() + label[1:], shown, f"on {split}")
 
 
+def draw_history(
+    history: Sequence[Mapping[str, float]], keys: Iterable[str], caption: str, **options: Any
+) -> Figure:
+    """The figures of all evaluations, over the epochs, or over the steps if an epoch has several."""
+    epochs = [entry["epoch"] for entry in history]
+    axis = "epoch" if len(set(epochs)) == len(epochs) else "step"
+    x = [entry[axis] for entry in history]
+    lines = [
+        Line(format_score_name(key), x, [entry[key] for entry in history])
+        for key in keys
+        if all(key in entry for entry in history)
+    ]
+    return draw_lines(lines, x_label=axis, caption=caption, **options)
+
+
+def draw_mix(mix: MixRecord, caption: str) -> Figure:
+    """The weights of the layers over the epochs."""
+    columns = zip(mix.names, zip(*mix.history, strict=True), strict=True)
+    lines = [Line(name, mix.epochs, list(column)) for name, column in columns]
+    return draw_lines(lines, x_label="epoch", caption=caption)
+
+
 def _training_section(history: Sequence[Mapping[str, float]]) -> Section:
-    epochs = [float(entry["epoch"]) for entry in history]
-    x_label = "epoch" if len(set(epochs)) == len(epochs) else "step"
-    x = [float(entry[x_label]) for entry in history]
     columns = [key for key in history[-1] if not key.startswith("mix_")]
     scores = [key for key in columns if key not in ("step", "epoch", "train_loss", "valid_loss")]
-    items: list[Figure | Table] = []
-    for caption, keys in (("Loss", ["train_loss", "valid_loss"]), ("Score on validation rows", scores)):
-        lines = [
-            Line(format_score_name(key), x, [entry[key] for entry in history])
-            for key in keys
-            if all(key in entry for entry in history)
-        ]
-        if lines:
-            items.append(draw_lines(lines, x_label=x_label, caption=caption, in_percent=caption != "Loss"))
     rows = [[format_value(entry.get(key)) for key in columns] for entry in history]
     heads = [format_score_name(key) for key in columns]
-    items.append(make_table(heads, rows, caption="Every evaluation", folded=True))
-    return Section("training", "Training", "", tuple(items))
+    items = (
+        draw_history(history, ("train_loss", "valid_loss"), "Loss"),
+        draw_history(history, scores, "Score on validation rows", in_percent=True),
+        make_table(heads, rows, caption="Every evaluation", folded=True),
+    )
+    return Section("training", "Training", "", items)
 
 
 def _mix_section(mix: MixRecord) -> Section:
     text = _MIX_KINDS[mix.kind] + (_MIX_FORMS[mix.form] if mix.kind != "function" else ".")
-    items: list[Figure | Table] = []
-    if len(mix.history) > 1:
-        columns = zip(mix.names, zip(*mix.history, strict=True), strict=True)
-        lines = [Line(name, mix.epochs, list(column)) for name, column in columns]
-        items.append(draw_lines(lines, x_label="epoch", caption="Weight of each layer"))
+    figures = [draw_mix(mix, "Weight of each layer")] if len(mix.history) > 1 else []
     starts = [f"{value:.4f}" for value in mix.history[0]] if mix.history else ["–"] * len(mix.names)
     rows = zip(mix.names, starts, (f"{value:.4f}" for value in mix.values), strict=True)
-    items.append(make_table(["Layer", "Start", "Final"], rows))
-    return Section("mix", "Mix of the layers", text, tuple(items))
+    table = make_table(["Layer", "Start", "Final"], rows)
+    return Section("mix", "Mix of the layers", text, (*figures, table))
 
 
 def _details_section(model: Predictor, record: FitRecord) -> Section:
