@@ -14,7 +14,6 @@ from elmokit.comparison.ranking import format_rank
 from elmokit.comparison.result import (
     MAIN_SPLIT,
     Comparison,
-    Curve,
     MethodResult,
     Pretraining,
     Score,
@@ -81,7 +80,7 @@ def make_document(comparison: Comparison) -> Document:
         f"{lead}\n\n{' '.join(more)}",
         tuple(_sections(comparison)),
         tuple(_facts(comparison)),
-        (*comparison.notes, *comparison.left_out),
+        (*comparison.notes, *comparison.plan.left_out),
         f"{context}.",
     )
 
@@ -92,8 +91,8 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         yield _scores_section(comparison)
     if comparison.ranked:
         yield _differences_section(comparison)
-    if comparison.curve is not None and any(comparison.curve.scores.values()):
-        yield _curve_section(comparison, comparison.curve)
+    if comparison.curve:
+        yield _curve_section(comparison)
     details = [result.details[MAIN_SPLIT] for result in comparison.ranked]
     if details and all(detail.get("per_class") for detail in details):
         yield _classes_section(comparison)
@@ -252,21 +251,20 @@ def _differences_section(comparison: Comparison) -> Section:
     return Section("differences", "Significant differences", text, (table,) if rows else ())
 
 
-def _curve_section(comparison: Comparison, curve: Curve) -> Section:
-    results = [(comparison.method(id), scores) for id, scores in curve.scores.items() if scores]
+def _curve_section(comparison: Comparison) -> Section:
+    counts, draws = (*comparison.plan.counts, len(comparison.data.splits["train"])), comparison.plan.draws
+    results = [(comparison.method(id), scores) for id, scores in comparison.curve.items()]
     results.sort(key=lambda entry: -next(iter(entry[1].values())).mean)
     lines: list[Line] = []
     rows: list[list[Cell | str]] = []
     for result, scores in results:
         means, sds = zip(*((score.mean, score.sd or 0.0) for score in scores.values()), strict=True)
-        look = _LOOKS[result.method.family]
-        lines.append(Line(result.method.name, list(scores), means, sds, look))
-        cells = (_spread(scores[n], 1) if n in scores else "–" for n in curve.counts)
-        rows.append([_name(result), *cells])
+        lines.append(Line(result.method.name, list(scores), means, sds, _LOOKS[result.method.family]))
+        rows.append([_name(result), *(_spread(scores[n], 1) if n in scores else "–" for n in counts)])
     text = f"{_title(comparison.metric)} on test by the number of labeled train rows, in percent"
-    text += f"; mean of {curve.draws} random draws, ± one standard deviation." if curve.draws > 1 else "."
+    text += f"; mean of {draws} random draws, ± one standard deviation." if draws > 1 else "."
     figure = draw_lines(lines, x_label="labeled rows", in_percent=True, log_x=True)
-    table = make_table(["Method", *(f"{n:,}" for n in curve.counts)], rows)
+    table = make_table(["Method", *(f"{n:,}" for n in counts)], rows)
     return Section("curve", "Learning curve", text, (figure, table))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from elmokit.comparison.data import SPLITS, Data
 from elmokit.comparison.methods import Method, Plan, source_id
 from elmokit.comparison.ranking import Ranking, format_rank, rank, recommend
 from elmokit.comparison.runner import RunSummary
-from elmokit.comparison.statistics import Floats, score_interval
+from elmokit.comparison.statistics import score_interval
 from elmokit.comparison.steps import MetricsRecord, Step, StepResult, bilm_folder, layers_id
 from elmokit.comparison.verdict import describe_pair, summarize_ranking
 from elmokit.core.formatting import plural
@@ -112,15 +113,6 @@ class MethodResult:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """The learning curve: scores by method id and number of labels."""
-
-    draws: int
-    counts: tuple[int, ...]
-    scores: Mapping[str, Mapping[int, Score]]
-
-
-@dataclass(frozen=True)
 class Pretraining:
     """The language model of the ELMo methods; of several, the first."""
 
@@ -157,12 +149,13 @@ class Comparison:
         methods: In the order of the plan.
         ranking: Of the finished methods; None if there is none.
         recommended: Id of the recommended method.
+        curve: The learning curve: scores by method id and number of labels.
         notes: On methods with missing steps.
-        left_out: What was not run to save time, in sentences.
         failed: Reasons by step id.
     """
 
     folder: Path
+    plan: Plan
     title: str
     metric: str
     data: Data
@@ -170,10 +163,9 @@ class Comparison:
     ranking: Ranking | None
     recommended: str | None
     pretraining: Pretraining | None = None
-    curve: Curve | None = None
+    curve: Mapping[str, Mapping[int, Score]] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
     notes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -235,10 +227,14 @@ def build_result(
     n_train = len(data.splits["train"])
     measured = {result.scores["train"].n for result in methods if result.status == "done"} - {n_train}
     data_notes = (f"Train scores are of {n:,} of the {n_train:,} train rows." for n in measured)
-    ranking = rank({id: _row_scores(own) for id, own in records.items()}) if records else None
+    row_scores = {id: [record.row_scores for record in own] for id, own in records.items()}
+    ranking = rank(row_scores) if row_scores else None
     seconds = {result.method.id: result.cost.seconds for result in methods}
+    has_memory = "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if has_memory else None
     return Comparison(
         folder=folder,
+        plan=plan,
         title=title or "Which vectors for this text?",
         metric=next((own[0].main for own in records.values()), "score"),
         data=replace(data, notes=(*data.notes, *data_notes)),
@@ -246,14 +242,13 @@ def build_result(
         ranking=ranking,
         recommended=recommend(ranking, seconds) if ranking is not None else None,
         pretraining=_pretraining(folder / "work", plan, results, encoder),
-        curve=_curve(plan, fits, n_train) if plan.counts else None,
+        curve=_curve(plan, fits, n_train) if plan.counts else {},
         examples=_examples(data, ranking.order, records) if ranking is not None else (),
         notes=tuple(notes),
-        left_out=plan.left_out,
         failed=summary.failed,
         command=command,
         versions=versions(),
-        machine={"cores": os.cpu_count(), "memory": _memory()},
+        machine={"cores": os.cpu_count(), "memory": memory},
     )
 
 
@@ -274,7 +269,7 @@ def _finished(
         status="done",
         seeds=tuple(by_seed),
         scores={split: Score.of(own) for split, own in records.items()},
-        interval=score_interval(_row_scores(records[MAIN_SPLIT])),
+        interval=score_interval([record.row_scores for record in records[MAIN_SPLIT]]),
         figures={split: _figures(own) for split, own in records.items()},
         details={split: _mean([record.details for record in own]) for split, own in records.items()},
         cost=Cost(
@@ -316,11 +311,6 @@ def class_counts(data: Data) -> dict[str, Counter[str]]:
     return counts
 
 
-def _row_scores(records: Sequence[MetricsRecord]) -> Floats:
-    """(n_seeds, n_rows)."""
-    return np.stack([record.row_scores for record in records])
-
-
 def _pretraining(
     work: Path, plan: Plan, results: Mapping[str, StepResult], encoder: Path | None
 ) -> Pretraining | None:
@@ -328,34 +318,31 @@ def _pretraining(
     if not methods or (encoder is None and source_id(methods[0]) not in results):
         return None
     elmo = Elmo.load(bilm_folder(work, methods[0], encoder))
-    held_out = elmo.training.get("held_out") or {}
-    history = elmo.training.get("history") or []
+    training = elmo.training
+    held_out = training.get("held_out") or {}
     return Pretraining(
         name=encoder.resolve().name if encoder is not None else f"{elmo.model.config.input} input",
         was_given=encoder is not None,
         n_models=len({source_id(method) for method in methods}),
-        seconds=elmo.training.get("seconds"),
-        perplexity=held_out.get("perplexity"),
-        forward=held_out.get("forward"),
-        backward=held_out.get("backward"),
+        seconds=training.get("seconds"),
+        **{name: held_out.get(name) for name in ("perplexity", "forward", "backward")},
         parameters=sum(parameter.numel() for parameter in elmo.model.parameters()),
         words=len(elmo.folder.vocabulary),
         history=tuple(
             {"epoch": entry["epoch"], "perplexity": entry["perplexity"]}
-            for entry in history
-            if "perplexity" in entry and "epoch" in entry
+            for entry in training.get("history") or ()
+            if entry.keys() >= {"epoch", "perplexity"}
         ),
     )
 
 
-def _curve(plan: Plan, fits: _Fits, n_train: int) -> Curve:
-    scores: dict[str, dict[int, Score]] = {id: {} for id in plan.curve}
-    for id in plan.curve:
-        for n_labels in (*plan.counts, 0):
-            records = [fit.metrics[MAIN_SPLIT] for fit in fits.get((id, n_labels), {}).values()]
-            if records:
-                scores[id][n_labels or n_train] = Score.of(records)
-    return Curve(plan.draws, (*plan.counts, n_train), scores)
+def _curve(plan: Plan, fits: _Fits, n_train: int) -> dict[str, dict[int, Score]]:
+    curve: dict[str, dict[int, Score]] = defaultdict(dict)
+    for id, n_labels in itertools.product(plan.curve, (*plan.counts, 0)):
+        records = [fit.metrics[MAIN_SPLIT] for fit in fits.get((id, n_labels), {}).values()]
+        if records:
+            curve[id][n_labels or n_train] = Score.of(records)
+    return curve
 
 
 def _examples(
@@ -375,25 +362,13 @@ def _examples(
     names = (*examples.labels.names, *examples.unknown)
     chosen = []
     for row in (*ahead.tolist(), *behind.tolist()):
-        text, label = texts[row], names[examples.targets[row]]
+        more = "…" if len(texts[row]) > _MAX_CHARACTERS else ""
+        label = names[examples.targets[row]]
         guesses = {id: names[answer] for id, answer in zip(order, answers[:, row], strict=True)}
-        chosen.append(
-            Example(
-                text=text[:_MAX_CHARACTERS] + ("…" if len(text) > _MAX_CHARACTERS else ""),
-                label=label,
-                guesses=guesses,
-                right=tuple(id for id, guess in guesses.items() if guess == label),
-                wrong=tuple(id for id, guess in guesses.items() if guess != label),
-            )
-        )
+        correct = tuple(id for id, guess in guesses.items() if guess == label)
+        wrong = tuple(id for id in order if id not in correct)
+        chosen.append(Example(texts[row][:_MAX_CHARACTERS] + more, label, guesses, correct, wrong))
     return tuple(chosen)
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 # -- report.json ----------------------------------------------------------------------------------
@@ -401,7 +376,7 @@ def _memory() -> int | None:
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """What report.json holds, with the keys of 0.1."""
-    data, curve, ranking = comparison.data, comparison.curve, comparison.ranking
+    data, ranking, pretraining = comparison.data, comparison.ranking, comparison.pretraining
     record: dict[str, Any] = {
         "title": comparison.title,
         "data": {
@@ -414,11 +389,11 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         },
         "methods": [_method_json(result, comparison.metric) for result in comparison.methods],
         "ranking": None,
-        "pretraining": None if comparison.pretraining is None else asdict(comparison.pretraining),
+        "pretraining": None if pretraining is None else asdict(pretraining),
         "curve": None,
         "examples": [asdict(example) for example in comparison.examples],
         "intrinsic": [],
-        "left_out": comparison.left_out,
+        "left_out": comparison.plan.left_out,
         "notes": comparison.notes,
         "machine": comparison.machine,
         "commands": [comparison.command] if comparison.command else [],
@@ -438,15 +413,18 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
             "summary": summarize_ranking(comparison),
             "visible": ranking.detectable,
         }
-    if curve is not None:
-        lines = {
-            id: {
-                "name": comparison.method(id).method.name,
-                "points": [asdict(score) | {"n": n_labels} for n_labels, score in scores.items()],
-            }
-            for id, scores in curve.scores.items()
+    if comparison.curve:
+        record["curve"] = {
+            "draws": comparison.plan.draws,
+            "counts": [*comparison.plan.counts, len(data.splits["train"])],
+            "methods": {
+                id: {
+                    "name": comparison.names[id],
+                    "points": [asdict(score) | {"n": n_labels} for n_labels, score in scores.items()],
+                }
+                for id, scores in comparison.curve.items()
+            },
         }
-        record["curve"] = {"draws": curve.draws, "counts": curve.counts, "methods": lines}
     return record
 
 

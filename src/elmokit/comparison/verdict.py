@@ -85,11 +85,10 @@ def _cost(comparison: Comparison, result: MethodResult) -> str:
 
 def _few_labels(comparison: Comparison) -> str:
     """Which method is best when labels are few, and how the others do."""
-    curves = comparison.curve.scores if comparison.curve is not None else {}
-    fewest = min((n for scores in curves.values() for n in scores), default=0)
-    means = [(scores[fewest].mean, id) for id, scores in curves.items() if fewest in scores]
-    if not means:
+    if not comparison.curve:
         return ""
+    fewest = min(n for scores in comparison.curve.values() for n in scores)
+    means = [(scores[fewest].mean, id) for id, scores in comparison.curve.items() if fewest in scores]
     ranked = [f"{comparison.names[id]} ({mean:.1%})" for mean, id in sorted(means, reverse=True)]
     rest = f", ahead of {join_names(ranked[1:], at_most=3)}" if len(ranked) > 1 else ""
     return f"With only {fewest:,} labels, the best is {ranked[0]}{rest}."
@@ -132,11 +131,11 @@ def summarize_ranking(comparison: Comparison) -> list[str]:
 def describe_pair(comparison: Comparison, pair: Pair) -> str:
     """The tested difference between two methods."""
     better, worse = comparison.method(pair.better), comparison.method(pair.worse)
-    n, p = _n_decimals(better), pair.p_adjusted
+    n = _n_decimals(better)
     figures = (
         f"{better.main.mean:.{n}%} vs. {worse.main.mean:.{n}%}, {format_points(pair.difference, n)} points, "
         f"95% interval {format_points(pair.low, n)} to {format_points(pair.high, n)}, "
-        + ("p < 0.001" if p < 0.001 else f"p = {p:.2f}" if p >= 0.0995 else f"p = {p:.3f}")
+        + ("p < 0.001" if pair.p_adjusted < 0.001 else f"p = {pair.p_adjusted:.3f}")
     )
     if pair.significant:
         return f"{better.method.name} is significantly better than {worse.method.name} ({figures})."
