@@ -47,9 +47,9 @@ def test_texts_without_a_word_have_no_vectors_and_a_note_names_them(kind: str) -
     assert [len(row) for row in out.layers] == [0, 1, 0, 1]
     assert out.tokens == [[], ["the"], [], ["cat"]]
     for texts, note in (
-        (["", "the", " \t\n\u00a0", "cat"], "Texts 0, 2 have no words"),
-        (["the", ""], "Text 1 has no words"),
-        ([""] * 7, "Texts 0, 1, 2, 3, 4, … have no words"),
+        (["", "the", " \t\n\u00a0", "cat"], "Texts without a word: 0 and 2. They have no vectors."),
+        (["the", ""], "Texts without a word: 1. They"),
+        ([""] * 7, "Texts without a word: 0, 1, 2, 3, 4 and 2 more. They"),
     ):
         assert [one[: len(note)] for one in elmo.embed(texts).notes] == [note]
     assert elmo.embed(["the"]).notes == elmo.embed(["the"], boundaries=True).notes == []
@@ -72,7 +72,7 @@ def test_no_word_at_all_is_no_error(kind: str, texts: list[Any]) -> None:
 def test_boundaries_of_an_empty_text_can_be_had(kind: str) -> None:
     out = elmo_of(kind).embed([""], boundaries=True)
     assert out.tokens == [["<s>", "</s>"]]
-    assert out.notes[0].startswith("Text 0 has no words, only the rows of <s> and </s>")
+    assert out.notes[0].startswith("Texts without a word: 0. They have only the rows of <s> and </s>")
     np.testing.assert_allclose(out.sentence("mean", layer=1)[0], out.layer(1)[0].mean(axis=0), rtol=1e-5)
     assert np.isfinite(out[0]).all()
     assert np.abs(out[0]).max() > 0

@@ -19,11 +19,12 @@ from elmokit.bilm.model import Bilm, Directions
 from elmokit.bilm.state import BilmState
 from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import ConfigError, ModelError, nearest
+from elmokit.core.formatting import join_names
 from elmokit.core.model_card import Facts
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import fingerprint
 from elmokit.text.batching import bucket_batches
-from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, Text, n_characters, tokenize_texts
+from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, Text, n_characters, tokenize_texts
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.embeddings import Embeddings
 from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, number_words
@@ -61,11 +62,7 @@ class Elmo:
     n_edge = 1
 
     def __init__(
-        self,
-        folder: BilmFolder,
-        *,
-        cached_words: int = _CACHED_WORDS,
-        token_cache: TokenCache | None = None,
+        self, folder: BilmFolder, *, cached_words: int = _CACHED_WORDS, token_cache: TokenCache | None = None
     ) -> None:
         self.folder = folder
         self.model = self.module = folder.model.eval()
@@ -86,15 +83,15 @@ class Elmo:
         Args:
             folder: A bundled name (``"news"``), a folder (of a published model, the folder or its options
                 file), or ``"hub:owner/name"``, ``"hub:owner/name@revision"``. A ``Path`` is always a folder.
-            cached_words: How many words' token-encoder vectors to keep from call to call.
             token_cache: A folder made with ``elmokit convert --token-cache``; by default, the one in the
                 model folder, if there is one.
         """
         home = resolve_name(folder)
         saved = load_bilm(home)
-        cache = Path(token_cache or (home if home.is_dir() else home.parent) / CACHE_FOLDER)
-        is_there = token_cache is not None or (cache / "cache.json").exists()
-        stored = TokenCache.open(cache, saved) if is_there else None
+        own_cache = (home if home.is_dir() else home.parent) / CACHE_FOLDER
+        if token_cache is None and (own_cache / "cache.json").exists():
+            token_cache = own_cache
+        stored = None if token_cache is None else TokenCache.open(token_cache, saved)
         return cls(saved, cached_words=cached_words, token_cache=stored)
 
     @cached_property
@@ -183,7 +180,10 @@ class Elmo:
             raise ConfigError(f"batch_size = {batch_size} is out of range: it must be at least 1.")
         words = self.words(texts)
         flat, offsets, after = self._embed(words, state, batch_size, 0 if boundaries else 1, progress)
-        notes = _notes_on_empty(words, boundaries)
+        notes = []
+        if empty := [str(index) for index, row in enumerate(words) if not row]:
+            rest = "only the rows of <s> and </s>, which are pooled" if boundaries else "no vectors"
+            notes = [f"Texts without a word: {join_names(empty, at_most=5)}. They have {rest}."]
         if boundaries:
             words = [[SPECIALS[BOS], *row, SPECIALS[EOS]] for row in words]
         weights = self.sif_weights(words, offsets if boundaries else None)
@@ -245,13 +245,12 @@ class Elmo:
             keep_state: Return the state after each text, too, which is slower.
         """
         vectors, places = self.word_cache.look_up(words)
-        lengths = torch.tensor([len(row) + 2 for row in words])
-        index = np.zeros((len(words), int(lengths.max())), dtype=np.int64)
-        start = 0
-        for row, length in zip(index, lengths.tolist(), strict=True):
-            row[0], row[length - 1] = BOS, EOS
-            row[1 : length - 1] = places[start : start + length - 2]
-            start += length - 2
+        n_words = np.array([len(row) for row in words])[:, None]  # (batch, 1)
+        steps = np.arange(n_words.max() + 2)
+        index = np.where(steps == n_words + 1, EOS, PAD)  # (batch, time)
+        index[:, 0] = BOS
+        index[(steps > 0) & (steps <= n_words)] = places
+        lengths = torch.from_numpy(n_words[:, 0] + 2)
         with torch.inference_mode():
             return self.model.run(
                 vectors, torch.from_numpy(index), lengths, state, keep_state=keep_state, window=_WINDOW
@@ -318,23 +317,18 @@ class Elmo:
                 else:
                     out = self.encode(batch, _first_rows(carried, len(batch)), keep_state=True)
                     carried = _replace_rows(carried, out.state)
-                values = out.ragged(skip)
-                first = 0
-                for row in rows:
-                    flat[offsets[row] : offsets[row + 1]] = values[first : first + counts[row]]
-                    first += int(counts[row])
+                for row, vectors in zip(rows, out.ragged(skip).split(counts[rows].tolist()), strict=True):
+                    flat[offsets[row] : offsets[row + 1]] = vectors
                 progress(len(rows))
         if carried is not None:  # training can use no inference tensors
             carried = carried.map(lambda tensor: tensor.detach().clone())
         return flat, offsets, carried
 
     def _start(self, state: State | BilmState) -> BilmState | None:
+        """The state that texts start from; None for zeros."""
         if isinstance(state, BilmState):
-            ours, theirs = (
-                {name: tensor.shape[1:] for name, tensor in one.tensors().items()}
-                for one in (self.model.zero_state(1), state)
-            )
-            if ours != theirs:
+            ours, theirs = self.model.zero_state(1).tensors(), state.tensors()
+            if [one.shape[1:] for one in ours.values()] != [one.shape[1:] for one in theirs.values()]:
                 raise ConfigError(
                     "The state does not fit this model: it has another number of layers, or other widths.",
                     remedy="Continue from a state that this model returned.",
@@ -350,20 +344,9 @@ class Elmo:
         return self.folder.start_state if state == "warm" else None
 
 
-def _notes_on_empty(words: list[list[str]], boundaries: bool) -> list[str]:
-    empty = [str(index) for index, row in enumerate(words) if not row]
-    shown = ", ".join(empty[:5]) + (", …" if len(empty) > 5 else "")
-    which = f"Text {shown} has" if len(empty) == 1 else f"Texts {shown} have"
-    result = ": there are no vectors, and sentence vectors are zero."
-    if boundaries:
-        result = ", only the rows of <s> and </s>; sentence vectors pool these."
-    return [f"{which} no words{result}"] if empty else []
-
-
 def _sif_weights(n_words: int) -> FloatArray:
     """The weight of each word of a vocabulary: a / (a + p), with p by Zipf's law from its rank."""
-    ranks = np.maximum(np.arange(n_words) - len(SPECIALS), 0) + 1.0
-    share = 1.0 / ranks
+    share = 1.0 / (np.maximum(np.arange(n_words) - len(SPECIALS), 0) + 1.0)
     if n_words > len(SPECIALS):
         share /= share[len(SPECIALS) :].sum()
     share[UNK] = share[-1]
