@@ -155,20 +155,15 @@ class TokenCache:
             record = json.loads((folder / "cache.json").read_text(encoding="utf-8"))
             words = (folder / "words.txt").read_bytes().decode("utf-8").split("\n")[:-1]
             vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
-            version, encoder = (record["format"], record["format_version"]), record["encoder"]
+            if (record["format"], record["format_version"]) != (_FORMAT, _VERSION):
+                raise ValueError("it is of another version")
+            if vectors.shape != (len(words), model.model.config.dim) or vectors.dtype != np.float32:
+                raise ValueError(f"vectors.npy holds {vectors.shape} numbers of type {vectors.dtype}")
+            encoder = record["encoder"]
         except (OSError, ValueError, EOFError, LookupError, TypeError) as error:
             raise ModelError(f"{folder} cannot be read as a token cache: {error}.", remedy=_REMAKE) from error
-        if version != (_FORMAT, _VERSION):
-            raise ModelError(f"{folder} is not a token cache that this elmokit reads.", remedy=_REMAKE)
         if encoder != _encoder_fingerprint(model):
             raise ModelError(f"{folder} was made with the token encoder of another model.", remedy=_REMAKE)
-        shape = (len(words), model.model.config.dim)
-        if vectors.shape != shape or vectors.dtype != np.float32:
-            raise ModelError(
-                f"{folder / 'vectors.npy'} has shape {vectors.shape} and type {vectors.dtype}, "
-                f"words.txt and the model ask for {shape} and float32.",
-                remedy=_REMAKE,
-            )
         return cls({word: place for place, word in enumerate(words)}, vectors)
 
 
@@ -192,13 +187,8 @@ def write_token_cache(
     open_out(folder, "token-cache", resume=True)
     kept = [word for word in dict.fromkeys(words) if word not in SPECIALS and "\n" not in word]
     dim = model.model.config.dim
-    record = {
-        "format": _FORMAT,
-        "format_version": _VERSION,
-        "encoder": _encoder_fingerprint(model),
-        "n_words": len(kept),
-        "dim": dim,
-    }
+    record = {"format": _FORMAT, "format_version": _VERSION, "encoder": _encoder_fingerprint(model)}
+    record |= {"n_words": len(kept), "dim": dim}
     with staging(folder, "cache.json") as staged, explain_os_errors(folder), torch.inference_mode():
         vectors = np.lib.format.open_memmap(staged / "vectors.npy", "w+", np.float32, (len(kept), dim))
         reserve(staged / "vectors.npy")
