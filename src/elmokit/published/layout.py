@@ -6,8 +6,9 @@ candidate, output. Its programs add 1 to the forget gate at run time, so our bia
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,40 +19,6 @@ from elmokit.text.vocabulary import N_CHARACTERS
 Floats = npt.NDArray[np.float32]
 WORD_TABLE, CHAR_TABLE = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
 _GATES = [0, 2, 1, 3]  # swaps the two middle gates, so it is its own inverse
-
-
-def _read_lstm(kernel: Floats) -> tuple[Floats, ...]:
-    """(2 dim, 4 hidden) -> input and recurrent weights, each (4 hidden, dim)"""
-    dim, hidden = kernel.shape[0] // 2, kernel.shape[1] // 4
-    gates = kernel.reshape(2, dim, 4, hidden)[:, :, _GATES]
-    return tuple(np.ascontiguousarray(gates.transpose(0, 2, 3, 1)).reshape(2, 4 * hidden, dim))
-
-
-def _write_lstm(input_weight: Floats, recurrent_weight: Floats) -> Floats:
-    """Twice (4 hidden, dim) -> (2 dim, 4 hidden)"""
-    cells, dim = input_weight.shape
-    gates = np.stack([input_weight, recurrent_weight]).reshape(2, 4, cells // 4, dim)[:, _GATES]
-    return np.ascontiguousarray(gates.transpose(0, 3, 1, 2)).reshape(2 * dim, cells)
-
-
-def _read_bias(bias: Floats) -> tuple[Floats, ...]:
-    gates = bias.reshape(4, -1)[_GATES]
-    gates[1] += 1.0
-    return (gates.reshape(-1),)
-
-
-def _write_bias(bias: Floats) -> Floats:
-    gates = bias.reshape(4, -1)[_GATES]
-    gates[2] -= 1.0
-    return gates.reshape(-1)
-
-
-def _transpose(values: Floats) -> Floats:
-    return np.ascontiguousarray(values.T)
-
-
-def _keep(values: Floats) -> tuple[Floats, ...]:
-    return (values,)
 
 
 @dataclass(frozen=True)
@@ -66,18 +33,48 @@ class Entry:
     name: str
     shape: tuple[int, ...]
     parameters: tuple[str, ...] = ()
-    read: Callable[[Floats], tuple[Floats, ...]] = _keep
+    read: Callable[[Floats], Sequence[Floats]] = lambda values: (values,)
     write: Callable[..., Floats] = lambda values: values
 
 
-_TRANSPOSED = (lambda values: (_transpose(values),), _transpose)
+def _read_lstm(kernel: Floats) -> Sequence[Floats]:
+    """(2 dim, 4 hidden) -> input and recurrent weights, each (4 hidden, dim)"""
+    dim, cells = kernel.shape[0] // 2, kernel.shape[1]
+    gates = kernel.reshape(2, dim, 4, cells // 4)[:, :, _GATES]
+    return list(gates.transpose(0, 2, 3, 1).reshape(2, cells, dim))
+
+
+def _write_lstm(input_weight: Floats, recurrent_weight: Floats) -> Floats:
+    """Twice (4 hidden, dim) -> (2 dim, 4 hidden)"""
+    cells, dim = input_weight.shape
+    gates = np.stack([input_weight, recurrent_weight]).reshape(2, 4, cells // 4, dim)[:, _GATES]
+    return gates.transpose(0, 3, 1, 2).reshape(2 * dim, cells)
+
+
+def _read_bias(bias: Floats) -> Sequence[Floats]:
+    gates = bias.reshape(4, -1)[_GATES]
+    gates[1] += 1.0
+    return (gates.reshape(-1),)
+
+
+def _write_bias(bias: Floats) -> Floats:
+    gates = bias.reshape(4, -1)[_GATES]
+    gates[2] -= 1.0
+    return gates.reshape(-1)
+
+
+def _read_highway(both: Floats) -> Sequence[Floats]:
+    """Change and gate; their gate lets the input through, ours the change."""
+    change, gate = np.split(both, 2)
+    return change, -gate
+
+
+_TRANSPOSED = (lambda values: (values.T,), lambda values: values.T)
 _FILTER = (lambda kernel: (kernel[0],), lambda weight: weight[None])
 _CHARACTERS = (  # row 0 of ours stands for "no character"
     lambda table: (np.concatenate([np.zeros_like(table[:1]), table]),),
     lambda weight: weight[1:],
 )
-_LSTM = (_read_lstm, _write_lstm)
-_BIAS = (_read_bias, _write_bias)
 
 
 def cell(direction: int, depth: int) -> str:
@@ -87,18 +84,17 @@ def cell(direction: int, depth: int) -> str:
 
 def official_layout(config: BilmConfig, n_words: int) -> list[Entry]:
     """All datasets of a model of this shape; ``n_words`` is the number of rows of a word table."""
+    dim, hidden = config.dim, config.hidden_dim
+    entries = [Entry("embedding", (n_words, dim), ("encoder.weight",))]
     if config.input == "char":
         entries = _official_characters(config)
-    else:
-        entries = [Entry("embedding", (n_words, config.dim), ("encoder.weight",))]
-    dim, hidden = config.dim, config.hidden_dim
     for direction, stack in enumerate(("forward_stack", "backward_stack")):
         for depth in range(config.n_layers):
             theirs, ours = cell(direction, depth), f"{stack}.layers.{depth}"
             weights = (f"{ours}.input_weight", f"{ours}.recurrent_weight")
             entries += [
-                Entry(f"{theirs}/W_0", (2 * dim, 4 * hidden), weights, *_LSTM),
-                Entry(f"{theirs}/B", (4 * hidden,), (f"{ours}.bias",), *_BIAS),
+                Entry(f"{theirs}/W_0", (2 * dim, 4 * hidden), weights, _read_lstm, _write_lstm),
+                Entry(f"{theirs}/B", (4 * hidden,), (f"{ours}.bias",), _read_bias, _write_bias),
             ]
             if hidden != dim:
                 entries.append(Entry(f"{theirs}/W_P_0", (hidden, dim), (f"{ours}.projection",), *_TRANSPOSED))
@@ -108,24 +104,19 @@ def official_layout(config: BilmConfig, n_words: int) -> list[Entry]:
 def _official_characters(config: BilmConfig) -> list[Entry]:
     width, char_dim = sum(count for _, count in config.filters), config.char_dim
     entries = [Entry("char_embed", (N_CHARACTERS - 1, char_dim), ("encoder.weight",), *_CHARACTERS)]
+
+    def add(group: str, name: str, ours: str, shape: tuple[int, ...], change: Any = _TRANSPOSED) -> None:
+        """Add a matrix and its bias."""
+        entries.append(Entry(f"{group}/W_{name}", shape, (f"{ours}.weight",), *change))
+        entries.append(Entry(f"{group}/b_{name}", shape[-1:], (f"{ours}.bias",)))
+
     for number, (span, count) in enumerate(config.filters):
-        ours = f"encoder.filters.{number}"
-        entries += [
-            Entry(f"CNN/W_cnn_{number}", (1, span, char_dim, count), (f"{ours}.weight",), *_FILTER),
-            Entry(f"CNN/b_cnn_{number}", (count,), (f"{ours}.bias",)),
-        ]
+        add("CNN", f"cnn_{number}", f"encoder.filters.{number}", (1, span, char_dim, count), _FILTER)
     for number in range(config.n_highway):
         for part in ("carry", "transform"):
-            ours = f"encoder.highways.{number}.{part}"
-            entries += [
-                Entry(f"CNN_high_{number}/W_{part}", (width, width), (f"{ours}.weight",), *_TRANSPOSED),
-                Entry(f"CNN_high_{number}/b_{part}", (width,), (f"{ours}.bias",)),
-            ]
+            add(f"CNN_high_{number}", part, f"encoder.highways.{number}.{part}", (width, width))
     if width != config.dim:
-        entries += [
-            Entry("CNN_proj/W_proj", (width, config.dim), ("encoder.projection.weight",), *_TRANSPOSED),
-            Entry("CNN_proj/b_proj", (config.dim,), ("encoder.projection.bias",)),
-        ]
+        add("CNN_proj", "proj", "encoder.projection", (width, config.dim))
     return entries
 
 
@@ -168,9 +159,3 @@ def many_langs_layout(config: BilmConfig, n_rows: Mapping[str, int], word_dim: i
             names = (f"{ours}.transform.{part}", f"{ours}.carry.{part}")
             entries.append(Entry(f"highways._layers.{number}.{part}", shape, names, _read_highway))
     return entries
-
-
-def _read_highway(both: Floats) -> tuple[Floats, ...]:
-    """Change and gate; their gate lets the input through, ours the change."""
-    change, gate = np.split(both, 2)
-    return change, -gate

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from elmokit.bilm.folder import BilmFolder, weights_of
@@ -116,7 +117,7 @@ def load_official(
                 notes.append(f"char_embed has {len(values)} rows instead of {N_CHARACTERS - 1}: {reason}.")
                 values = values[1:] if in_front else values[:-1]
             for name, array in zip(entry.parameters, entry.read(values), strict=True):
-                tensors[name] = torch.from_numpy(array)
+                tensors[name] = torch.from_numpy(np.ascontiguousarray(array))
         if extra := sorted(set(weights.names()) - {entry.name.split("/")[0] for entry in entries}):
             notes.append(f"{files.weights.name} also holds {', '.join(extra)}, which is not used.")
     words, rows = _our_words(lines, notes)
