@@ -68,15 +68,15 @@ def test_rows_in_several_splits_are_counted(tmp_path: Path) -> None:
         table(tmp_path / "test.csv", test),
         valid=table(tmp_path / "valid.csv", [("text 5", "money"), ("new", "sport")]),
     )
-    assert "2 of the 11 test rows are also in the train rows." in found.notes
-    assert "1 of the 2 validation rows is also in the train rows." in found.notes
-    assert "1 train row repeats another." in found.notes
+    assert "Also in the train rows: 2 of the 11 test rows." in found.notes
+    assert "Also in the train rows: 1 of the 2 validation rows." in found.notes
+    assert "Repeated within the train rows: 1 row." in found.notes
 
 
 def test_labels_of_the_test_rows_alone_are_noted(train: Path, tmp_path: Path) -> None:
     test = table(tmp_path / "test.csv", [*rows(9, 1), ("odd", "cooking"), ("odder", "cooking")])
     notes = " ".join(read(train, test).notes)
-    assert "2 test rows have labels that no train row has (cooking)" in notes
+    assert "2 test rows have labels that no train row has ('cooking')" in notes
 
 
 @pytest.mark.parametrize(
@@ -311,6 +311,6 @@ def test_results_of_steps_survive_their_files(tmp_path: Path) -> None:
     again = StepResult.load(tmp_path)
     assert again is not None
     assert (again.seconds, again.inputs, again.history) == (1.5, {"seed": 0}, [{"epoch": 1.0}])
-    assert again.metrics["test"].score == 0.5
+    assert again.metrics["test"].values == {"f1": 0.5}
     assert again.metrics["test"].row_scores.tolist() == [0.0, 1.0]
     assert again.metrics["test"].predicted is not None

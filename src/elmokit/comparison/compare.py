@@ -18,7 +18,7 @@ from elmokit.comparison.report import write_report
 from elmokit.comparison.result import Comparison, build_result
 from elmokit.comparison.runner import Runner
 from elmokit.comparison.steps import StepResult, Workspace, plan_steps
-from elmokit.core.atomic import explain_os_errors
+from elmokit.core.atomic import explain_os_errors, staging
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
@@ -67,20 +67,18 @@ def compare(
     task, sources = get_task(config.task), Sources(train, test, valid, unlabeled)
     names = ("methods", "seeds", "config", "curve", "draws", "curve_methods")
     plan = plan or make_plan(config.recipe, **{name: getattr(config, name) for name in names})
-    plan = plan_for_task(plan, task)
-    given = None if encoder is None else Elmo.load(encoder)
-    if given is not None:
-        plan = _plan_for_encoder(plan, given)
+    plan, path, encoder_hash = plan_for_task(plan, task), None, ""
+    if encoder is not None:
+        given, path = Elmo.load(encoder), resolve_name(encoder)
+        plan, encoder_hash = _plan_for_encoder(plan, given), given.fingerprint
     data = read_data(sources, task, read, labels, reporter)
     plan = _limit_curve(plan, len(data.splits["train"]))
     folder = open_out(out, "comparison", resume=True)
     with folder.lock():
         hashes = {f"text.{split}_rows": value for split, value in data.fingerprints.items()}
-        encoder_hash = given.fingerprint if given is not None else ""
         folder.require_same({}, {**hashes, "encoder.weights": encoder_hash})
         for file in (folder.run / "layers").glob(".*.new"):  # of a run that was killed
             file.unlink(missing_ok=True)
-        path = resolve_name(encoder) if encoder is not None else None
         space = Workspace(folder.run, data, path, encoder_hash)
         _describe(plan, space, reporter)
         deadline = None if config.budget is None else start + config.budget
@@ -89,18 +87,14 @@ def compare(
         if runner.finished:
             reporter.say(f"Resuming: {len(runner.finished)} of {len(steps)} steps are done.")
         summary = runner.run(config.workers or _n_cores())
-        if summary.interrupted:
-            raise KeyboardInterrupt
-        results = {
-            step.id: result for step in steps if (result := StepResult.load(space.step_folder(step.id)))
-        }
+        results = {step.id: StepResult.load(space.step_folder(step.id)) for step in steps}
         comparison = build_result(
             out,
             plan,
             data,
             summary,
             steps,
-            results,
+            {id: result for id, result in results.items() if result is not None},
             encoder=path,
             title=config.title,
             command=replace_surrogates(command),
@@ -146,11 +140,8 @@ def _n_cores() -> int:
 
 def _describe(plan: Plan, space: Workspace, reporter: Reporter) -> None:
     train, valid, test = (f"{len(space.data.splits[split]):,}" for split in SPLITS)
-    classes = len(space.data.labels)
-    reporter.say(
-        f"Rows: {train} to train on, {valid} for validation, {test} to measure on"
-        + (f"; {classes} classes." if classes else ".")
-    )
+    classes = f"; {len(space.data.labels)} classes" if space.data.labels else ""
+    reporter.say(f"Rows: {train} to train on, {valid} for validation, {test} to measure on{classes}.")
     names = ", ".join(method.id for method in plan.methods)
     reporter.say(f"Methods ({plan.recipe}, {plural(len(plan.seeds), 'seed')}): {escape(names)}.")
     if space.encoder is not None:
@@ -159,14 +150,9 @@ def _describe(plan: Plan, space: Workspace, reporter: Reporter) -> None:
         reporter.say(f"[yellow]{escape(note)}[/]")
 
 
-def _copy_model(source: Path, target: Path) -> None:
-    """Copy a model folder, whole or not at all."""
-    new, old = (target.with_name(f".{target.name}.{suffix}") for suffix in ("new", "old"))
-    with explain_os_errors(target):
-        shutil.rmtree(new, ignore_errors=True)
-        shutil.copytree(source, new)
-        if target.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            target.rename(old)
-        new.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
+def _copy_model(model: Path, best: Path) -> None:
+    """Copy a model folder; config.json comes last, so that a part of it is never taken for a model."""
+    with explain_os_errors(best):
+        shutil.rmtree(best, ignore_errors=True)
+        with staging(best, "config.json") as staged:
+            shutil.copytree(model, staged, dirs_exist_ok=True)

@@ -15,14 +15,8 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.formatting import plural
 from elmokit.core.tensors import fingerprint
-from elmokit.tasks.fit import (
-    Files,
-    content_hash,
-    hold_out,
-    name_fields,
-    read_examples,
-    refuse_unknown,
-)
+from elmokit.tasks.classification import shorten
+from elmokit.tasks.fit import Files, content_hash, hold_out, name_fields, read_examples, refuse_unknown
 from elmokit.tasks.task import AnyTask, Columns, Examples, Labels, join_texts
 from elmokit.tasks.trainer import is_single_label
 from elmokit.text.rows import TextSource
@@ -76,6 +70,11 @@ class Data:
         return join_texts(self.splits[split].inputs)
 
     @cached_property
+    def all_texts(self) -> list[str]:
+        """Those to pretrain on: of the train rows, and the unlabeled ones."""
+        return [*self.texts("train"), *self.unlabeled]
+
+    @cached_property
     def fingerprints(self) -> dict[str, str]:
         """A hash of each split, which changes when any row does."""
         hashes = {split: content_hash(examples) for split, examples in self.splits.items()}
@@ -92,65 +91,59 @@ def read_data(
             remedy="Leave it out, or fit such a classifier with elmokit fit.",
         )
     read = name_fields(task, read)
-    train = read_examples(task, sources.train, read, labels, Labels(), reporter)
-    test = read_examples(task, sources.test, read, labels, train.labels, reporter)
-    notes = [*train.notes, *test.notes, *_check_labels(test, sources.files("test")[0])]
-    if sources.files("valid"):
-        valid = read_examples(task, sources.valid, read, labels, train.labels, reporter)
-        refuse_unknown(valid, "validation")
-        notes += valid.notes
+    files = {split: sources.files(split) for split in SPLITS}
+    splits = dict[str, Examples]()
+    for split, paths in files.items():
+        if paths:
+            known = splits["train"].labels if splits else Labels()
+            splits[split] = read_examples(task, paths, read, labels, known, reporter)
+    notes = [note for examples in splits.values() for note in examples.notes]
+    if files["valid"]:
+        refuse_unknown(splits["valid"], "validation")
     else:
-        train, valid, note = hold_out(train, _VALID_SHARE, 0, sources.train)
+        splits["train"], splits["valid"], note = hold_out(splits["train"], _VALID_SHARE, 0, sources.train)
         notes.append(note)
+    unlabeled = sources.files("unlabeled")
     data = Data(
         task,
-        {"train": train, "valid": valid, "test": test},
-        list(TextSource(sources.files("unlabeled"), read)) if sources.files("unlabeled") else [],
+        {split: splits[split] for split in SPLITS},
+        list(TextSource(unlabeled, read)) if unlabeled else [],
         notes,
-        {
-            split: ", ".join(Path(file).name for file in sources.files(split))
-            for split in SPLITS
-            if sources.files(split)
-        },
+        {split: ", ".join(Path(path).name for path in paths) for split, paths in files.items() if paths},
         Columns(read.text_columns, labels.label_column),
     )
+    if splits["test"].unknown:
+        notes.append(_note_unknown(splits["test"], files["test"][0]))
     notes += _note_duplicates(data)
     return data
 
 
-def _check_labels(test: Examples, file: str | Path) -> list[str]:
+def _note_unknown(test: Examples, file: str | Path) -> str:
     """A note on test rows with unknown labels; labels that are all unknown are refused."""
-    if not test.unknown:
-        return []
-    n_known, names = len(test.labels), test.labels.names
+    n_known = len(test.labels)
+    unknown, known = (shorten([repr(name) for name in names]) for names in (test.unknown, test.labels.names))
     if not ((test.targets >= 0) & (test.targets < n_known)).any():
-        unknown, known = (", ".join(map(repr, some[:5])) for some in (test.unknown, names))
         raise DataError(
             f"{file}: none of its labels ({unknown}) is among those of the train rows ({known}).",
             remedy="Give both files the same labels, or name the right column: --label-column.",
         )
     n_rows = int((test.targets >= n_known).reshape(len(test), -1).any(axis=1).sum())
-    shown = ", ".join(test.unknown[:5]) + (", …" if len(test.unknown) > 5 else "")
-    return [f"{n_rows:,} test rows have labels that no train row has ({shown}): wrong for every method."]
+    return f"{n_rows:,} test rows have labels that no train row has ({unknown}): wrong for every method."
 
 
 def _note_duplicates(data: Data) -> list[str]:
     """Notes on texts that are in several splits, or twice in one."""
     texts = {split: [" ".join(text.split()) for text in data.texts(split)] for split in SPLITS}
-    train, notes = set(texts["train"]), []
+    train, test, notes = set(texts["train"]), set(texts["test"]), []
     for split, name in (("test", "test"), ("valid", "validation")):
         if n_same := sum(text in train for text in texts[split]):
-            rows = f"{len(texts[split]):,} {name} rows"
-            notes.append(f"{n_same:,} of the {rows} {'is' if n_same == 1 else 'are'} also in the train rows.")
-    if n_twice := len(texts["train"]) - len(train):
-        notes.append(
-            f"{plural(n_twice, 'train row')} {'repeats another' if n_twice == 1 else 'repeat others'}."
-        )
+            notes.append(f"Also in the train rows: {n_same:,} of the {len(texts[split]):,} {name} rows.")
+    if n_repeated := len(texts["train"]) - len(train):
+        notes.append(f"Repeated within the train rows: {plural(n_repeated, 'row')}.")
     if data.unlabeled:
         notes.append(f"{len(data.unlabeled):,} texts without labels are used for pretraining.")
-        test = set(texts["test"])
-        if n_same := sum(" ".join(text.split()) in test for text in data.unlabeled):
-            notes.append(f"{n_same:,} of the texts without labels are test texts: test figures are too good.")
+    if n_same := sum(" ".join(text.split()) in test for text in data.unlabeled):
+        notes.append(f"{n_same:,} of the texts without labels are test texts: test figures are too good.")
     return notes
 
 

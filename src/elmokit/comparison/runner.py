@@ -11,13 +11,12 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from graphlib import TopologicalSorter
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -37,26 +36,26 @@ _POLL, _PATIENCE = 0.5, 60.0  # seconds between reports of a step; that it has t
 
 @dataclass(frozen=True)
 class RunSummary:
-    """How the steps went: reasons by step id."""
+    """Why steps failed or were skipped, by step id."""
 
-    failed: Mapping[str, str] = field(default_factory=dict)
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    interrupted: bool = False
+    failed: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class _Running:
-    """A step that is being done; ``ending`` is its status and reason once it has told them."""
+    """A step that is being done, and what its process has told last."""
 
     step: Step
     process: BaseProcess
     bar: TaskID
     start: float
-    ending: tuple[str, str] = ("", "")
+    status: Literal["running", "done", "failed", "interrupted"] = "running"
+    message: str = ""
 
 
 class Runner:
-    """Does the steps that are not finished, in an order that their needs allow.
+    """Does the steps that are not finished, each when all that it needs is.
 
     Args:
         steps: In the order in which they should start.
@@ -67,9 +66,7 @@ class Runner:
         self, space: Workspace, plan: Plan, steps: Sequence[Step], deadline: float | None, reporter: Reporter
     ) -> None:
         self.space, self.plan, self.deadline, self.reporter = space, plan, deadline, reporter
-        self._steps = {step.id: step for step in steps}
-        self._failed: dict[str, str] = {}
-        self._skipped: dict[str, str] = {}
+        self.steps, self.failed = steps, dict[str, str]()
         self._running: dict[Any, _Running] = {}  # by connection
         self.finished = {step.id for step in steps if self._is_finished(step)}
 
@@ -90,133 +87,116 @@ class Runner:
 
     def run(self, n_workers: int) -> RunSummary:
         """Do all steps that are not finished. An interrupt lets running steps save what they have."""
-        order = TopologicalSorter({step.id: step.needs for step in self._steps.values()})
-        order.prepare()
-        places, waiting = list(self._steps), list[str]()
+        waiting = [step for step in self.steps if step.id not in self.finished]
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TaskProgressColumn())
-        more = (TextColumn("{task.fields[message]}"), TimeElapsedColumn())
+        more = (TextColumn("[dim]{task.fields[message]}[/]"), TimeElapsedColumn())
         try:
             with self.reporter.progress(*columns, *more) as bars:
-                total = bars.add_task(
-                    "all steps", total=len(places), completed=len(self.finished), message=""
-                )
-                while order.is_active():
-                    waiting = sorted([*waiting, *order.get_ready()], key=places.index)
-                    settled = [id for id in waiting if self._is_settled(self._steps[id])]
-                    waiting = [id for id in waiting if id not in settled]
-                    while waiting and not settled and len(self._running) < n_workers:
-                        self._start(self._steps[waiting.pop(0)], bars)
-                    order.done(*settled, *([] if settled else self._wait(bars)))
+                total = bars.add_task("all steps", total=len(self.steps), message="")
+                while True:
                     bars.update(total, completed=len(self.finished))
+                    ready = [step for step in waiting if self.finished.issuperset(step.needs)]
+                    for step in ready[: n_workers - len(self._running)]:
+                        if self.deadline is None or time.monotonic() < self.deadline:
+                            waiting.remove(step)
+                            self._start(step, bars)
+                    if not self._running:
+                        break
+                    self._receive(bars)
         except KeyboardInterrupt:
             self._interrupt()
-            return RunSummary(self._failed, self._skipped, interrupted=True)
+            raise
         finally:
             for running in self._running.values():
                 running.process.kill()
-        return RunSummary(self._failed, self._skipped)
-
-    def _is_settled(self, step: Step) -> bool:
-        """True for a step that is finished or cannot start any more; the reason is recorded."""
-        is_late = self.deadline is not None and time.monotonic() > self.deadline
-        if step.id in self.finished:
-            return True
-        if failed := [self._failed[need] for need in step.needs if need in self._failed]:
-            self._failed[step.id] = failed[0]
-        elif is_late or any(need in self._skipped for need in step.needs):
-            self._skipped[step.id] = "The deadline had passed before it started."
-        return step.id in self._failed or step.id in self._skipped
+        reasons = {step.id: [self.failed[id] for id in step.needs if id in self.failed] for step in waiting}
+        self.failed.update({id: causes[0] for id, causes in reasons.items() if causes})
+        late = "The deadline had passed before it started."
+        return RunSummary(self.failed, {id: late for id, causes in reasons.items() if not causes})
 
     def _start(self, step: Step, bars: Progress) -> None:
         max_time = None
-        if self.deadline is not None and step.kind == "language-model":
+        if self.deadline is not None:
             max_time = max(1.0, (self.deadline - time.monotonic()) / 2)  # the other half is for fitting
         receiver, sender = mp.Pipe(duplex=False)
-        arguments = (sender, self.space, step, self.plan.method(step.method), max_time)
-        process = _start_process(arguments)
+        process = _start_process(sender, self.space, step, self.plan.method(step.method), max_time)
         sender.close()
         bar = bars.add_task(f"  {step.id}", total=1.0, message="")
         self._running[receiver] = _Running(step, process, bar, time.monotonic())
         self.reporter.event("step", step=step.id, status="started")
 
-    def _wait(self, bars: Progress) -> list[str]:
-        """Take in messages for a moment; the ids of the steps that have ended."""
-        ended = []
+    def _receive(self, bars: Progress) -> None:
+        """Take in what the processes tell, for a moment."""
         ready: list[Any] = wait(list(self._running), _POLL)
         for connection in ready:
             running = self._running[connection]
             try:
-                message = connection.recv()
+                running.status, running.message, share = connection.recv()
+                bars.update(running.bar, completed=share, message=escape(running.message))
             except EOFError:  # the process is gone
                 self._running.pop(connection).process.join()
                 bars.remove_task(running.bar)
                 self._end(running)
-                ended.append(running.step.id)
-                continue
-            if isinstance(message[0], str):
-                running.ending = message
-            else:
-                bars.update(running.bar, completed=message[0], message=f"[dim]{message[1]}[/]")
-        return ended
 
     def _end(self, running: _Running) -> None:
-        (status, reason), id, code = running.ending, running.step.id, running.process.exitcode
-        seconds = time.monotonic() - running.start
+        id, status, reason, code = running.step.id, running.status, running.message, running.process.exitcode
         if status == "interrupted":
             raise KeyboardInterrupt
         if status == "done":
             self.finished.add(id)
+            seconds = time.monotonic() - running.start
             self.reporter.event("step", step=id, status=status, seconds=round(seconds, 1))
             if self.reporter.mode == "plain":
                 self.reporter.say(f"  done {escape(id)} [dim]({seconds:,.0f} s)[/]")
             return
         if code == -signal.SIGKILL:
             reason = "Its process was killed, as happens when memory runs out."
-        reason = reason or f"Its process ended with code {code}; see {self.space.step_folder(id)}.log."
-        self._failed[id] = reason
+        elif status == "running":
+            reason = f"Its process ended with code {code}; see {self.space.step_folder(id)}.log."
+        self.failed[id] = reason
         self.reporter.event("step", step=id, status="failed", reason=reason)
         self.reporter.say(f"[red]{escape(id)} failed:[/] {escape(reason)}")
 
     def _interrupt(self) -> None:
         """Let running steps save what they have."""
         self.reporter.say("Stopping: running steps are saved …")
-        for running in self._running.values():
-            with contextlib.suppress(OSError):
-                os.kill(running.process.pid or 0, signal.SIGINT)
+        processes = [running.process for running in self._running.values()]
         until = time.monotonic() + _PATIENCE
-        for running in self._running.values():
-            running.process.join(max(0.0, until - time.monotonic()))
+        for process in processes:
+            with contextlib.suppress(OSError):
+                os.kill(process.pid or 0, signal.SIGINT)
+        for process in processes:
+            process.join(max(0.0, until - time.monotonic()))
 
 
 # -- the process of a step --------------------------------------------------------------------
 
 
-def _start_process(arguments: tuple[Any, ...]) -> BaseProcess:
+def _start_process(*arguments: Any) -> BaseProcess:
     """Start a process from a server that has the libraries loaded and computes with one thread."""
     method = "forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn"
     context: Any = mp.get_context(method)
     context.set_forkserver_preload(list(_PRELOAD))
     process: BaseProcess = context.Process(target=_do_in_process, args=arguments, daemon=True)
     # The same elmokit, and no modules from the folder where a person happens to be.
-    paths = [str(Path(elmokit.__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    values = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
-    main = {"__main__": types.ModuleType("__main__")}  # or the caller's script would run again
-    with _replaced(os.environ, values), _replaced(sys.modules, main):
-        process.start()
-    return process
-
-
-@contextlib.contextmanager
-def _replaced(mapping: MutableMapping[str, Any], values: Mapping[str, Any]) -> Iterator[None]:
-    """Replace entries of a mapping for a while."""
-    before = {name: mapping[name] for name in values if name in mapping}
-    mapping.update(values)
+    paths = [str(Path(elmokit.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    values = {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "PYTHONSAFEPATH": "1",
+    }
+    before = {name: os.environ[name] for name in values if name in os.environ}
+    main = sys.modules["__main__"]
+    os.environ.update(values)
+    sys.modules["__main__"] = types.ModuleType("__main__")  # or the caller's script would run again
     try:
-        yield
+        process.start()
     finally:
+        sys.modules["__main__"] = main
         for name in values:
-            del mapping[name]
-        mapping.update(before)
+            del os.environ[name]
+        os.environ.update(before)
+    return process
 
 
 def _do_in_process(
@@ -235,17 +215,17 @@ def _do_in_process(
     with open(f"{folder}.log", "a", encoding="utf-8") as log:
         os.dup2(log.fileno(), 1)  # what libraries print, too
         os.dup2(log.fileno(), 2)
+    status, reason = "done", ""
     try:
         do_step(space, step, method, _PipeReporter(connection), max_time)
-        ending = "done", ""
     except KeyboardInterrupt:
-        ending = "interrupted", ""
+        status = "interrupted"
     except ElmokitError as error:
-        ending = "failed", f"{error.message} {error.remedy}".strip()
+        status, reason = "failed", f"{error.message} {error.remedy}".strip()
     except Exception as error:
         traceback.print_exc()
-        ending = "failed", f"{type(error).__name__}: {error}"
-    connection.send(ending)
+        status, reason = "failed", f"{type(error).__name__}: {error}"
+    connection.send((status, reason, 1.0))
 
 
 def _end_with_parent() -> None:
@@ -265,18 +245,19 @@ class _PipeReporter(Reporter):
     @contextlib.contextmanager
     def counting(self, description: str, total: float | None = None, unit: str = "") -> Iterator[Advance]:
         """A progress bar elsewhere."""
-        done, goal, fields = 0.0, total or 0.0, {"rate": "", "loss": ""}
+        done = 0.0
+        fields: dict[str, Any] = {"total": total, "rate": "", "loss": ""}
 
         def advance(amount: float, **values: Any) -> None:
-            nonlocal done, goal
-            done, goal = done + amount, values.get("total", goal)
+            nonlocal done
+            done += amount
             fields.update(values)
             if time.monotonic() - self._sent > _POLL:
                 self._sent = time.monotonic()
-                share = min(1.0, done / goal) if goal else 0.0
+                share = min(1.0, done / fields["total"]) if fields["total"] else 0.0
                 loss = f", loss {fields['loss']}" if fields["loss"] else ""
                 message = f"{description.lower()} {share:.0%} {fields['rate']}{loss}".rstrip()
-                self._connection.send((share, message))
+                self._connection.send(("running", message, share))
 
         yield advance
 

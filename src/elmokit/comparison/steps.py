@@ -9,6 +9,7 @@ fit             a model, fitted and measured; for the learning curve, on a few o
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import shutil
 import sys
@@ -16,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -34,14 +35,13 @@ from elmokit.static.train import train_vectors
 from elmokit.tasks.layer_cache import cached_sources, number_texts
 from elmokit.tasks.model import TaskModel, load_encoder
 from elmokit.tasks.model_report import mix_record
-from elmokit.tasks.task import Examples, Metrics, Predictor
+from elmokit.tasks.task import Metrics, Predictor
 from elmokit.tasks.tfidf import TfidfModel, fit_tfidf
 from elmokit.tasks.trainer import fit_task
-from elmokit.text.settings import ReadConfig, TextConfig
+from elmokit.text.settings import TextConfig
 from elmokit.training.machine import tuned_process
 
-MAX_MEASURED = 5000
-"""Train rows that are measured, at most."""
+_MAX_MEASURED = 5000  # train rows
 _PERPLEXITY_TEXTS = 500  # validation texts that perplexity is measured on
 _RESULT, _ARRAYS, _INPUTS = "result.json", "answers.safetensors", "inputs.json"
 _RANKS = {"language-model": 0, "vectors": 1, "layers": 3, "fit": 4}  # the longest chains first
@@ -93,11 +93,6 @@ class MetricsRecord:
         """What a comparison keeps of some metrics."""
         scores, predicted = row_values(metrics), getattr(metrics, "predicted", None)
         return cls(metrics.main, dict(metrics.values), metrics.to_json(), scores, predicted)
-
-    @property
-    def score(self) -> float:
-        """The main figure."""
-        return self.values[self.main]
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +185,7 @@ class Workspace:
         elif step.kind == "fit":
             labels = [step.n_labels, step.draw]
             inputs |= {"classifier": method.classifier, "seed": step.seed, "labels": labels}
-        plain: dict[str, Any] = json.loads(json.dumps(inputs))
-        return plain
+        return cast("dict[str, Any]", json.loads(json.dumps(inputs)))
 
 
 def bilm_folder(work: Path, method: Method, encoder: Path | None) -> Path:
@@ -224,8 +218,8 @@ def plan_steps(plan: Plan, encoder: Path | None, *, cheap_first: bool = False) -
         for seed in plan.seeds if method.uses_seed else plan.seeds[:1]:
             id = f"{method.id}-s{seed}"
             steps[id] = Step(id, "fit", method.id, seed, needs=(*source, *layers))
-        for n_labels in plan.counts if method.id in plan.curve else ():
-            for draw in range(plan.draws):
+        for n_labels, draw in itertools.product(plan.counts, range(plan.draws)):
+            if method.id in plan.curve:
                 id = f"{method.id}-n{n_labels}-d{draw}"
                 steps[id] = Step(id, "fit", method.id, draw, n_labels, draw, source)
 
@@ -251,69 +245,60 @@ def layers_id(method: Method) -> str:
 def do_step(
     space: Workspace, step: Step, method: Method, reporter: Reporter, max_time: float | None = None
 ) -> None:
-    """Do one step, or resume it.
+    """Do one step, or resume it; what was started with other inputs is deleted.
 
     Args:
         max_time: Limit for pretraining, in seconds.
     """
     folder, inputs = space.step_folder(step.id), space.inputs(step, method)
-    _start(folder, inputs)
-    if step.kind == "language-model":
-        result = _pretrain(space, method, folder / "model", reporter, max_time)
-    elif step.kind == "vectors":
-        result = _train_vectors(space.data, method, folder / "model")
-    elif step.kind == "layers":
-        result = _cache_layers(space, method)
-    else:
-        result = _fit(space, step, method, reporter)
-    n_bytes = sum(
-        file.stat().st_size
-        for file in (folder / "model").rglob("*")
-        if file.is_file() and file.relative_to(folder).parts[1] != "run"
-    )
-    replace(result, inputs=inputs, peak_memory=_peak_memory(), n_bytes=n_bytes).save(folder)
-    shutil.rmtree(folder / "run", ignore_errors=True)
-
-
-def _start(folder: Path, inputs: Mapping[str, Any]) -> None:
-    """Record the inputs; delete what was started from other ones."""
-    text, file = json.dumps(inputs, indent=1) + "\n", folder / _INPUTS
+    text, file, model = json.dumps(inputs, indent=1) + "\n", folder / _INPUTS, folder / "model"
     if file.exists() and file.read_text(encoding="utf-8") != text:
         shutil.rmtree(folder)
         folder.mkdir()
     write_text(file, text)
+    if step.kind == "language-model":
+        result = _pretrain(space.data, method, model, reporter, max_time)
+    elif step.kind == "vectors":
+        result = _train_vectors(space.data, method, model)
+    elif step.kind == "layers":
+        result = _cache_layers(space, method)
+    else:
+        result = _fit(space, step, method, reporter)
+    files = [path for path in model.rglob("*") if path.is_file() and model / "run" not in path.parents]
+    n_bytes = sum(path.stat().st_size for path in files)
+    replace(result, inputs=inputs, peak_memory=_peak_memory(), n_bytes=n_bytes).save(folder)
+    shutil.rmtree(folder / "run", ignore_errors=True)
 
 
 def _pretrain(
-    space: Workspace, method: Method, out: Path, reporter: Reporter, max_time: float | None
+    data: Data, method: Method, out: Path, reporter: Reporter, max_time: float | None
 ) -> StepResult:
-    texts = [*space.data.texts("train"), *space.data.unlabeled]
-    files = {
-        out.with_name("texts.jsonl"): texts,
-        out.with_name("held_out.jsonl"): space.data.texts("valid")[:_PERPLEXITY_TEXTS],
-    }
-    for file, lines in files.items():
-        write_text(file, "".join(json.dumps({"text": text}) + "\n" for text in lines))
-    config = pretraining_config(method, n_words(texts))
+    train, held_out = out.with_name("texts.jsonl"), out.with_name("held_out.jsonl")
+    for file, texts in ((train, data.all_texts), (held_out, data.texts("valid")[:_PERPLEXITY_TEXTS])):
+        write_text(file, "".join(json.dumps({"text": text}) + "\n" for text in texts))
     started = out / "run" / "settings.json"
     if started.exists():  # a run keeps its time limit when it is resumed
         max_time = json.loads(started.read_text(encoding="utf-8"))["training"]["max_time"]
-    config = replace(config, training=replace(config.training, max_time=max_time))
-    train, held_out = files
-    read = ReadConfig(text_columns="text")
     result = pretrain(
-        train, out, config, valid=[held_out], read=read, reporter=reporter, command="elmokit compare"
+        train,
+        out,
+        pretraining_config(method, n_words(data.all_texts)),
+        valid=[held_out],
+        reporter=reporter,
+        command="elmokit compare",
+        text_columns="text",
+        max_time=max_time,
     )
-    _stop_if_interrupted(result.stopped)
+    if result.stopped == "interrupted":
+        raise KeyboardInterrupt
     train.unlink()
     return StepResult(result.seconds)
 
 
 def _train_vectors(data: Data, method: Method, out: Path) -> StepResult:
-    texts = [*data.texts("train"), *data.unlabeled]
     start = time.monotonic()
-    config, text = vectors_config(method, n_words(texts)), TextConfig.from_dict(method.text)
-    vectors = train_vectors(method.base, texts, config, text=text)  # type: ignore[arg-type]
+    config, text = vectors_config(method, n_words(data.all_texts)), TextConfig.from_dict(method.text)
+    vectors = train_vectors(method.base, data.all_texts, config, text=text)  # type: ignore[arg-type]
     seconds = time.monotonic() - start
     vectors.save(out)
     return StepResult(round(seconds, 2))
@@ -322,61 +307,55 @@ def _train_vectors(data: Data, method: Method, out: Path) -> StepResult:
 def _cache_layers(space: Workspace, method: Method) -> StepResult:
     encoder, fit = load_encoder(space.encoder_folder(method)), fitting_config(method, 0, 0).fit
     start = time.monotonic()
-    parts = [space.data.splits[split].inputs for split in ("train", "valid")]
-    texts = [number_texts(encoder, inputs, fit.max_words) for inputs in parts]
     if fit.cache != "no":
+        parts = [space.data.splits[split].inputs for split in ("train", "valid")]
+        texts = [number_texts(encoder, inputs, fit.max_words) for inputs in parts]
         with tuned_process():
-            folder, must_fit = space.folder / "layers", fit.cache == "yes"
-            cached_sources(texts, folder, Reporter("silent"), must_fit=must_fit)
+            layers = space.folder / "layers"
+            cached_sources(texts, layers, Reporter("silent"), must_fit=fit.cache == "yes")
     return StepResult(round(time.monotonic() - start, 2))
 
 
 def _fit(space: Workspace, step: Step, method: Method, reporter: Reporter) -> StepResult:
     """Fit a model and measure it; that of the first seed is kept."""
-    data, train = space.data, space.data.splits["train"]
-    if step.n_labels:
+    data, folder, train = space.data, space.step_folder(step.id), space.data.splits["train"]
+    few = step.n_labels > 0  # nothing is held out of a few labels, and their layers are not cached
+    if few:
         train = train.select(draw_rows(train.targets, step.n_labels, step.draw))
     model: TaskModel | TfidfModel
+    mix = None
     if method.family == "linear":
         model = fit_tfidf(method.base, train, seed=step.seed)
     else:
-        model = _fit_head(space, step, method, train, reporter)
-    metrics, speed = measure_splits(model, data, is_curve=step.n_labels > 0)
-    if not step.n_labels and step.seed == 0:
+        (folder / "run").mkdir(exist_ok=True)
+        result = fit_task(
+            data.task,
+            load_encoder(space.encoder_folder(method)),
+            train,
+            None if few else data.splits["valid"],
+            fitting_config(method, step.seed, 0 if few else n_words(data.texts("train"))),
+            run=folder / "run",
+            layers_folder=None if few else space.folder / "layers",
+            reporter=reporter,
+        )
+        if result.stopped == "interrupted":
+            raise KeyboardInterrupt
+        model = result.model
+        mix = dataclasses.asdict(mix_record(result.model)) if method.family == "elmo" else None
+    metrics, speed = measure_splits(model, data, is_curve=few)
+    if not few and step.seed == 0:
         scores = {split: {"n": len(record.row_scores), **record.values} for split, record in metrics.items()}
         record = replace(model.record, columns=data.columns, splits=scores)
-        replace(model, record=record).save(space.step_folder(step.id) / "model")
-    fitted, mix = model.record, None
-    if method.family == "elmo" and isinstance(model, TaskModel):
-        mix = dataclasses.asdict(mix_record(model))
-    is_trained = method.classifier.get("head") != "linear"  # otherwise its history is what was tried
+        replace(model, record=record).save(folder / "model")
     return StepResult(
-        round(sum(fitted.timings.values()), 2),
-        encoding_seconds=fitted.timings.get("encoding", 0.0),
+        round(sum(model.record.timings.values()), 2),
+        encoding_seconds=model.record.timings.get("encoding", 0.0),
         metrics=metrics,
         texts_per_second=speed,
-        history=fitted.history if is_trained else (),
+        history=() if method.has_linear_head else model.record.history,  # which is what was tried
         mix=mix,
-        notes=fitted.notes,
+        notes=model.record.notes,
     )
-
-
-def _fit_head(space: Workspace, step: Step, method: Method, train: Examples, reporter: Reporter) -> TaskModel:
-    few = step.n_labels > 0  # nothing is held out of a few labels, and their layers are not cached
-    run = space.step_folder(step.id) / "run"
-    run.mkdir(exist_ok=True)
-    result = fit_task(
-        space.data.task,
-        load_encoder(space.encoder_folder(method)),
-        train,
-        None if few else space.data.splits["valid"],
-        fitting_config(method, step.seed, 0 if few else n_words(space.data.texts("train"))),
-        run=run,
-        layers_folder=None if few else space.folder / "layers",
-        reporter=reporter,
-    )
-    _stop_if_interrupted(result.stopped)
-    return result.model
 
 
 def measure_splits(model: Predictor, data: Data, *, is_curve: bool) -> tuple[dict[str, MetricsRecord], float]:
@@ -384,8 +363,8 @@ def measure_splits(model: Predictor, data: Data, *, is_curve: bool) -> tuple[dic
     metrics, speed = {}, 0.0
     for split in ("test",) if is_curve else ("test", "train", "valid"):  # test first: no word is cached yet
         part = data.splits[split]
-        if split == "train" and len(part) > MAX_MEASURED:
-            part = part.select(np.sort(np.random.default_rng(0).permutation(len(part))[:MAX_MEASURED]))
+        if split == "train" and len(part) > _MAX_MEASURED:
+            part = part.select(np.sort(np.random.default_rng(0).permutation(len(part))[:_MAX_MEASURED]))
         start = time.monotonic()
         predictions = list(model.predict(part.inputs))
         speed = speed or round(len(part) / max(1e-9, time.monotonic() - start), 1)
@@ -393,16 +372,11 @@ def measure_splits(model: Predictor, data: Data, *, is_curve: bool) -> tuple[dic
     return metrics, speed
 
 
-def _stop_if_interrupted(stopped: str) -> None:
-    if stopped == "interrupted":
-        raise KeyboardInterrupt
-
-
 def _peak_memory() -> int | None:
     """The largest memory of this process, in bytes, where the system tells."""
-    try:
-        import resource
-    except ImportError:
+    if sys.platform == "win32":
         return None
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
