@@ -7,7 +7,7 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.markup import escape
 
@@ -41,6 +41,8 @@ def compare(
     valid: Files = (),
     unlabeled: Files = (),
     encoder: str | Path | None = None,
+    read: ReadConfig | None = None,
+    labels: LabelConfig | None = None,
     reporter: Reporter | None = None,
     command: str = "",
     **settings: Any,
@@ -60,10 +62,12 @@ def compare(
         encoder: A biLM to use instead of pretraining one.
         command: The command line, for the report.
         settings: By name, such as ``seeds=3``, ``budget="30m"`` or ``label_column="topic"``: those of
-            CompareConfig, ReadConfig and LabelConfig; or ``read`` and ``labels`` as objects.
+            CompareConfig, ReadConfig and LabelConfig.
     """
     start, reporter, out = time.monotonic(), reporter or Reporter("silent"), Path(out)
-    config, read, labels = _merge(settings)
+    read, labels = read or ReadConfig(), labels or LabelConfig()
+    configs: Any = merge_settings(settings, compare=CompareConfig(), read=read, labels=labels)
+    config, read_config, label_config = configs.values()
     task, sources = get_task(config.task), Sources(train, test, valid, unlabeled)
     names = ("methods", "seeds", "config", "curve", "draws", "curve_methods")
     plan = plan or make_plan(config.recipe, **{name: getattr(config, name) for name in names})
@@ -71,7 +75,7 @@ def compare(
     if encoder is not None:
         given, path = Elmo.load(encoder), resolve_name(encoder)
         plan, encoder_hash = _plan_for_encoder(plan, given), given.fingerprint
-    data = read_data(sources, task, read, labels, reporter)
+    data = read_data(sources, task, read_config, label_config, reporter)
     plan = _limit_curve(plan, len(data.splits["train"]))
     folder = open_out(out, "comparison", resume=True)
     with folder.lock():
@@ -105,13 +109,6 @@ def compare(
             _copy_model(first / "model", out / "best")
         shutil.rmtree(folder.run / "layers", ignore_errors=True)
     return comparison
-
-
-def _merge(settings: dict[str, Any]) -> tuple[CompareConfig, ReadConfig, LabelConfig]:
-    """Settings by name, merged into those given as objects."""
-    read, labels = settings.pop("read", None) or ReadConfig(), settings.pop("labels", None) or LabelConfig()
-    merged: Any = merge_settings(settings, compare=CompareConfig(), read=read, labels=labels)
-    return cast("tuple[CompareConfig, ReadConfig, LabelConfig]", tuple(merged.values()))
 
 
 def _plan_for_encoder(plan: Plan, encoder: Elmo) -> Plan:

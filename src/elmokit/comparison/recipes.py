@@ -101,7 +101,8 @@ def make_plan(
         _check_settings(method)
     left_out = []
     if importlib.util.find_spec("morfessor") is None:
-        left_out = [method for method in chosen if _is_morpheme(method) and method.id not in wanted]
+        needed = [method for method in chosen if pretraining_config(method, 1).model.input == "morpheme"]
+        left_out = [method for method in needed if method.id not in wanted]
     chosen = [method for method in chosen if method not in left_out]
     counts = _parse_counts(curve)
     ids = [method.id for method in chosen]
@@ -158,10 +159,6 @@ def _parse_counts(curve: str | Sequence[int]) -> tuple[int, ...]:
             f"--curve {curve} is not a list of numbers of at least 2.", remedy="Write it as in 100,300,1000."
         )
     return tuple(sorted(counts))
-
-
-def _is_morpheme(method: Method) -> bool:
-    return bool(method.language_model.get("model", {}).get("input") == "morpheme")
 
 
 # -- changes ----------------------------------------------------------------------------------

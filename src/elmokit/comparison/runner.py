@@ -104,7 +104,13 @@ class Runner:
                         break
                     self._receive(bars)
         except KeyboardInterrupt:
-            self._interrupt()
+            self.reporter.say("Stopping: running steps are saved …")
+            for running in self._running.values():
+                with contextlib.suppress(OSError):
+                    os.kill(running.process.pid or 0, signal.SIGINT)
+            until = time.monotonic() + _PATIENCE
+            for running in self._running.values():
+                running.process.join(max(0.0, until - time.monotonic()))
             raise
         finally:
             for running in self._running.values():
@@ -156,17 +162,6 @@ class Runner:
         self.failed[id] = reason
         self.reporter.event("step", step=id, status="failed", reason=reason)
         self.reporter.say(f"[red]{escape(id)} failed:[/] {escape(reason)}")
-
-    def _interrupt(self) -> None:
-        """Let running steps save what they have."""
-        self.reporter.say("Stopping: running steps are saved …")
-        processes = [running.process for running in self._running.values()]
-        until = time.monotonic() + _PATIENCE
-        for process in processes:
-            with contextlib.suppress(OSError):
-                os.kill(process.pid or 0, signal.SIGINT)
-        for process in processes:
-            process.join(max(0.0, until - time.monotonic()))
 
 
 # -- the process of a step --------------------------------------------------------------------

@@ -226,10 +226,8 @@ def plan_steps(plan: Plan, encoder: Path | None, *, cheap_first: bool = False) -
     def priority(step: Step) -> tuple[int, ...]:
         method = plan.method(step.method)
         rank = 2 if method.family == "linear" else _RANKS[step.kind]
-        if not cheap_first:
-            return step.n_labels > 0, rank
         cost = _COSTS[method.family] + bool(method.classifier.get("finetune"))
-        return step.n_labels > 0, step.seed > 0, cost, rank
+        return (step.n_labels > 0, *((step.seed > 0, cost) if cheap_first else ()), rank)
 
     return sorted(steps.values(), key=priority)
 
