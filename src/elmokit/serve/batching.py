@@ -47,7 +47,7 @@ class Worker:
         self._max_batch, self._max_waiting, self._before = max_batch, max_waiting, before
         self._jobs: deque[_Job] = deque()
         self._waiting = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="elmokit-models")  # starts with the first job
+        self._thread = _new_thread()
         self._task: asyncio.Task[None] | None = None
 
     async def do(
@@ -83,10 +83,11 @@ class Worker:
         return (await self.do(object(), [None], lambda _: [work()], **options))[0]
 
     async def close(self) -> None:
-        """Finish all jobs, then stop the thread."""
+        """Finish all jobs, then stop the thread; a new job starts another, as an app can be started again."""
         if self._task is not None and not self._task.done():
             await asyncio.gather(self._task, return_exceptions=True)
         self._thread.shutdown()
+        self._thread = _new_thread()
 
     async def _run(self) -> None:
         while self._jobs:
@@ -129,3 +130,7 @@ class Worker:
             own = [next(results) for _ in job.items]
             if not job.future.done():
                 job.future.set_result(own)
+
+
+def _new_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="elmokit-models")  # starts with the first job
