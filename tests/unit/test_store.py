@@ -194,7 +194,7 @@ def test_an_export_that_breaks_off_leaves_nothing(odd_store: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("elmokit.vectors.store.np.savez", full)
-    monkeypatch.setattr("pyarrow.record_batch", full)
+    monkeypatch.setattr("pyarrow.table", full)
     for export in (export_npz, export_parquet):
         with pytest.raises(RunError, match="the disk is full"):
             export(found, odd_store / "vectors.other")

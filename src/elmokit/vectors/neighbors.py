@@ -114,12 +114,12 @@ def search(
         )
     matrix = store.vectors.reshape(len(store), -1)
     rows, scores = nearest_rows(matrix, embeddings.select(store.config).reshape(-1, matrix.shape[1]), k)
-    hits: list[list[Hit]] = [[] for _ in queries]
-    for (query, rank), score in np.ndenumerate(scores):
-        index = int(rows[query, rank])
+
+    def hit(index: int, score: float) -> Hit:
         record = store.record(index)
-        hits[query].append(Hit(record.id, index, float(score), record.text))
-    return hits
+        return Hit(record.id, index, score, record.text)
+
+    return [list(map(hit, *pair)) for pair in zip(rows.tolist(), scores.tolist(), strict=True)]
 
 
 def open_corpus(places: Sequence[str | Path], read: ReadConfig | None = None) -> TextSource | VectorStore:

@@ -306,10 +306,9 @@ def export_parquet(store: VectorStore, path: Path) -> None:
     import pyarrow.parquet as pq
 
     vector = pa.list_(pa.list_(pa.float32())) if store.config.all_layers else pa.list_(pa.float32())
-    pooled = store.config.pool != "none"
-    named = {"id": pa.string(), "text": pa.string()}
-    if not pooled:
-        named = {"id": pa.string(), "position": pa.int32(), "word": pa.string()}
+    named = {"id": pa.string(), "position": pa.int32(), "word": pa.string()}
+    if store.config.pool != "none":
+        named = {"id": pa.string(), "text": pa.string()}
     schema = pa.schema([*named.items(), ("vector", vector)])
     # A dictionary of numbers pays only where they repeat, and there are few float16 numbers.
     dictionary: Any = True if store.config.dtype == "float16" else list(named)
@@ -318,16 +317,18 @@ def export_parquet(store: VectorStore, path: Path) -> None:
         pq.ParquetWriter(temporary, schema, use_dictionary=dictionary) as file,
     ):
         for _, records, rows in store.groups(_EXPORT_ROWS):
-            cells: list[Any] = [(record.id, record.text) for record in records]
-            if not pooled:
-                cells = [(one.id, place, word) for one in records for place, word in enumerate(one.words)]
-            columns = zip(*cells, strict=True) if cells else [()] * len(named)
-            arrays = [pa.array(cell, kind) for cell, kind in zip(columns, named.values(), strict=True)]
+            columns: dict[str, Any] = {
+                "id": [one.id for one in records for _ in one.words],
+                "position": [place for one in records for place in range(len(one.words))],
+                "word": [word for one in records for word in one.words],
+            }
+            if store.config.pool != "none":
+                columns = {"id": [one.id for one in records], "text": [one.text for one in records]}
             vectors = pa.array(np.asarray(rows, np.float32).reshape(-1))
             for width in reversed(rows.shape[1:]):
                 ends = np.arange(0, len(vectors) + 1, width, dtype=np.int32)
                 vectors = pa.ListArray.from_arrays(ends, vectors)
-            file.write_batch(pa.record_batch([*arrays, vectors], schema=schema))
+            file.write_table(pa.table({**columns, "vector": vectors}, schema=schema))
 
 
 def export_npz(store: VectorStore, path: Path) -> None:

@@ -249,16 +249,12 @@ class _Writer:
         manifest, config = self.manifest, self.config
         dims = " × ".join(f"{size:,}" for size in manifest.shape)
         each = "one per word" if config.pool == "none" else f"one per text ({config.pool})"
-        lines = [
-            f"Text: {manifest.n_words:,} words in {manifest.n_texts:,} texts.",
-            f"Vectors: {each}, {escape(config.selection)}, {dims} {config.dtype}.",
-            f"Size: [bold]{format_size(self.n_bytes)} on disk[/].",
-        ]
-        if n_empty := manifest.n_empty:
-            texts = "1 text has" if n_empty == 1 else f"{n_empty:,} texts have"
-            result = "no vectors" if config.pool == "none" else "a vector of zeros"
-            lines.append(f"[dim]{texts} no words, and so {result}.[/]")
-        return "\n".join(lines)
+        empty = f", {manifest.n_empty:,} without words" if manifest.n_empty else ""
+        return (
+            f"Text: {manifest.n_words:,} words in {manifest.n_texts:,} texts{empty}.\n"
+            f"Vectors: {each}, {escape(config.selection)}, {dims} {config.dtype}.\n"
+            f"Size: [bold]{format_size(self.n_bytes)} on disk[/]."
+        )
 
     def fill(self, reporter: Reporter) -> int:
         """Compute what is missing; returns the number of texts that were done before."""
