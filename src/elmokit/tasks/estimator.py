@@ -138,7 +138,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, folder: str | Path) -> TextClassifier:
         """Read a folder that ``save`` or ``elmokit fit`` has written."""
         model = TaskModel.load(folder)
-        estimator = cls(Path(folder) / "encoder", **_parameters(model.config))
+        flat, usual = model.config.to_flat(), ClassifierConfig().to_flat()
+        weight = "balanced" if flat.pop("class_weights") == "balanced" else None
+        known = {name: flat.pop(name) for name in cls().get_params(deep=False) if name in flat}
+        others = {name: value for name, value in flat.items() if value != usual[name]}
+        estimator = cls(Path(folder) / "encoder", **known, class_weight=weight, options=others or None)
         several, names = bool(model.labels.separator), model.record.labels or model.labels.names
         estimator.classes_ = np.arange(len(model.labels)) if several else np.array(names)
         estimator.model_, estimator.history_ = model, model.record.history
@@ -155,15 +159,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.two_d_array = False
         tags.classifier_tags.multi_label = True
         return tags
-
-
-def _parameters(config: ClassifierConfig) -> dict[str, Any]:
-    """The estimator's parameters that give these settings."""
-    flat, usual = config.to_flat(), ClassifierConfig().to_flat()
-    balanced = flat.pop("class_weights") == "balanced"
-    known = {name: flat[name] for name in TextClassifier().get_params(deep=False) if name in flat}
-    others = {name: value for name, value in flat.items() if name not in known and value != usual[name]}
-    return {**known, "class_weight": "balanced" if balanced else None, "options": others or None}
 
 
 def _check_texts(texts: Texts) -> list[Any]:

@@ -62,7 +62,7 @@ def read_out(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class PoolHead(Head):
-    """Maximum, mean and last over the words, a hidden layer, class scores."""
+    """Maximum, mean and last over the words, a hidden layer, class scores (batch, n_classes)."""
 
     def __init__(self, config: HeadConfig, dim: int, labels: Labels) -> None:
         super().__init__(config, dim, labels)
@@ -70,7 +70,6 @@ class PoolHead(Head):
         self.output = nn.Linear(config.head_dim, len(labels))
 
     def forward(self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: Rng = None) -> Output:
-        """Class scores, (batch, n_classes)."""
         pooled = torch.cat(read_out(mixed[0], masks[0]), dim=1)
         pooled = shared_dropout(pooled, self.dropout, rng, over=None)
         return self.output(shared_dropout(torch.relu(self.hidden(pooled)), self.dropout, rng, over=None))
@@ -88,7 +87,6 @@ class BilstmHead(Head):
         self.output = nn.Linear(4 * config.head_dim, len(labels))
 
     def forward(self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: Rng = None) -> Output:
-        """Class scores, (batch, n_classes)."""
         x, mask = mixed[0], masks[0]
         n_rows, n_time = mask.shape
         lengths, steps = mask.sum(dim=1), torch.arange(n_time).unsqueeze(1)
@@ -122,13 +120,11 @@ class LinearHead(Head):
         self.output = nn.Linear(dim, len(labels))
 
     def forward(self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: Rng = None) -> Output:
-        """Class scores, (batch, n_classes)."""
         return self.scores(mean_over_words(mixed[0], masks[0]))
 
     def scores(self, features: Tensor) -> Tensor:
         """From means over the words, (batch, dim), to class scores, (batch, n_classes)."""
-        scores: Tensor = self.output((features - self.centre) / self.spread)
-        return scores
+        return cast(Tensor, self.output((features - self.centre) / self.spread))
 
     @torch.no_grad()
     def solve(

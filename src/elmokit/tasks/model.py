@@ -194,7 +194,6 @@ class TaskModel:
 
     @property
     def columns(self) -> Columns:
-        """Where rows have their texts and labels."""
         return self.record.columns
 
     @property
@@ -226,7 +225,6 @@ class TaskModel:
         return predictions
 
     def facts(self) -> Facts:
-        """For the card, ``elmokit inspect`` and the service."""
         record, config, mix = self.record, self.config, self.network.mix.values()
         encoder = f"{'fine-tuned' if config.fit.finetune else 'frozen'}, {self.encoder.n_layers} layers"
         modules = {"mix and head": self.network, "encoder": self.encoder.module}

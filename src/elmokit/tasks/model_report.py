@@ -30,7 +30,10 @@ def model_document(
     context = f"Measured on the {split} split: {plural(main.n, 'row')}"
     if model.labels.names:
         context += f", {plural(len(model.labels), 'class', 'classes')}"
-    facts = [_fact(name, value, split) for name, value in list(main.values.items())[:4]]
+    facts = []
+    for name, value in list(main.values.items())[:4]:
+        shown, label = f"{value:.4f}" if name == "log_loss" else f"{value:.2%}", format_score_name(name)
+        facts.append(Fact(label[0].upper() + label[1:], shown, f"on {split}"))
     if speed := record.timings.get("documents_per_second"):
         facts.append(Fact("Speed", f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}", "rows per second"))
     sections = model.task.sections(metrics)
@@ -104,12 +107,6 @@ def mix_record(model: TaskModel) -> MixRecord:
 def _is_trained(record: FitRecord) -> bool:
     """False for a linear head, whose history is what was tried, not a course of training."""
     return bool(record.history) and "l2" not in record.history[0]
-
-
-def _fact(name: str, value: float, split: str) -> Fact:
-    shown = f"{value:.4f}" if name == "log_loss" else f"{value * 100:.2f}%"
-    label = format_score_name(name)
-    return Fact(label[0].upper() + label[1:], shown, f"on {split}")
 
 
 def draw_history(

@@ -64,12 +64,10 @@ class TfidfModel:
 
     @property
     def task(self) -> AnyTask:
-        """Classification."""
         return get_task("classify")
 
     @property
     def columns(self) -> Columns:
-        """Where rows have their texts and labels."""
         return self.record.columns
 
     @property
@@ -80,7 +78,6 @@ class TfidfModel:
     def predict(
         self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None
     ) -> Iterator[ClassPrediction]:
-        """A prediction for each row, in order; reads and answers some rows at a time."""
         for chunk in chunks(inputs):
             for shares in self.probabilities(join_texts(chunk)):
                 yield ClassPrediction(labels=self.labels, probabilities=shares, calibrated=self.calibrated)
@@ -108,7 +105,6 @@ class TfidfModel:
         return vectorizer
 
     def facts(self) -> Facts:
-        """For the card, ``elmokit inspect`` and the service."""
         names, record = self.labels.names, self.record
         rows = [
             ("method", METHODS[self.method]),
@@ -130,7 +126,6 @@ class TfidfModel:
         }
 
     def save(self, folder: str | Path) -> None:
-        """Write it to a folder."""
         fitted: dict[str, Any] = {"seen": self.seen, "n_words": self.n_words, "notes": [*self.record.notes]}
         values = self._header() | fitted | {"record": self.record.to_json()}
         with write_model(Path(folder), self.kind, values, card=self.facts()) as staged:

@@ -178,11 +178,8 @@ def fit_task(
     reporter, seconds = reporter or Reporter("silent"), dict[str, float]()
     config = resolve_head(task, config)
     parts = [train_examples] if valid_examples is None else [train_examples, valid_examples]
-    total = sum(map(len, parts))
-    with (
-        timed(seconds, "numbering"),
-        reporter.counting("Reading words", total=total, unit="texts") as advance,
-    ):
+    counting = reporter.counting("Reading words", total=sum(map(len, parts)), unit="texts")
+    with timed(seconds, "numbering"), counting as advance:
         sources = [number_texts(encoder, part.inputs, config.fit.max_words, advance) for part in parts]
     record = FitRecord(notes=_check_texts(sources, config.fit), timings=seconds)
     if issubclass(task.heads[config.head.head], LinearHead):
