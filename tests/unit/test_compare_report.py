@@ -387,9 +387,9 @@ def test_one_method_alone_and_none_at_all_have_a_report(tmp_path: Path) -> None:
 def test_a_given_encoder_is_told_apart_from_a_pretrained_one(news: Comparison) -> None:
     assert news.pretraining is not None
     for changes, words in (
-        ({}, "share one encoder"),
+        ({}, "The encoder was pretrained on the train texts"),
         ({"was_given": True}, "The encoder was given"),
-        ({"n_models": 2}, "2 encoders were pretrained"),
+        ({"n_models": 2}, "the first of 2 encoders"),
     ):
         changed = replace(news, pretraining=replace(news.pretraining, **changes))
         assert words in section(make_document(changed), "pretraining").text

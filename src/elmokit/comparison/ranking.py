@@ -27,13 +27,7 @@ _WORTH_SAVING = 60.0  # and at least this many seconds less
 
 @dataclass(frozen=True, kw_only=True)
 class Pair(Difference):
-    """The tested difference between two methods.
-
-    Attributes:
-        better: id of the method with the higher score (if equal, the one ranked first).
-        worse: id of the other.
-        p_adjusted: p, corrected for all tests of the ranking.
-    """
+    """The tested difference between two methods, by id; ``p_adjusted`` is corrected for all tests."""
 
     better: str
     worse: str
@@ -113,11 +107,7 @@ def rank(scores: Mapping[str, npt.ArrayLike], *, seed: int = 0, n_resamples: int
 
 
 def recommend(ranking: Ranking, seconds: Mapping[str, float]) -> str:
-    """The best method, or one tied with it that costs far less time.
-
-    Args:
-        seconds: Time to pretrain and fit each method.
-    """
+    """The best method, or one tied with it that takes far less time to pretrain and fit."""
     recommended, *others = ranking.tied_with_best
     for method in others:
         cost, less = seconds[recommended], seconds[method]

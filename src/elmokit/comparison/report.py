@@ -341,8 +341,8 @@ def _mix_section(comparison: Comparison) -> Section:
     layers = max((mix.names for _, mix in mixes), key=len)
     rows: list[list[Cell | str]] = []
     for result, mix in mixes:
-        values = [f"{value:.3f}" for value in mix.values] + ["–"] * (len(layers) - len(mix.values))
-        rows.append([_name(result), *values, _or_dash("{:.3f}".format, mix.gamma)])
+        values = [*mix.values, *[None] * (len(layers) - len(mix.values)), mix.gamma]
+        rows.append([_name(result), *(_or_dash("{:.3f}".format, value) for value in values)])
     figures = [
         draw_mix(mix, result.method.name)
         for result, mix in mixes
@@ -363,17 +363,13 @@ def _pretraining_section(model: Pretraining) -> Section:
         ("Parameters", format_value(model.parameters)),
         ("Vocabulary", plural(model.words, "word")),
     ]
-    if model.was_given:
-        text = (
-            "The encoder was given: it was pretrained on other text, which no other method has read, and the "
-            "time that took is not counted."
-        )
-    elif model.n_models == 1:
-        text = "All ELMo methods share one encoder, pretrained on the train texts without their labels."
-    else:
-        text = (
-            f"{model.n_models} encoders were pretrained on the train texts without their labels. This is one."
-        )
+    text = (
+        "The encoder was given: it was pretrained on other text, which no other method has read, and the "
+        "time that took is not counted."
+    )
+    if not model.was_given:
+        of_several = "" if model.n_models == 1 else f" This is the first of {model.n_models} encoders."
+        text = f"The encoder was pretrained on the train texts without their labels.{of_several}"
     text += " It was trained with one seed; intervals and tests do not include what another would change."
     items: list[Figure | Table] = [make_list([row for row in rows if row[1] != "–"])]
     if len(model.history) > 1:

@@ -32,12 +32,7 @@ _Fits = Mapping[tuple[str, int], Mapping[int, StepResult]]  # by method id and n
 
 @dataclass(frozen=True)
 class Score:
-    """A score of a method on ``n`` rows of a split.
-
-    Attributes:
-        sd: Standard deviation over the seeds; None for one seed.
-        values: One for each seed.
-    """
+    """A score of a method on ``n`` rows of a split: values by seed and, if several, their deviation."""
 
     n: int
     mean: float
@@ -54,12 +49,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method needs: mean time to fit, median speed, highest memory.
-
-    Attributes:
-        pretrain_seconds: None if nothing was pretrained.
-        n_bytes: Size of the model folder.
-    """
+    """What a method needs: mean time to fit, median speed, highest memory, size of its model folder."""
 
     pretrain_seconds: float | None = None
     fit_seconds: float = 0.0
@@ -201,7 +191,6 @@ def build_result(
     """Put the results of the steps together.
 
     Args:
-        folder: Of the report; its ``work`` folder holds the steps.
         results: Of the finished steps, by id.
         encoder: The biLM that was given, if any.
     """

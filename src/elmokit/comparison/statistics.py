@@ -71,11 +71,8 @@ class PooledVariance(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How much better a first method is than a second, with a 95% interval and a two-sided p-value.
-
-    Attributes:
-        detectable: About the smallest difference that would have been significant here.
-    """
+    """How much better a first method is than a second, with a 95% interval, a two-sided p-value, and about
+    the smallest difference that would have been significant."""
 
     difference: float
     low: float
@@ -166,8 +163,8 @@ def compare_pair(
     Seeds that agree on every row count as one.
 
     Args:
-        a: What each row adds to the score, (n_seeds, n_rows), or (n_rows,) for one seed.
-        b: The same for the second method; it may have another number of seeds.
+        a: What each row adds to the score, (n_seeds, n_rows), or (n_rows,) for one seed; ``b`` may have
+            another number of seeds.
         pooled: Typical variance between seeds, from several methods.
     """
     first, second = row_scores(a), row_scores(b)
