@@ -341,8 +341,8 @@ def test_validation_rows_can_be_given(encoder: Path) -> None:
         ([], [], "no labels"),
         (["a", "b"], ["x"], "2 texts, but 1 labels"),
         ("a text", ["x"], "list of texts"),
-        (["a", None, "b"], ["x", "y", "x"], "Text 1 is not a string, but NoneType"),
-        (["a", float("nan")], ["x", "y"], "Text 1 is not a string, but float"),
+        (["a", None, "b"], ["x", "y", "x"], "Text 1 is neither a string nor a list of strings, but NoneType"),
+        (["a", float("nan")], ["x", "y"], "Text 1 is neither a string nor a list of strings, but float"),
         (["a", "b"], ["x", None], "labels are missing"),
         (["a", "b", "c"], np.array(["x", float("nan"), "y"], dtype=object), "labels are missing"),
         (["a", "b", "c"], [1.0, float("nan"), 2.0], "labels are missing"),
@@ -354,7 +354,7 @@ def test_validation_rows_can_be_given(encoder: Path) -> None:
     ],
 )
 def test_bad_rows_are_refused(encoder: Path, texts: Any, labels: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with pytest.raises((DataError, ConfigError), match=message):
         TextClassifier(encoder, **EASY).fit(texts, labels)
 
 

@@ -54,9 +54,9 @@ def test_vocabulary_file_holds_a_word_a_line() -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "begin with"),
+        (b"", "cut off"),
         (b"the\ncat\n", "begin with"),
-        (b"<pad>\n<unk>\n<s>\n</s>\ncaf\xe9\n", "UTF-8"),
+        (b"<pad>\n<unk>\n<s>\n</s>\ncaf\xe9\n", "utf-8"),
         (b"<pad>\n<unk>\n<s>\n</s>\nthe\ntow", "cut off"),
     ],
 )

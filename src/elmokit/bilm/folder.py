@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,13 +18,12 @@ from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.bilm.state import BilmState
 from elmokit.core.atomic import write_text
-from elmokit.core.errors import FRESH, ConfigError, ModelError
 from elmokit.core.model_card import Facts, origin_rows
-from elmokit.core.model_folder import kind_of, read_record, write_model
+from elmokit.core.model_folder import explain_damage, kind_of, read_record, write_model
 from elmokit.core.names import resolve_name
-from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
+from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import SPECIALS, TextPipeline, load_tokenizer
+from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import (
     Characters,
     DictionaryCharacters,
@@ -32,6 +31,7 @@ from elmokit.text.vocabulary import (
     Vocabulary,
     WordFeatures,
     WordIds,
+    load_words,
 )
 
 _START = "start_state.safetensors"
@@ -193,36 +193,21 @@ def load_bilm(folder: str | Path) -> BilmFolder:
         if foreign is not None:
             return foreign
     record = read_record(folder, "bilm")
-    try:
-        config = BilmConfig.from_dict(record["model"])
-        text = TextConfig.from_dict(record["text"])
+    with explain_damage(folder):
+        config, text = BilmConfig.from_dict(record["model"]), TextConfig.from_dict(record["text"])
         n_words, n_pieces = int(record["n_words"]), int(record["n_pieces"])
         training = dict(record["training"])
         if "licence" in training:  # as 0.1 spelled it
             training["license"] = training.pop("licence")
-    except (KeyError, TypeError, ValueError, ConfigError) as error:
-        raise ModelError(f"{folder / 'config.json'} is damaged: {error}", remedy=FRESH) from error
-    vocabulary, tokenizer = Vocabulary.load(folder / "vocab.txt"), load_tokenizer(folder / "tokenizer.json")
-    n_tokens = tokenizer.get_vocab_size() if n_pieces else 0
-    for count, expected, unit in ((len(vocabulary), n_words, "words"), (n_tokens, n_pieces, "pieces")):
-        if count != expected:
-            file = folder / ("vocab.txt" if unit == "words" else "tokenizer.json")
-            raise ModelError(f"{file} has {count} {unit}, config.json says {expected}.", remedy=FRESH)
+    vocabulary, tokenizer = load_words(folder, n_words, n_pieces)
     with torch.device("meta"):
         model = Bilm(config, n_words, n_pieces)
-    weights = _load_float(folder / "model.safetensors", dict(model.named_parameters()))
+    weights = load_weights(folder / "model.safetensors", dict(model.named_parameters()))
     model.load_state_dict(weights, strict=False, assign=True)
     if config.tie:
         model.predictor.weight = model.encoder.weight
     model.eval()
     start_state = None
     if (folder / _START).exists():
-        start_state = BilmState.from_tensors(_load_float(folder / _START, model.zero_state(1).tensors()))
+        start_state = BilmState.from_tensors(load_weights(folder / _START, model.zero_state(1).tensors()))
     return BilmFolder(model, text, vocabulary, tokenizer, training, start_state)
-
-
-def _load_float(file: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a file, which must have the names and shapes of ``expected``, in single precision."""
-    tensors, _ = load_tensors(file)
-    check_tensors(file, expected, tensors)
-    return {name: tensor.float() for name, tensor in tensors.items()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +12,6 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-import elmokit
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.perplexity import perplexity, stream_batch
@@ -25,6 +22,7 @@ from elmokit.core.config import merge_settings, setting_paths
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.core.formatting import join_names
+from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import is_model_folder
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
@@ -290,11 +288,5 @@ def _training_record(
         "n_steps": place.step,
         "n_words": place.n_words,
         "seconds": round(place.seconds, 1),
-        "date": datetime.date.today().isoformat(),
-        "command": replace_surrogates(command),
-        "versions": {
-            "elmokit": elmokit.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        **origin_record(replace_surrogates(command), "torch"),
     }

@@ -20,7 +20,7 @@ from elmokit.comparison.statistics import score_interval
 from elmokit.comparison.steps import MetricsRecord, Step, StepResult, bilm_folder, layers_id
 from elmokit.comparison.verdict import describe_pair, summarize_ranking
 from elmokit.core.formatting import plural
-from elmokit.tasks.fit import versions
+from elmokit.core.model_card import versions
 from elmokit.vectors.elmo import Elmo
 
 MAIN_SPLIT = "test"
@@ -236,7 +236,7 @@ def build_result(
         notes=tuple(notes),
         failed=summary.failed,
         command=command,
-        versions=versions(),
+        versions=versions("torch", "numpy"),
         machine={"cores": os.cpu_count(), "memory": memory},
     )
 

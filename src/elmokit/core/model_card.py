@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
+import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import elmokit
@@ -30,6 +33,18 @@ class Facts:
     values: Mapping[str, Any] = field(default_factory=dict)
     usage: str = ""
     title: str = ""
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Versions of elmokit, these packages and Python."""
+    others = {name: version(name) for name in packages}
+    return {"elmokit": elmokit.__version__, **others, "python": platform.python_version()}
+
+
+def origin_record(command: str, *packages: str) -> dict[str, Any]:
+    """When, by which command and with which packages a model was trained, for its training record."""
+    date = datetime.date.today().isoformat()
+    return {"date": date, "command": command, "versions": versions(*packages)}
 
 
 def origin_rows(record: Mapping[str, Any], license: str) -> Iterator[tuple[str, str]]:

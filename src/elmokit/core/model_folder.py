@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import elmokit
 from elmokit.core.atomic import staging, write_text
-from elmokit.core.errors import FRESH, ModelError
+from elmokit.core.errors import FRESH, ConfigError, ModelError
 from elmokit.core.model_card import Facts, card_text
 from elmokit.core.names import bundled_names, checksum, resolve_name
 
@@ -116,6 +116,15 @@ def read_record(folder: Path, kind: str) -> dict[str, Any]:
         other = KINDS[record["kind"]].noun if record.get("kind") in KINDS else f"a {record.get('kind')!r}"
         raise ModelError(f"{folder} holds {other}, not {noun}.", remedy=remedy)
     return record
+
+
+@contextlib.contextmanager
+def explain_damage(folder: Path) -> Iterator[None]:
+    """Turn an error over values that config.json cannot have into a ModelError that names the file."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, ConfigError) as error:
+        raise ModelError(f"{folder / _CONFIG} is damaged: {error}.", remedy=FRESH) from error
 
 
 @contextlib.contextmanager

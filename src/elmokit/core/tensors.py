@@ -38,6 +38,13 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from error
 
 
+def load_weights(file: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file, which must have the names and shapes of ``expected``, in single precision."""
+    tensors, _ = load_tensors(file)
+    check_tensors(file, expected, tensors)
+    return {name: tensor.float() for name, tensor in tensors.items()}
+
+
 def check_tensors(file: Path, expected: Mapping[str, Tensor], actual: Mapping[str, Tensor]) -> None:
     """Raise ModelError unless ``actual`` has exactly the names and shapes of ``expected``."""
     for name in expected:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import logging
-import platform
 import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import elmokit
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
-from elmokit.core.errors import ConfigError, DataError, nearest
+from elmokit.core.errors import ConfigError, nearest
+from elmokit.core.model_card import origin_record
 from elmokit.core.run_folder import open_out
 from elmokit.static.settings import METHODS, STATIC_TEXT, Method, SvdConfig, Word2VecConfig
 from elmokit.static.svd import count_pairs, factorize, weight_counts
@@ -28,7 +25,7 @@ from elmokit.static.word_vectors import WordVectors
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig, TextConfig, VocabularyConfig
-from elmokit.text.tokenizing import SPECIALS, UNK, reject_table, replace_surrogates
+from elmokit.text.tokenizing import SPECIALS, UNK, check_texts, replace_surrogates
 from elmokit.vectors.encoder import FloatArray
 
 _MAX_SENTENCE = 10_000  # gensim reads no more words of a sentence
@@ -109,19 +106,12 @@ def train_vectors(
             rows = _train_svd(corpus, config, reporter)
         places = [UNK] if corpus.counts[UNK] else []  # without unknown words, nothing was learned for <unk>
         places += range(len(SPECIALS), corpus.n_vocabulary)
-        library = "scipy" if method == "svd" else "gensim"
         training = {
             "method": method,
             "settings": config.to_dict(),
             "corpus": corpus.record(source),
             "seconds": round(time.perf_counter() - start, 1),
-            "date": datetime.date.today().isoformat(),
-            "command": replace_surrogates(command),
-            "versions": {
-                "elmokit": elmokit.__version__,
-                library: version(library),
-                "python": platform.python_version(),
-            },
+            **origin_record(replace_surrogates(command), "scipy" if method == "svd" else "gensim"),
         }
         return WordVectors.of([corpus.words[place] for place in places], rows[places], text, training)
 
@@ -143,22 +133,11 @@ class _ListSource(TextSource):
     """Texts in memory."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        if isinstance(texts, str):
-            raise ConfigError(
-                "train_vectors takes a list of texts, not one string.",
-                remedy="Put it in a list: [text]; for a file, give TextSource(file).",
-            )
-        reject_table(texts)
+        check_texts(texts, allow_words=False)
         self.config, self.files, self._stdin, self._list = ReadConfig(), [], None, texts
 
     def __iter__(self) -> Iterator[str]:
-        for index, text in enumerate(self._list):
-            if not isinstance(text, str):
-                raise DataError(
-                    f"Text {index} is not a string, but {type(text).__name__}.",
-                    remedy="Replace missing values by empty strings first.",
-                )
-            yield replace_surrogates(text)
+        return map(replace_surrogates, self._list)
 
     @property
     def name(self) -> str:

@@ -19,16 +19,16 @@ from elmokit.bilm.lstm import shared_dropout
 from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.core.atomic import write_text
 from elmokit.core.config import DropoutConfig
-from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError
+from elmokit.core.errors import FRESH, DataError, ModelError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import Facts, origin_rows
-from elmokit.core.model_folder import read_record, write_model
+from elmokit.core.model_folder import explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
-from elmokit.core.tensors import check_tensors, fingerprint, load_tensors, save_tensors
+from elmokit.core.tensors import fingerprint, load_weights, save_tensors
 from elmokit.static.settings import METHODS
 from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import SPECIALS, UNK, Text, TextPipeline, load_tokenizer, tokenize_texts
-from elmokit.text.vocabulary import Vocabulary, WordIds
+from elmokit.text.tokenizing import SPECIALS, UNK, Text, TextPipeline, tokenize_texts
+from elmokit.text.vocabulary import Vocabulary, WordIds, load_words
 from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, number_words
 from elmokit.vectors.neighbors import nearest_rows, unit_rows
 
@@ -308,23 +308,13 @@ class WordVectors:
         """Read a folder of word vectors."""
         folder = resolve_name(name)
         record = read_record(folder, cls.kind)
-        try:
-            text = TextConfig.from_dict(record["text"])
+        with explain_damage(folder):
+            text, training = TextConfig.from_dict(record["text"]), dict(record["training"])
             n_words, dim = int(record["n_words"]), int(record["dim"])
-            training = dict(record["training"])
-        except (KeyError, TypeError, ValueError, ConfigError) as error:
-            raise ModelError(f"{folder / 'config.json'} is damaged: {error}", remedy=FRESH) from error
-        vocabulary = Vocabulary.load(folder / "vocab.txt")
-        n_tokens = load_tokenizer(folder / "tokenizer.json").get_vocab_size()
-        for file, count in (("vocab.txt", len(vocabulary)), ("tokenizer.json", n_tokens)):
-            if count != n_words:
-                raise ModelError(
-                    f"{folder / file} has {count} words, config.json says {n_words}.", remedy=FRESH
-                )
-        weights = folder / "model.safetensors"
-        tensors, _ = load_tensors(weights)
-        check_tensors(weights, {"vectors": torch.empty(n_words, dim, device="meta")}, tensors)
+        vocabulary, _ = load_words(folder, n_words, n_words)
+        file = folder / "model.safetensors"
+        weights = load_weights(file, {"vectors": torch.empty(n_words, dim, device="meta")})
         try:
-            return cls(vocabulary, tensors["vectors"].float().numpy(), text, training)
+            return cls(vocabulary, weights["vectors"].numpy(), text, training)
         except ModelError as error:
-            raise ModelError(f"{weights}: {error.message}", remedy=FRESH) from error
+            raise ModelError(f"{file}: {error.message}", remedy=FRESH) from error

@@ -19,7 +19,7 @@ from elmokit.tasks.model import TaskModel, load_encoder
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import Examples, Labels, get_task
 from elmokit.tasks.trainer import fit_task
-from elmokit.text.tokenizing import reject_table
+from elmokit.text.tokenizing import check_texts
 
 Texts = Sequence[Any] | npt.NDArray[Any]
 
@@ -162,15 +162,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _check_texts(texts: Texts) -> list[Any]:
-    if isinstance(texts, str):
-        raise DataError("Give a list of texts, not one string.", remedy="Put it in a list: [text].")
-    reject_table(texts)
-    for place, text in enumerate(texts):
-        if not isinstance(text, str | list | tuple):
-            raise DataError(
-                f"Text {place} is not a string, but {type(text).__name__}.",
-                remedy="Turn missing values into empty strings first.",
-            )
+    check_texts(texts)
     return list(texts)
 
 

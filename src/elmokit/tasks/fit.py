@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import platform
 import re
 import time
 from collections import deque
@@ -14,15 +13,14 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from rich.markup import escape
 
-import elmokit
 from elmokit.bilm.perplexity import TextPerplexity, text_perplexity
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.formatting import plural
+from elmokit.core.model_card import versions
 from elmokit.core.model_folder import KINDS, Model, is_model_folder, load
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
@@ -110,7 +108,7 @@ def fit(  # long because it is the whole verb, step by step
         date=datetime.date.today().isoformat(),
         command=replace_surrogates(command),
         columns=Columns(read.text_columns, label_config.label_column),
-        versions=versions(),
+        versions=versions("torch", "numpy"),
         notes=parts["train"].notes,
     )
     if is_linear:
@@ -290,16 +288,6 @@ def _cut_notes(model: Predictor, n_cut: int) -> tuple[str, ...]:
     return (f"Of {plural(n_cut, 'row')} only the first {limit} words were read (max_words).",)
 
 
-def versions() -> dict[str, str]:
-    """What scores were computed with."""
-    return {
-        "elmokit": elmokit.__version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-
-
 def open_predictor(model: str | Path | Model) -> Predictor:
     """A fitted model, or an error that says what was given instead."""
     loaded: Any = load(model) if isinstance(model, str | Path) else model
@@ -448,7 +436,7 @@ def evaluate(
     if out is not None:
         title = Path(model).resolve().name if isinstance(model, str | Path) else "Model"
         command = replace_surrogates(command)
-        record = FitRecord(command=command, notes=notes, versions=versions(), timings=timings)
+        record = FitRecord(command=command, notes=notes, versions=versions("torch", "numpy"), timings=timings)
         report = (predictor, metrics, record, title)
         write_report(Path(out), model_document(*report), report_record(*report))
     return Evaluation(metrics["test"].values, metrics["test"], speed, notes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -13,12 +12,12 @@ from torch import Tensor, nn
 
 from elmokit.bilm.lstm import shared_dropout
 from elmokit.core.console import Advance
-from elmokit.core.errors import FRESH, ConfigError, ModelError, nearest
+from elmokit.core.errors import ConfigError, ModelError, nearest
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import Facts
-from elmokit.core.model_folder import KINDS, Model, load, read_record, write_model
+from elmokit.core.model_folder import KINDS, Model, explain_damage, load, read_record, write_model
 from elmokit.core.names import resolve_name
-from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
+from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.tasks.layer_cache import BATCH_WORDS
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import AnyTask, Columns, Inputs, Labels, Output, format_scores, get_task
@@ -154,15 +153,6 @@ def _flat(scores: Mapping[str, Any]) -> dict[str, float]:
     return flat
 
 
-@contextlib.contextmanager
-def explain_damage(config: Path) -> Iterator[None]:
-    """Values that a config.json of ours cannot have are a ModelError that names the file."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, ConfigError) as error:
-        raise ModelError(f"{config} is damaged: {error}.", remedy=FRESH) from error
-
-
 def chunks(rows: Iterable[Inputs]) -> Iterator[list[Inputs]]:
     """Rows to be answered together: so many that work is efficient, so few that memory stays flat."""
     chunk: list[Inputs] = []
@@ -278,7 +268,7 @@ class TaskModel:
                 remedy="Copy the whole folder, encoder included, from where it was fitted.",
             )
         task, encoder = get_task(str(values.get("task", "classify"))), load_encoder(folder / "encoder")
-        with explain_damage(folder / "config.json"):
+        with explain_damage(folder):
             settings = {name: dict(section) for name, section in values["settings"].items()}
             if "thaw" in settings["fit"]:  # its name in 0.1
                 settings["fit"]["unfreeze_every"] = settings["fit"].pop("thaw")
@@ -291,7 +281,6 @@ class TaskModel:
             config = ClassifierConfig.from_dict(settings)
             with torch.device("meta"):  # sizes that no tensor can have are a RuntimeError
                 network = Network(task, config, encoder.n_layers, encoder.dim, labels)
-        tensors, _ = load_tensors(folder / "model.safetensors")
-        check_tensors(folder / "model.safetensors", dict(network.named_parameters()), tensors)
-        network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+        weights = load_weights(folder / "model.safetensors", dict(network.named_parameters()))
+        network.load_state_dict(weights, assign=True)
         return cls(task, encoder, network.eval(), labels, record)

@@ -19,12 +19,12 @@ from elmokit.core.console import Advance
 from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError, nearest
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import Facts
-from elmokit.core.model_folder import read_record, write_model
+from elmokit.core.model_folder import explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
-from elmokit.core.tensors import check_tensors, load_tensors, save_tensors
+from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.tasks.classification import ClassPrediction
 from elmokit.tasks.heads import converges
-from elmokit.tasks.model import FitRecord, chunks, explain_damage
+from elmokit.tasks.model import FitRecord, chunks
 from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, get_task, join_texts
 
 TfidfMethod = Literal["tfidf-svm", "tfidf-lr"]
@@ -143,7 +143,7 @@ class TfidfModel:
                 f"{folder} holds a fastText model, which elmokit 0.1 can read and this version cannot.",
                 remedy="Install elmokit 0.1 to use it, or fit the rows again: elmokit fit tfidf-svm.",
             )
-        with explain_damage(folder / "config.json"):
+        with explain_damage(folder):
             method: TfidfMethod = values["method"]
             if method not in METHODS:
                 raise ValueError(f"there is no method {method!r}")
@@ -167,11 +167,10 @@ class TfidfModel:
                 remedy=FRESH,
             )
         file, n_rows = folder / "model.safetensors", 1 if len(seen) == 2 else len(seen)
-        tensors, _ = load_tensors(file)
         shapes = {"idf": (n_terms,), "weights": (n_rows, n_terms), "intercepts": (n_rows,)}
         with torch.device("meta"):
-            check_tensors(file, {name: torch.empty(shape) for name, shape in shapes.items()}, tensors)
-        arrays = {name: tensors[name].float().numpy() for name in _ARRAYS}
+            expected = {name: torch.empty(shape) for name, shape in shapes.items()}
+        arrays = {name: tensor.numpy() for name, tensor in load_weights(file, expected).items()}
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise ModelError(f"{file} holds values that are not numbers.", remedy=FRESH)
         return cls(method, labels, seen, terms, **arrays, n_words=n_words, settings=settings, record=record)

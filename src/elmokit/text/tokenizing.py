@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -136,21 +137,26 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
 def tokenize_texts(pipeline: TextPipeline, texts: Sequence[Text]) -> list[list[str]]:
     """The cleaned words of each text. A list of words is cleaned word by word, never split or shortened."""
+    check_texts(texts)
+    return [
+        pipeline.words(text) if isinstance(text, str) else [pipeline.word(word) for word in text]
+        for text in texts
+    ]
+
+
+def check_texts(texts: Iterable[Any], *, allow_words: bool = True) -> None:
+    """Raise an error unless ``texts`` is a list of strings or, if allowed, of lists of words."""
     if isinstance(texts, str):
         raise ConfigError("A list of texts is needed, not one string.", remedy="Put it in a list: [text].")
     reject_table(texts)
-    words = []
     for index, text in enumerate(texts):
-        if isinstance(text, str):
-            words.append(pipeline.words(text))
-        elif isinstance(text, Sequence) and all(isinstance(word, str) for word in text):
-            words.append([pipeline.word(word) for word in text])
-        else:
+        is_words = allow_words and isinstance(text, Sequence) and all(isinstance(word, str) for word in text)
+        if not isinstance(text, str) and not is_words:
+            expected = "neither a string nor a list of strings" if allow_words else "not a string"
             raise DataError(
-                f"Text {index} is neither a string nor a list of strings, but {type(text).__name__}.",
+                f"Text {index} is {expected}, but {type(text).__name__}.",
                 remedy="Turn missing values into empty strings first.",
             )
-    return words
 
 
 def reject_table(texts: object) -> None:

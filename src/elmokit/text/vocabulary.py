@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from elmokit.core.errors import MissingExtraError, ModelError
-from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK
+from elmokit.core.errors import FRESH, MissingExtraError, ModelError
+from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, load_tokenizer
 
 Rows = npt.NDArray[np.signedinteger[Any]]
 
@@ -29,7 +29,6 @@ NO_CHAR, UNKNOWN_CHAR, CHAR_PAD = "<nothing>", "<oov>", "<pad>"
 WORD_START, WORD_END, BOS_CHAR, EOS_CHAR = "<bow>", "<eow>", "<bos>", "<eos>"
 """The special entries in a list of characters."""
 _MAX_PIECES = 24
-_FRESH = "A file is missing, truncated or from another program; take a fresh copy of the folder."
 _PIECE_TOKENS = 4_000_000
 _MORPH_WORDS = 50_000
 
@@ -64,16 +63,24 @@ class Vocabulary:
         """Read ``vocab.txt``."""
         try:
             text = path.read_bytes().decode("utf-8")
-            vocabulary = cls(text.removesuffix("\n").split("\n"))
             if not text.endswith("\n"):
                 raise ModelError("The last line is cut off.")
-            return vocabulary
-        except OSError as error:
-            raise ModelError(f"Cannot read {path}: {error.strerror}.", remedy=_FRESH) from error
-        except UnicodeDecodeError as error:
-            raise ModelError(f"{path} is not UTF-8 text: {error.reason}.", remedy=_FRESH) from error
-        except ModelError as error:
-            raise ModelError(f"{path}: {error.message}", remedy=_FRESH) from error
+            return cls(text[:-1].split("\n"))
+        except (OSError, UnicodeDecodeError, ModelError) as error:
+            raise ModelError(f"{path} cannot be read: {error}", remedy=FRESH) from error
+
+
+def load_words(folder: Path, n_words: int, n_tokens: int) -> tuple[Vocabulary, Tokenizer]:
+    """``vocab.txt`` and ``tokenizer.json`` of a model folder, of these sizes (0: of any)."""
+    vocabulary, tokenizer = Vocabulary.load(folder / "vocab.txt"), load_tokenizer(folder / "tokenizer.json")
+    sizes = {
+        "vocab.txt": (len(vocabulary), n_words),
+        "tokenizer.json": (tokenizer.get_vocab_size(), n_tokens),
+    }
+    for file, (size, expected) in sizes.items():
+        if expected and size != expected:
+            raise ModelError(f"{folder / file} has {size} words, config.json says {expected}.", remedy=FRESH)
+    return vocabulary, tokenizer
 
 
 class WordFeatures(Protocol):
