@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -159,32 +159,27 @@ def _read_text(file: Path, max_words: int | None, encoding: str, errors: str) ->
     with open_bytes(file) as stream, np.errstate(over="ignore"):  # a number too large becomes inf
         lines = decode_lines(stream, str(file), encoding=encoding, errors=errors, whole=True)
         for number, line in enumerate(lines, start=1):
-            place = f"{file}, line {number}"
             fields = line.rstrip(" ").split(" ")
             if fields == [""]:
                 continue
-            if (
-                number == 1
-                and len(fields) == 2
-                and all(map(str.isdecimal, fields))
-                and len(line) <= _LONGEST_HEADER
-            ):
+            is_header = number == 1 and len(fields) == 2 and all(map(str.isdecimal, fields))
+            if is_header and len(line) <= _LONGEST_HEADER:
                 n_declared, dim = int(fields[0]), _require_dim(file, int(fields[1]))
                 continue
             dim = dim or _require_dim(file, len(fields) - 1)
             if n_lines == max_words:
                 return
             n_lines += 1
-            n_wrong = len(fields) - 1 - dim
-            if n_wrong < 0 or (n_wrong > 0 and _first_wrong(fields[1 : 1 + n_wrong]) is None):
-                raise DataError(
-                    f"{place}: {len(fields) - 1} numbers where {dim} are expected.", remedy=_DAMAGED
-                )
+            extra = fields[1:-dim]  # parts of a word that contains spaces, or too many numbers
+            if len(fields) <= dim or (extra and all(map(_is_number, extra))):
+                problem = f"{len(fields) - 1} numbers where {dim} are expected"
+                raise DataError(f"{file}, line {number}: {problem}.", remedy=_DAMAGED)
             try:
                 row = np.array(fields[-dim:], dtype=np.float32)
             except ValueError:
-                wrong = _first_wrong(fields[-dim:])
-                raise DataError(f"{place}: {wrong!r} is not a number.", remedy=_DAMAGED) from None
+                wrong = next(field for field in fields[-dim:] if not _is_number(field))
+                problem = f"{wrong!r} is not a number"
+                raise DataError(f"{file}, line {number}: {problem}.", remedy=_DAMAGED) from None
             yield number, " ".join(fields[:-dim]), row
     if dim is None:
         raise DataError(f"{file} is empty.", remedy="Give a table of word vectors.")
@@ -204,14 +199,12 @@ def _require_dim(file: Path, dim: int) -> int:
     return dim
 
 
-def _first_wrong(fields: Sequence[str]) -> str | None:
-    """The first field that is not a number."""
-    for text in fields:
-        try:
-            float(text)
-        except ValueError:
-            return text
-    return None
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _read_binary(file: Path, max_words: int | None, encoding: str, errors: str) -> Iterator[_Record]:
@@ -235,9 +228,8 @@ def _read_binary(file: Path, max_words: int | None, encoding: str, errors: str) 
                 if end > len(buffer):
                     break
                 number += 1
-                word = _decode(
-                    bytes(buffer[start:space]).lstrip(b"\n"), f"{file}, word {number}", encoding, errors
-                )
+                name = bytes(buffer[start:space]).lstrip(b"\n")
+                word = _decode(name, f"{file}, word {number}", encoding, errors)
                 yield number, word, np.frombuffer(buffer[space + 1 : end], dtype="<f4").astype(np.float32)
                 start = end
             del buffer[:start]
