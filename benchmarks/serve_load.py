@@ -98,7 +98,7 @@ def questions(model: str, n_texts: int) -> list[Question]:
 @contextmanager
 def serving(model: str) -> Iterator[tuple[int, int]]:
     """The server at work: its process and its port."""
-    command = [sys.executable, "-m", "elmokit.cli.main", "serve", model, "--port", "0"]
+    command = [sys.executable, "-m", "elmokit", "serve", model, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         port = next((found[1] for line in process.stdout if (found := _PORT.search(line))), None)

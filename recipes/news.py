@@ -223,7 +223,7 @@ def train(work: Path) -> None:
         work / "model",
         resolve("small", read_toml(_HERE / "news.toml", PretrainConfig)),
         valid=[work / "ag_news_valid.txt", work / "wikitext_valid.txt"],
-        start_from=work / "spelled",
+        from_model=work / "spelled",
         reporter=Reporter(),
         command="recipes/news.py pretrain",
     )

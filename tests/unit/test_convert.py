@@ -121,7 +121,7 @@ def test_a_model_without_a_predictor_cannot_predict(folder: Path, tmp_path: Path
     with pytest.raises(ModelError, match="no word predictor"):
         text_perplexity(folder, [tmp_path / "text.txt"])
     with pytest.raises(ConfigError, match="cannot be pretrained"):
-        pretrain([tmp_path / "text.txt"], tmp_path / "more", start_from=folder)
+        pretrain([tmp_path / "text.txt"], tmp_path / "more", from_model=folder)
 
 
 # -- the start state ------------------------------------------------------------------------------

@@ -78,5 +78,5 @@ def test_pretrain_takes_settings_flat_or_as_an_object(tmp_path: Path, tiny_corpu
     with pytest.raises(ConfigError, match="no setting 'lrr'"):
         pretrain(tiny_corpus, tmp_path / "d", lrr=1)
     with pytest.raises(ConfigError, match="dim cannot be set"):
-        pretrain(tiny_corpus, tmp_path / "d", start_from=tmp_path / "a", dim=8)
+        pretrain(tiny_corpus, tmp_path / "d", from_model=tmp_path / "a", dim=8)
     assert not (tmp_path / "d").exists()

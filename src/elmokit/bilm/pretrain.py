@@ -120,11 +120,11 @@ class LanguageModeling:
 def pretrain(  # many parameters because each is a flag of the command
     texts: str | Path | Sequence[str | Path],
     out: str | Path,
-    config: PretrainConfig | str = "small",
+    preset: PretrainConfig | str = "small",
     *,
     valid: Sequence[str | Path] = (),
-    start_from: str | Path | None = None,
-    corpus_folder: str | Path | None = None,
+    from_model: str | Path | None = None,
+    corpus: str | Path | None = None,
     read: ReadConfig | None = None,
     checkpoint_every: float = 60.0,
     tensorboard: bool = False,
@@ -140,18 +140,18 @@ def pretrain(  # many parameters because each is a flag of the command
     Args:
         texts: Files, folders, glob patterns, or ``-`` for standard input.
         out: The model folder to make; its ``run`` folder holds checkpoints and metrics.
-        config: All settings, or the name of a preset.
+        preset: The name of a preset, or all settings.
         valid: Text to measure perplexity on; without it a share of ``texts`` is held out.
-        start_from: A model to train further; its words and shape stay as they are.
-        corpus_folder: Where to keep the prepared text, to share it between runs.
+        from_model: A model to train further (``--from``); its words and shape stay as they are.
+        corpus: Where to keep the prepared text, to share it between runs.
         checkpoint_every: Seconds between checkpoints.
         tensorboard: Write TensorBoard files into the run folder.
         command: The command line, for the model card.
-        settings: Changes to ``config`` and ``read`` by name, such as ``epochs=3`` or ``text_columns="body"``.
+        settings: Changes to ``preset`` and ``read`` by name, such as ``epochs=3`` or ``text_columns="body"``.
     """
     reporter, out = reporter or Reporter("silent"), Path(out)
-    base = load_bilm(start_from) if start_from is not None else None
-    config, read = _merged(config, read or ReadConfig(), settings, base)
+    base = load_bilm(from_model) if from_model is not None else None
+    config, read = _merged(preset, read or ReadConfig(), settings, base)
     if config.model.input == "morpheme" and base is None:
         require_morfessor()
     folder = open_out(out, "bilm", resume=True)
@@ -165,15 +165,15 @@ def pretrain(  # many parameters because each is a flag of the command
             held_out=config.training.held_out,
             fixed=tuple(base.vocabulary.words) if base else (),
         )
-        prepared = Path(corpus_folder or folder.run / "corpus")
+        place = Path(corpus or folder.run / "corpus")
         with reporter.counting("Preparing the text", unit="characters") as advance:
-            corpus = prepare_corpus(prepared, corpus_settings, source, valid_source, progress=advance)
+            prepared = prepare_corpus(place, corpus_settings, source, valid_source, progress=advance)
         weights = fingerprint(*base.model.parameters()) if base else None
-        inputs = {"corpus.content_hash": corpus.content_hash, "start_from.weights": weights}
+        inputs = {"corpus.content_hash": prepared.content_hash, "start_from.weights": weights}
         folder.require_same(config.to_dict(), inputs)
-        saved = base or _build(config, corpus, folder.run, reporter)
-        task = LanguageModeling(saved, corpus, config.training)
-        _describe(config, corpus, task, reporter)
+        saved = base or _build(config, prepared, folder.run, reporter)
+        task = LanguageModeling(saved, prepared, config.training)
+        _describe(config, prepared, task, reporter)
         result = train(
             task,
             config.training,
@@ -185,8 +185,8 @@ def pretrain(  # many parameters because each is a flag of the command
         saved.model.load_state_dict(result.weights, strict=False)
         saved.model.eval()
         if not (result.was_done and is_model_folder(out)):
-            record = _training_record(config, corpus.record(source), result, command)
-            start_state = average_state(saved.model, corpus.train, task.features)
+            record = _training_record(config, prepared.record(source), result, command)
+            start_state = average_state(saved.model, prepared.train, task.features)
             save_bilm(out, replace(saved, training=record, start_state=start_state))
     end, held_out = result.position, _held_out(result)
     return PretrainResult(out, result.stopped, held_out, end.step, end.n_words, end.seconds, result.was_done)

@@ -7,40 +7,28 @@ from typing import Annotated, Any, cast
 
 from rich.markup import escape
 
-from elmokit.cli.options import (
-    READ,
-    TEXT,
-    Json,
-    Out,
-    Section,
-    Settings,
-    Texts,
-    argument,
-    command_line,
-    next_command,
-    with_settings,
-)
+from elmokit.cli import options
 from elmokit.core.errors import ConfigError
 from elmokit.static.settings import METHODS, CountingConfig, PredictingConfig, VectorsConfig
 
-_COUNTING = Section("counting", CountingConfig, "svd only", ("counts",))
-_PREDICTING = Section("predicting", PredictingConfig, "sgns and cbow only", ("epochs", "workers"))
+_COUNTING = options.Section("counting", CountingConfig, "svd only", ("counts",))
+_PREDICTING = options.Section("predicting", PredictingConfig, "sgns and cbow only", ("epochs", "workers"))
 
 
-@with_settings(
-    Section("vectors", VectorsConfig, "Vectors", ("dim", "window", "min_count", "max_words", "seed")),
+@options.with_settings(
+    options.Section("vectors", VectorsConfig, "Vectors", ("dim", "window", "min_count", "max_words", "seed")),
     _COUNTING,
     _PREDICTING,
-    TEXT,
-    READ,
+    options.TEXT,
+    options.READ,
 )
 def command(
-    method: Annotated[str, argument("METHOD", f"\\[{'|'.join(METHODS)}]")],
-    texts: Texts,
-    out: Out,
-    as_json: Json = False,
+    method: Annotated[str, options.argument("METHOD", f"\\[{'|'.join(METHODS)}]")],
+    texts: options.Texts,
+    out: options.Out,
+    as_json: options.Json = False,
     *,
-    settings: Settings,
+    settings: options.Settings,
 ) -> None:
     """Train static word vectors: one vector for each word, whatever its context.
 
@@ -56,23 +44,22 @@ def command(
     from elmokit.static.train import baseline
 
     unused = _PREDICTING if method == "svd" else _COUNTING
-    names = [setting.name for setting in unused.settings() if setting.name in settings]
-    if names and method in METHODS:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise ConfigError(f"{method} does not use {flags}.", remedy="Leave it out, or choose another method.")
+    flags = [f"--{one.name.replace('_', '-')}" for one in unused.settings() if one.name in settings]
+    if flags and method in METHODS:
+        message = f"{method} does not use {', '.join(flags)}."
+        raise ConfigError(message, remedy="Leave it out, or choose another method.")
     reporter = Reporter("json" if as_json else "auto")
     start = time.perf_counter()
-    vectors = baseline(cast(Any, method), texts, out, reporter=reporter, command=command_line(), **settings)
+    about: Any = {"reporter": reporter, "command": options.command_line()}
+    vectors = baseline(cast(Any, method), texts, out, **about, **settings)
     seconds, neighbors = time.perf_counter() - start, vectors.sample_neighbors()
-    size = {"n_words": vectors.n_words, "dim": vectors.dim}
-    reporter.event(
-        "end", folder=str(out), method=method, **size, seconds=round(seconds, 1), neighbors=neighbors
-    )
+    size = {"n_words": vectors.n_words, "dim": vectors.dim, "seconds": round(seconds, 1)}
+    reporter.event("end", folder=str(out), method=method, **size, neighbors=neighbors)
     reporter.say(
         f"[bold green]Done.[/] {vectors.n_words:,} words, vectors {vectors.dim} wide, in {seconds:,.1f} s."
     )
     for word, nearest_words in neighbors.items():
         scores = ", ".join(f"{other} {score:.2f}" for other, score in nearest_words)
         reporter.say(f"  [cyan]{escape(word)}[/]: {escape(scores)}")
-    query = next_command("similar", out, next(iter(neighbors), "a word"))
+    query = options.next_command("similar", out, next(iter(neighbors), "a word"))
     reporter.say(f"The vectors are in [bold]{escape(str(out))}[/]. Look at them with: {query}")

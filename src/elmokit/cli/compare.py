@@ -8,42 +8,29 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import (
-    LABELS,
-    READ,
-    ROWS,
-    Json,
-    Out,
-    Section,
-    Settings,
-    argument,
-    command_line,
-    flag,
-    next_command,
-    print_json,
-    with_settings,
-)
+from elmokit.cli import options
 from elmokit.comparison.methods import CompareConfig
 from elmokit.core.errors import ConfigError
 from elmokit.core.names import resolve_name
 
-_SHOWN = ("recipe", "methods", "seeds", "curve", "draws", "budget", "workers", "task")
+_SHOWN = ("recipe", "methods", "seeds", "curve", "draws", "budget", "workers", "task", "config")
 
 
-@with_settings(Section("compare", CompareConfig, "Comparison", _SHOWN), READ, LABELS)
+@options.with_settings(
+    options.Section("compare", CompareConfig, "Comparison", _SHOWN), options.READ, options.LABELS
+)
 def command(
-    files: Annotated[list[str], argument("TRAIN [VALID] TEST", ROWS)],
-    out: Out,
+    files: Annotated[list[str], options.argument("TRAIN [VALID] TEST", options.ROWS)],
+    out: options.Out,
     encoder: Annotated[
-        Path | None, flag("A language model to use instead of pretraining one.", parser=resolve_name)
+        Path | None, options.flag("A language model to use instead of pretraining one.", parser=resolve_name)
     ] = None,
     unlabeled: Annotated[
-        list[str] | None, flag("More text for pretraining, without labels; may repeat.")
+        list[str] | None, options.flag("More text for pretraining, without labels; may repeat.")
     ] = None,
-    config: Annotated[Path | None, flag("TOML file that changes settings or adds variants.")] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
     *,
-    settings: Settings,
+    settings: options.Settings,
 ) -> None:
     """Find out which vectors suit your text: ELMo, skip-gram, CBOW, SVD or a linear model.
 
@@ -61,28 +48,26 @@ def command(
             f"compare takes two or three files, not {len(files)}: train, perhaps validation, and test.",
             remedy="For several files each, give a pattern in quotes, as in 'train-*.csv'.",
         )
-    settings |= {"config": str(config)} if config else {}
 
     from elmokit.comparison.compare import compare
     from elmokit.comparison.report import print_comparison
     from elmokit.comparison.result import to_json
     from elmokit.core.console import Reporter
 
-    reporter = Reporter("json" if as_json else "auto")
+    reporter, report = Reporter("json" if as_json else "auto"), str(out / "report.html")
     settings |= {"valid": files[1:-1], "unlabeled": unlabeled or (), "encoder": encoder}
+    settings |= {"reporter": reporter, "command": options.command_line()}
     try:
-        result = compare(files[0], files[-1], out, reporter=reporter, command=command_line(), **settings)
+        result = compare(files[0], files[-1], out, **settings)
     except KeyboardInterrupt:
         reporter.say(f"Saved in {escape(str(out))}. Run the same command again to resume.")
         raise typer.Exit(130) from None
-    if as_json:
-        ranking = to_json(result)["ranking"]
-        print_json({"event": "result", "ranking": ranking, "report": str(out / "report.html")})
-    else:
+    reporter.event("result", ranking=to_json(result)["ranking"], report=report)
+    if not as_json:
         reporter.say("")
         print_comparison(result, reporter.console)
-        reporter.say(f"\nRead [bold]{escape(str(out / 'report.html'))}[/].")
+        reporter.say(f"\nRead [bold]{escape(report)}[/].")
         if result.recommended is not None:
-            reporter.say(f"Use it: {next_command('predict', out / 'best', 'new.csv')}")
+            reporter.say(f"Use it: {options.next_command('predict', out / 'best', 'new.csv')}")
     if result.failed:
         raise typer.Exit(1)

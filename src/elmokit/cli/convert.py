@@ -8,18 +8,7 @@ from typing import Annotated, Any, cast
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import (
-    READ,
-    TEXT,
-    Json,
-    Settings,
-    argument,
-    command_line,
-    flag,
-    next_command,
-    print_json,
-    with_settings,
-)
+from elmokit.cli import options
 from elmokit.core.names import resolve_name
 
 _SOURCE = (
@@ -32,28 +21,34 @@ _TOKEN_CACHE = (
 )
 
 
-@with_settings(TEXT, READ)
+@options.with_settings(options.TEXT, options.READ)
 def command(
-    source: Annotated[Path, argument("SOURCE", _SOURCE, parser=resolve_name)],
+    source: Annotated[Path, options.argument("SOURCE", _SOURCE, parser=resolve_name)],
     out: Annotated[
-        Path | None, argument("OUT", "Folder to write, new or empty; or a .txt, .vec or .bin file.")
+        Path | None, options.argument("OUT", "Folder to write, new or empty; or a .txt, .vec or .bin file.")
     ] = None,
     to: Annotated[
         str, typer.Option(help="elmokit: a folder of ours; official: options.json, weights.hdf5, vocab.txt.")
     ] = "elmokit",
-    vocab: Annotated[Path | None, flag("The model's word list, if it is not beside it as vocab.txt.")] = None,
+    vocab: Annotated[
+        Path | None, options.flag("The model's word list, if it is not beside it as vocab.txt.")
+    ] = None,
     calibrate: Annotated[
         list[str] | None,
-        flag("Text to measure the warm start state on, or none; may repeat. Default: a bundled sample."),
+        options.flag(
+            "Text to measure the warm start state on, or none; may repeat. Default: a bundled sample."
+        ),
     ] = None,
     compact: Annotated[
-        bool, flag("Half precision and no word predictor: smaller, for vectors only.", "--compact")
+        bool, options.flag("Half precision and no word predictor: smaller, for vectors only.", "--compact")
     ] = False,
-    token_cache: Annotated[Path | None, flag(_TOKEN_CACHE)] = None,
-    max_words: Annotated[int | None, flag("Word vectors: read only the first so many words.", min=1)] = None,
-    as_json: Json = False,
+    token_cache: Annotated[Path | None, options.flag(_TOKEN_CACHE)] = None,
+    max_words: Annotated[
+        int | None, options.flag("Word vectors: read only the first so many words.", min=1)
+    ] = None,
+    as_json: options.Json = False,
     *,
-    settings: Settings,
+    settings: options.Settings,
 ) -> None:
     """Convert published models and word-vector files to elmokit folders, and back.
 
@@ -79,12 +74,12 @@ def command(
         compact=compact,
         token_cache=token_cache,
         reporter=reporter,
-        command=command_line(),
+        command=options.command_line(),
         **settings,
     )
     if as_json:
         record = {"folder": str(result.path), "n_parameters": result.n_parameters, "notes": result.notes}
-        print_json(record if result.n_words is None else {**record, "n_words": result.n_words})
+        options.print_json(record if result.n_words is None else {**record, "n_words": result.n_words})
         return
     for note in result.notes:
         reporter.say(f"[yellow]note:[/] {escape(note)}")
@@ -96,5 +91,5 @@ def command(
         reporter.say(f"{done} the vectors of {result.n_words:,} words.")
     else:
         tolerance = ("--tolerance", "0.01") if compact else ()  # for half precision
-        check = next_command("verify", result.path, source, *tolerance)
+        check = options.next_command("verify", result.path, source, *tolerance)
         reporter.say(f"{done} the model, {result.n_parameters:,} parameters. Check it: {check}")

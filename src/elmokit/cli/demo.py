@@ -12,12 +12,9 @@ from elmokit.cli.options import flag, next_command
 from elmokit.core.names import resolve_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from elmokit.comparison.result import Comparison
     from elmokit.core.console import Reporter
     from elmokit.vectors.elmo import Elmo
-    from elmokit.vectors.encoder import FloatArray
 
 _WORD = "bank"
 _SENTENCES = [
@@ -26,13 +23,12 @@ _SENTENCES = [
     "The bank raised its rates again on Thursday.",
     "Shares in the bank fell after it warned on profits.",
 ]
-_METHODS = ("elmo-trainable", "elmo-frozen", "elmo-function", "sgns", "cbow", "svd", "tfidf-svm")
+_METHODS = "elmo-trainable,elmo-frozen,elmo-function,sgns,cbow,svd,tfidf-svm"
+_OUT = "Folder for the report and its best model."
 
 
 def command(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for the report and its best model.")
-    ] = Path("elmokit-demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help=_OUT)] = Path("elmokit-demo"),
     model: Annotated[Path | None, flag("Another model than the bundled one.", parser=resolve_name)] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of each method that depends on one.", min=1)] = 3,
 ) -> None:
@@ -50,7 +46,13 @@ def command(
     _show_senses(Elmo.load(folder), folder.name, reporter)
     comparison = _compare(folder, out, seeds, reporter)
     print_comparison(comparison, reporter.console)
-    _show_mixes(comparison, reporter)
+    reporter.say("\n[bold]3. The weights of the layers in each mix[/] [dim](λ of the first seed)[/]\n")
+    notes = {"function": "share of the function's matrix", "frozen": "drawn at random, not learned"}
+    for result in comparison.methods:
+        if (mix := result.mix) is not None:
+            values = "   ".join(f"λ{depth} {value:.3f}" for depth, value in enumerate(mix["values"]))
+            note = f"  [dim]({notes[mix['kind']]})[/]" if mix["kind"] in notes else ""
+            reporter.say(f"   {escape(result.method.name):<24} {values}{note}")
     name, report = str(model or "news"), out / "report"
     reporter.say(
         f"\n[bold]Your turn:[/]\n   open    {escape(str(report / 'report.html'))}\n"
@@ -63,11 +65,13 @@ def command(
 
 def _show_senses(elmo: Elmo, name: str, reporter: Reporter) -> None:
     """One word in several sentences: its nearest occurrences, and how similar it is to itself."""
+    import numpy as np
+
     from elmokit.cli.similar import around
     from elmokit.corpora import mini_news
     from elmokit.text.rows import TextSource
     from elmokit.text.settings import ReadConfig
-    from elmokit.vectors.neighbors import Occurrences
+    from elmokit.vectors.neighbors import Occurrences, unit_rows
 
     reporter.say(
         f"[bold]1. One word, more than one sense[/]  [dim]({escape(name)}, mean of the LSTM layers)[/]\n"
@@ -79,39 +83,24 @@ def _show_senses(elmo: Elmo, name: str, reporter: Reporter) -> None:
     weights = [0.0, *[1.0 / (elmo.n_layers - 1)] * (elmo.n_layers - 1)]  # layer 0 has no context
     vectors = []
     for words, rows in zip(embeddings.tokens, embeddings.mixed(weights), strict=True):
-        place = [word.lower() for word in words].index(_WORD)
+        place = words.index(_WORD)
         vectors.append(rows[place])
         before, after = map(escape, around(words, place))
-        reporter.say(f"   [bold]{len(vectors)}[/]  {before}[bold cyan]{escape(words[place])}[/]{after}")
+        reporter.say(f"   [bold]{len(vectors)}[/]  {before}[bold cyan]{_WORD}[/]{after}")
         for near in corpus.nearest(rows[place], weights, 2):
             before, after = around(near.words, near.position)
             reporter.say(
                 f"      [dim]{near.score:.2f}  …{escape(before[-34:])}[/][cyan]{escape(near.word)}[/]"
                 f"[dim]{escape(after[:34])}…[/]"
             )
-    _show_similarities(vectors, reporter)
-
-
-def _show_similarities(vectors: Sequence[FloatArray], reporter: Reporter) -> None:
-    import numpy as np
-    from rich.table import Table
-
-    from elmokit.vectors.neighbors import unit_rows
-
     units = unit_rows(np.stack(vectors))
     cosines = units @ units.T
-    others = cosines[~np.eye(len(cosines), dtype=bool)]
-    middle = (cosines.min() + others.max()) / 2
-    table = Table("", box=None, header_style="bold", padding=(0, 2))
-    for number in range(1, len(cosines) + 1):
-        table.add_column(str(number), justify="right")
-    for number, row in enumerate(cosines, 1):
-        styles = ["green" if cosine > middle else "yellow" for cosine in row]
-        styles[number - 1] = "dim"
-        cells = [f"[{style}]{cosine:.2f}[/]" for style, cosine in zip(styles, row, strict=True)]
-        table.add_row(f"     [bold]{number}[/]", *cells)
     reporter.say(f"\n   Cosine of the vectors of “{_WORD}” (1 is the same), sentence by sentence:\n")
-    reporter.console.print(table)
+    reporter.say("       " + "".join(f"[bold]{number:6}[/]" for number in range(1, len(cosines) + 1)))
+    for number, row in enumerate(cosines, 1):
+        colors = ["green" if cosine > np.median(cosines) else "yellow" for cosine in row]
+        cells = "".join(f"[{color}]{cosine:6.2f}[/]" for color, cosine in zip(colors, row, strict=True))
+        reporter.say(f"      [bold]{number}[/]{cells}")
     reporter.say("   [dim]With static vectors every number in this table would be 1.00.[/]\n")
 
 
@@ -130,7 +119,7 @@ def _compare(model: Path, out: Path, seeds: int, reporter: Reporter) -> Comparis
             train,
             test,
             out / "report",
-            methods=",".join(_METHODS),
+            methods=_METHODS,
             seeds=seeds,
             encoder=model,
             text_columns="text",
@@ -145,14 +134,3 @@ def _compare(model: Path, out: Path, seeds: int, reporter: Reporter) -> Comparis
     if comparison.failed:
         raise typer.Exit(1)
     return comparison
-
-
-def _show_mixes(comparison: Comparison, reporter: Reporter) -> None:
-    """The weight of each layer in each mix."""
-    notes = {"function": "share of the function's matrix", "frozen": "drawn at random, not learned"}
-    reporter.say("\n[bold]3. The weights of the layers in each mix[/] [dim](λ of the first seed)[/]\n")
-    for result in comparison.methods:
-        if (mix := result.mix) is not None:
-            values = "   ".join(f"λ{depth} {value:.3f}" for depth, value in enumerate(mix["values"]))
-            note = f"  [dim]({notes[mix['kind']]})[/]" if mix["kind"] in notes else ""
-            reporter.say(f"   {escape(result.method.name):<24} {values}{note}")

@@ -7,35 +7,24 @@ from typing import Annotated
 
 from rich.markup import escape
 
-from elmokit.cli.options import (
-    READ,
-    Json,
-    Model,
-    Out,
-    Section,
-    Settings,
-    Texts,
-    flag,
-    next_command,
-    with_settings,
-)
+from elmokit.cli import options
 from elmokit.vectors.settings import EXPORTS, StoreConfig
 
 _SHOWN = ("layer", "mix_weights", "all_layers", "pool", "dtype", "format", "state", "id_column")
 
 
-@with_settings(Section("store", StoreConfig, "What to keep", _SHOWN), READ)
+@options.with_settings(options.Section("store", StoreConfig, "What to keep", _SHOWN), options.READ)
 def command(
-    model: Model,
-    texts: Texts,
-    out: Out,
+    model: options.Model,
+    texts: options.Texts,
+    out: options.Out,
     export: Annotated[
         list[str] | None,
-        flag(f"Write them in another format, too \\[{'|'.join(EXPORTS)}]; may repeat."),
+        options.flag(f"Write them in another format, too \\[{'|'.join(EXPORTS)}]; may repeat."),
     ] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
     *,
-    settings: Settings,
+    settings: options.Settings,
 ) -> None:
     """Turn texts into contextual vectors and keep them on disk.
 
@@ -67,6 +56,6 @@ def command(
     for file in result.exports:
         reporter.say(f"Exported: [bold]{escape(str(file))}[/]")
     if settings.get("pool", "none") == "none":
-        reporter.say(f"Look for words: {next_command('similar', model, 'a sentence', '--in', out)}")
+        reporter.say(f"Look for words: {options.next_command('similar', model, 'a sentence', '--in', out)}")
     else:
         reporter.say(f'Look for texts: elmokit.search("{escape(str(out))}", ["a sentence"], elmo)')

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import (
-    LABELS,
-    READ,
-    Json,
-    Model,
-    Settings,
-    argument,
-    command_line,
-    flag,
-    print_json,
-    with_settings,
-)
+from elmokit.cli import options
 
 if TYPE_CHECKING:
     from elmokit.core.console import Reporter
     from elmokit.tasks.fit import Evaluation
 
 
-@with_settings(READ, LABELS)
+@options.with_settings(options.READ, options.LABELS)
 def command(
-    model: Model,
-    files: Annotated[list[str], argument("FILE...", "Labeled rows, plain text, or word pairs: see above.")],
-    out: Annotated[Path | None, flag("Folder for a report on labeled rows.", "--out", "-o")] = None,
+    model: options.Model,
+    files: Annotated[
+        list[str], options.argument("FILE...", "Labeled rows, plain text, or word pairs: see above.")
+    ],
+    out: Annotated[Path | None, options.flag("Folder for a report on labeled rows.", "--out", "-o")] = None,
     state: Annotated[
         str,
         typer.Option(help="Language models: state at the start of a text \\[carried|zero]."),
     ] = "carried",
-    as_json: Json = False,
+    as_json: options.Json = False,
     *,
-    settings: Settings,
+    settings: options.Settings,
 ) -> None:
     """Measure a model. What is measured depends on its kind.
 
@@ -57,11 +48,11 @@ def command(
     from elmokit.tasks.fit import evaluate
 
     reporter = Reporter("silent" if as_json else "auto")
-    options: dict[str, Any] = {"out": out, "state": state, "reporter": reporter, "command": command_line()}
-    result = evaluate(model, files, **options, **settings)
+    settings |= {"out": out, "state": state, "reporter": reporter, "command": options.command_line()}
+    result = evaluate(model, files, **settings)
     details = result.details
     if as_json:
-        print_json(result.to_json())
+        options.print_json(result.to_json())
     elif isinstance(details, TextPerplexity):
         reporter.say(
             f"Perplexity [bold]{details.perplexity:,.2f}[/] "
@@ -75,12 +66,14 @@ def command(
             covered = f"with {one.n_covered:,} of {one.n_total:,} in the vocabulary"
             reporter.say(f"{escape(name)}: {one.measure} {value}, {covered}.")
     else:
-        _print_metrics(result, out, reporter)
+        _print_metrics(result, reporter)
+        if out is not None:
+            reporter.say(f"Report: {escape(str(out / 'report.html'))}")
 
 
-def _print_metrics(result: Evaluation, out: Path | None, reporter: Reporter) -> None:
-    from rich.table import Table
-
+def _print_metrics(result: Evaluation, reporter: Reporter) -> None:
+    from elmokit.report.document import make_table
+    from elmokit.report.render import print_table
     from elmokit.tasks.task import format_scores
 
     speed = f"[dim]({result.details.n:,} rows, {result.speed:,.0f} per second)[/]"
@@ -92,12 +85,12 @@ def _print_metrics(result: Evaluation, out: Path | None, reporter: Reporter) -> 
         labels = ", ".join(f"{escape(name)} ({count})" for name, count in unseen.items())
         reporter.say(f"[yellow]Labels never seen in training, counted as wrong: {labels}[/]")
     if classes := figures.get("per_class"):
-        table = Table("class", box=None, pad_edge=False, header_style="dim")
-        for name in ("precision", "recall", "F1", "rows"):
-            table.add_column(name, justify="right")
-        for entry in classes:
-            scores = (f"{entry[name]:.4f}" for name in ("precision", "recall", "f1"))
-            table.add_row(escape(entry["name"]), *scores, f"{entry['support']:,}")
-        reporter.console.print(table)
-    if out is not None:
-        reporter.say(f"Report: {escape(str(out / 'report.html'))}")
+        rows = [
+            [
+                one["name"],
+                *(f"{one[name]:.4f}" for name in ("precision", "recall", "f1")),
+                f"{one['support']:,}",
+            ]
+            for one in classes
+        ]
+        print_table(make_table(["class", "precision", "recall", "F1", "rows"], rows), reporter.console)

@@ -7,21 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import (
-    LABELS,
-    READ,
-    ROWS,
-    CheckpointEvery,
-    Json,
-    Out,
-    Section,
-    Settings,
-    argument,
-    command_line,
-    flag,
-    next_command,
-    with_settings,
-)
+from elmokit.cli import options
 from elmokit.core.config import duration
 from elmokit.tasks.settings import FitConfig, HeadConfig
 from elmokit.vectors.settings import MixConfig
@@ -32,26 +18,26 @@ _ENCODER = (
 )
 
 
-@with_settings(
-    READ,
-    LABELS,
-    Section("mix", MixConfig, "Mixing the layers", ("mix",)),
-    Section("head", HeadConfig, "Head", ("head",)),
-    Section("fit", FitConfig, "Training", ("finetune", "epochs", "max_words", "seed")),
+@options.with_settings(
+    options.READ,
+    options.LABELS,
+    options.Section("mix", MixConfig, "Mixing the layers", ("mix",)),
+    options.Section("head", HeadConfig, "Head", ("head",)),
+    options.Section("fit", FitConfig, "Training", ("finetune", "epochs", "max_words", "seed")),
 )
 def command(
-    encoder: Annotated[str, argument("ENCODER", _ENCODER)],
-    train: Annotated[list[str], argument("TRAIN...", ROWS)],
-    out: Out,
+    encoder: Annotated[str, options.argument("ENCODER", _ENCODER)],
+    train: Annotated[list[str], options.argument("TRAIN...", options.ROWS)],
+    out: options.Out,
     valid: Annotated[
-        list[str] | None, flag("Rows to choose the best weights by; else a share is held out.")
+        list[str] | None, options.flag("Rows to choose the best weights by; else a share is held out.")
     ] = None,
-    test: Annotated[list[str] | None, flag("Rows to measure on at the end, for the report.")] = None,
+    test: Annotated[list[str] | None, options.flag("Rows to measure on at the end, for the report.")] = None,
     task: Annotated[str, typer.Option(help="What to learn.")] = "classify",
-    checkpoint_every: CheckpointEvery = "60s",
-    as_json: Json = False,
+    checkpoint_every: options.CheckpointEvery = "60s",
+    as_json: options.Json = False,
     *,
-    settings: Settings,
+    settings: options.Settings,
 ) -> None:
     """Train a model on labeled rows, on top of any encoder.
 
@@ -76,7 +62,7 @@ def command(
         test=test or (),
         checkpoint_every=duration(checkpoint_every),
         reporter=reporter,
-        command=command_line(),
+        command=options.command_line(),
         **settings,
     )
     if result.model is None:
@@ -87,5 +73,5 @@ def command(
         reporter.say(f"{name:>6}: {format_scores(scores)} [dim]({scores['n']:,} rows)[/]")
     reporter.say(
         f"{'Already done' if result.was_done else 'Done'}: {escape(str(out))}. "
-        f"Read {escape(str(out / 'report.html'))}; use it: {next_command('predict', out, 'new.csv')}"
+        f"Read {escape(str(out / 'report.html'))}; use it: {options.next_command('predict', out, 'new.csv')}"
     )

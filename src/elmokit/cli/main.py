@@ -70,20 +70,11 @@ app = typer.Typer(
 )
 
 
-def _show_version(value: bool) -> None:
-    if value:
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+    if version:
         typer.echo(f"elmokit {elmokit.__version__}")
         raise typer.Exit()
-
-
-_Version = Annotated[
-    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
-]
-
-
-@app.callback()
-def _root(version: _Version = False) -> None:
-    pass
 
 
 def main() -> None:
@@ -105,7 +96,3 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,20 +10,7 @@ import typer
 from rich.markup import escape
 
 from elmokit.bilm.settings import PRESETS, BilmConfig, TrainingConfig
-from elmokit.cli.options import (
-    READ,
-    TEXT,
-    CheckpointEvery,
-    Json,
-    Out,
-    Section,
-    Settings,
-    Texts,
-    command_line,
-    flag,
-    next_command,
-    with_settings,
-)
+from elmokit.cli import options
 from elmokit.core.config import duration
 from elmokit.core.names import resolve_name
 from elmokit.text.settings import VocabularyConfig
@@ -36,27 +23,31 @@ _ENDINGS = {
 }
 
 
-@with_settings(
-    READ,
-    TEXT,
-    Section("vocabulary", VocabularyConfig, "Vocabulary"),
-    Section("model", BilmConfig, "Model", ("input", "dim")),
-    Section("training", TrainingConfig, "Training", ("epochs", "max_time", "seed")),
+@options.with_settings(
+    options.READ,
+    options.TEXT,
+    options.Section("vocabulary", VocabularyConfig, "Vocabulary"),
+    options.Section("model", BilmConfig, "Model", ("input", "dim")),
+    options.Section("training", TrainingConfig, "Training", ("epochs", "max_time", "seed")),
 )
 def command(
-    texts: Texts,
-    out: Out,
+    texts: options.Texts,
+    out: options.Out,
     preset: Annotated[str, typer.Option(help=f"Starting settings \\[{'|'.join(PRESETS)}].")] = "small",
-    valid: Annotated[list[str] | None, flag("Held-out text; else a share of TEXT is held out.")] = None,
-    start_from: Annotated[
-        Path | None, flag("Train this model further on the text.", "--from", parser=resolve_name)
+    valid: Annotated[
+        list[str] | None, options.flag("Held-out text; else a share of options.TEXT is held out.")
     ] = None,
-    corpus: Annotated[Path | None, flag("Keep the prepared text here, to share it between runs.")] = None,
-    checkpoint_every: CheckpointEvery = "60s",
-    tensorboard: Annotated[bool, flag("Write TensorBoard files.", "--tensorboard")] = False,
-    as_json: Json = False,
+    from_model: Annotated[
+        Path | None, options.flag("Train this model further on the text.", "--from", parser=resolve_name)
+    ] = None,
+    corpus: Annotated[
+        Path | None, options.flag("Keep the prepared text here, to share it between runs.")
+    ] = None,
+    checkpoint_every: options.CheckpointEvery = "60s",
+    tensorboard: Annotated[bool, options.flag("Write TensorBoard files.", "--tensorboard")] = False,
+    as_json: options.Json = False,
     *,
-    settings: Settings,
+    settings: options.Settings,
 ) -> None:
     """Train a bidirectional language model (ELMo) on your own text.
 
@@ -78,12 +69,12 @@ def command(
         out,
         preset,
         valid=valid or (),
-        start_from=start_from,
-        corpus_folder=corpus,
+        from_model=from_model,
+        corpus=corpus,
         checkpoint_every=duration(checkpoint_every),
         tensorboard=tensorboard,
         reporter=reporter,
-        command=command_line(),
+        command=options.command_line(),
         **settings,
     )
     record = asdict(result)
@@ -104,4 +95,4 @@ def command(
     if result.stopped == "interrupted":
         reporter.say(f"Saved. Run the same command to resume; the model so far is in {place}.")
         raise typer.Exit(130)
-    reporter.say(f"The model is in {place}. Look at it with: {next_command('inspect', out)}")
+    reporter.say(f"The model is in {place}. Look at it with: {options.next_command('inspect', out)}")

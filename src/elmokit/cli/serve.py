@@ -105,10 +105,10 @@ def _explain_errors(config: ServeConfig) -> Iterator[None]:
     try:
         yield
     except (OSError, TypeError, UnicodeError) as error:
-        no_host = isinstance(error, TypeError | UnicodeError | socket.gaierror)
+        remedy = "Choose another --port (0 picks a free one), or stop what is using it."
+        if isinstance(error, TypeError | UnicodeError | socket.gaierror):
+            remedy = "Choose another --host: 127.0.0.1, or 0.0.0.0 for all addresses of this machine."
+        text = getattr(error, "strerror", "") or error
         raise ConfigError(
-            f"Cannot listen on {config.host} port {config.port}: {getattr(error, 'strerror', '') or error}.",
-            remedy="Choose another --host: 127.0.0.1, or 0.0.0.0 for all addresses of this machine."
-            if no_host
-            else "Choose another --port (0 picks a free one), or stop what is using it.",
+            f"Cannot listen on {config.host} port {config.port}: {text}.", remedy=remedy
         ) from error

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-import unicodedata
 from collections.abc import Sequence, Sized
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.cells import cell_len, set_cell_size
@@ -15,50 +14,39 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from elmokit.cli.options import READ, Json, Section, Settings, argument, flag, print_json, with_settings
-from elmokit.core.names import resolve_name
+from elmokit.cli import options
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.settings import LayerConfig
 
 if TYPE_CHECKING:
     from elmokit.vectors.neighbors import Occurrence, SimilarWords
 
+_CORPUS = (
+    "Where to look: files, folders, patterns, - or a folder of elmokit embed; may repeat. Needed unless "
+    "MODEL is word vectors."
+)
+_WORD = "Only this word of the sentence. Else: all but punctuation and the 50 most frequent words."
 _CLOSING = {*".,;:!?%)]}…”’»。、！？", "...", "n't", "n’t"}
 _OPENING = set("([{$£€#“‘«")
-_OPENED = "\0"
 _CLITIC = re.compile(r"['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
+_WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]")  # no spaces
 
 
-@with_settings(Section("layers", LayerConfig, "What to compare", ("layer", "mix_weights", "state")), READ)
+@options.with_settings(
+    options.Section("layers", LayerConfig, "What to compare", ("layer", "mix_weights", "state")), options.READ
+)
 def command(
-    model: Annotated[
-        Path,
-        argument(
-            "MODEL",
-            "A bundled model, a folder, published ELMo files, or word vectors.",
-            parser=resolve_name,
-        ),
-    ],
-    query: Annotated[str, argument("SENTENCE", "A sentence with the words to look for.")],
-    corpus: Annotated[
-        list[str] | None,
-        flag(
-            "Where to look: files, folders, patterns, - or a folder of elmokit embed; may repeat. Needed "
-            "unless MODEL is word vectors.",
-            "--in",
-        ),
-    ] = None,
-    word: Annotated[
-        str | None,
-        flag("Only this word of the sentence. Else: all but punctuation and the 50 most frequent words."),
-    ] = None,
+    model: options.Model,
+    query: Annotated[str, options.argument("SENTENCE", "A sentence with the words to look for.")],
+    corpus: Annotated[list[str] | None, options.flag(_CORPUS, "--in")] = None,
+    word: Annotated[str | None, options.flag(_WORD)] = None,
     k: Annotated[int, typer.Option("-k", help="Occurrences to show for each word.", min=1)] = 8,
     different: Annotated[
-        bool, flag("Leave out the same word: only other words in like use.", "--different")
+        bool, options.flag("Leave out the same word: only other words in like use.", "--different")
     ] = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
     *,
-    settings: Settings,
+    settings: options.Settings,
 ) -> None:
     """Find the words of a corpus that are used most like the words of a sentence.
 
@@ -73,11 +61,11 @@ def command(
     from elmokit.vectors.elmo import Elmo
     from elmokit.vectors.neighbors import open_corpus, similar_words
 
-    merged = merge_settings(settings, layers=LayerConfig(), read=ReadConfig())
-    config, read = cast(LayerConfig, merged["layers"]), cast(ReadConfig, merged["read"])
+    configs: Any = merge_settings(settings, layers=LayerConfig(), read=ReadConfig())
+    config: LayerConfig = configs["layers"]
     reporter = Reporter("silent" if as_json else "auto")
     encoder = WordVectors.load(model) if kind_of(model) == "word-vectors" else Elmo.load(model)
-    texts = open_corpus(corpus, read) if corpus else None
+    texts = open_corpus(corpus, configs["read"]) if corpus else None
     total = len(texts) if isinstance(texts, Sized) else None
     with reporter.counting("Looking through the texts", total, unit="texts") as advance:
         similar = similar_words(
@@ -95,7 +83,7 @@ def command(
     words = encoder.words([query])[0]
     if as_json:
         context = isinstance(encoder, Elmo)
-        print_json({"query": words, "context": context, "words": [one.to_dict() for one in similar]})
+        options.print_json({"query": words, "context": context, "words": [one.to_dict() for one in similar]})
         return
     console = Console(highlight=False)
     if isinstance(encoder, WordVectors):
@@ -123,13 +111,13 @@ def _show(words: Sequence[str], one: SimilarWords, console: Console) -> None:
         return
     widest = min(20, max(cell_len(hit.word) for hit in one.neighbors))
     side = max(10, (console.width - 2 * widest - 14) // 2)
-    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=True)
-    table.add_column(justify="right", no_wrap=True)
+    table = Table(box=None, show_header=False)
+    table.add_column(justify="right")
     table.add_column(max_width=widest, no_wrap=True, overflow="ellipsis", style="bold")
     table.add_column(no_wrap=True, overflow="crop")
     for hit in one.neighbors:
         style = "green" if hit.score >= 0.8 else "yellow" if hit.score >= 0.5 else "dim"
-        snippet = _snippet(hit, side) if hit.words else Text()
+        snippet = _snippet(hit, side) if hit.words else ""
         table.add_row(Text(f"{hit.score:.3f}", style), Text(hit.word), snippet)
     console.print(table)
 
@@ -145,26 +133,17 @@ def _snippet(hit: Occurrence, side: int) -> Text:
 
 
 def around(words: Sequence[str], position: int) -> tuple[str, str]:
-    """What stands before and after a word, spaces included, roughly as it was written.
+    """What stands before and after a word, with spaces roughly as they were written.
 
-    >>> around(["He", "did", "n't", "say", '"', "no", '"', "(", "yet", ")", "."], 5)
-    ('He didn\'t say "', '" (yet).')
+    >>> print("no".join(around(["He", "did", "n't", "say", '"', "no", '"', "(", "yet", ")", "."], 5)))
+    He didn't say "no" (yet).
     """
-    text, before, after = "", "", 0
-    last, quoted = "", False
-    for place, word in enumerate(words):
-        opens = word in _OPENING or (word == '"' and not quoted)
-        closes = word in _CLOSING or (word == '"' and quoted) or _CLITIC.fullmatch(word)
-        quoted ^= word == '"'
-        is_dense = _is_wide(word[:1]) and _is_wide(last[-1:])
-        text += "" if not place or closes or is_dense or last == _OPENED else " "
-        if place == position:
-            before, after = text, len(text) + len(word)
-        text += word
-        last = _OPENED if opens else word
-    return before, text[after:]
-
-
-def _is_wide(char: str) -> bool:
-    """Whether a character belongs to a script that is written without spaces."""
-    return bool(char) and unicodedata.east_asian_width(char) in "WF" and char.isalpha()
+    spaces, n_quotes = [""], words[:1].count('"')
+    for last, word in itertools.pairwise(words):
+        after_opening = last in _OPENING or (last == '"' and n_quotes % 2 == 1)
+        n_quotes += word == '"'
+        closing = word in _CLOSING or (word == '"' and n_quotes % 2 == 0) or _CLITIC.fullmatch(word)
+        dense = _WIDE.match(last, len(last) - 1) and _WIDE.match(word)
+        spaces.append("" if after_opening or closing or dense else " ")
+    spaced = [space + word for space, word in zip(spaces, words, strict=True)]
+    return "".join(spaced[:position]) + spaces[position], "".join(spaced[position + 1 :])
