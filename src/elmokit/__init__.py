@@ -35,32 +35,17 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "bilm.pretrain": "pretrain",
-    "bilm.settings": "PretrainConfig",
-    "comparison.compare": "compare",
-    "comparison.recipes": "make_plan",
-    "core.console": "Reporter",
-    "core.errors": "ElmokitError",
-    "core.model_folder": "load",
-    "published.convert": "convert",
-    "static.train": "baseline",
-    "static.word_vectors": "WordVectors",
-    "tasks.estimator": "TextClassifier",
-    "tasks.fit": "evaluate fit predict",
-    "tasks.settings": "ClassifierConfig",
-    "text.settings": "ReadConfig",
-    "vectors.elmo": "Elmo",
-    "vectors.embeddings": "Embeddings",
-    "vectors.neighbors": "search similar_words",
-    "vectors.settings": "StoreConfig",
-    "vectors.store": "VectorStore",
-    "vectors.store_writer": "embed",
+# fmt: off
+_HOMES = {  # the public names of each module
+    "bilm.pretrain": "pretrain", "bilm.settings": "PretrainConfig", "comparison.compare": "compare",
+    "comparison.recipes": "make_plan", "core.console": "Reporter", "core.errors": "ElmokitError",
+    "core.model_folder": "load", "published.convert": "convert", "static.train": "baseline",
+    "static.word_vectors": "WordVectors", "tasks.estimator": "TextClassifier",
+    "tasks.fit": "evaluate fit predict", "tasks.settings": "ClassifierConfig", "text.settings": "ReadConfig",
+    "vectors.elmo": "Elmo", "vectors.embeddings": "Embeddings", "vectors.neighbors": "search similar_words",
+    "vectors.settings": "StoreConfig", "vectors.store": "VectorStore", "vectors.store_writer": "embed",
     "vectors.verify": "verify",
 }
-"""The module of each public name."""
-
-# fmt: off
 __all__ = [  # noqa: RUF022 (by what they are for)
     "load", "Elmo", "Embeddings", "WordVectors", "VectorStore", "TextClassifier",
     "pretrain", "baseline", "embed", "fit", "predict", "evaluate", "compare", "convert", "verify",

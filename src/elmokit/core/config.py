@@ -7,6 +7,7 @@ a preset, a TOML file and flags; later ones win.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import sys
 import types
@@ -24,13 +25,14 @@ def option(
     default: Any,
     help: str,
     *,
-    at_least: float | None = None,
-    at_most: float | None = None,
+    at_least: float = -math.inf,
+    at_most: float = math.inf,
     parse: Callable[[str], Any] | None = None,
 ) -> Any:
     """A dataclass field with a help text, an allowed range (both ends included) and a way to read strings."""
-    limits = {"at_least": at_least, "at_most": at_most}
-    return dataclasses.field(default=default, metadata={"help": help, "parse": parse, **limits})
+    return dataclasses.field(
+        default=default, metadata={"help": help, "parse": parse, "range": (at_least, at_most)}
+    )
 
 
 class Config:
@@ -40,19 +42,15 @@ class Config:
         hints = get_type_hints(type(self))
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value, parse = getattr(self, field.name), field.metadata.get("parse")
-            if parse is not None and isinstance(value, str):
-                value = parse(value)
+            value = parse(value) if parse is not None and isinstance(value, str) else value
             value = _validate(field.name, hints[field.name], value)
-            low, high = field.metadata.get("at_least"), field.metadata.get("at_most")
-            if value is not None and (
-                (low is not None and value < low) or (high is not None and value > high)
-            ):
-                limits = " and ".join(
-                    f"at {word} {limit:g}"
-                    for word, limit in (("least", low), ("most", high))
-                    if limit is not None
+            low, high = field.metadata.get("range", (-math.inf, math.inf))
+            if isinstance(value, int | float) and not low <= value <= high:
+                limits = [f"at least {low:g}"] if low > -math.inf else []
+                limits += [f"at most {high:g}"] if high < math.inf else []
+                raise ConfigError(
+                    f"{field.name} = {value!r} is out of range: it must be {' and '.join(limits)}."
                 )
-                raise ConfigError(f"{field.name} = {value!r} is out of range: it must be {limits}.")
             object.__setattr__(self, field.name, value)
 
     @classmethod
@@ -78,9 +76,8 @@ def _validate(name: str, hint: Any, value: Any) -> Any:
         choices = get_args(hint)
         if value in choices:
             return value
-        raise ConfigError(
-            f"{name} = {value!r} is not a choice.", remedy=nearest(str(value), map(str, choices))
-        )
+        remedy = nearest(str(value), map(str, choices))
+        raise ConfigError(f"{name} = {value!r} is not a choice.", remedy=remedy)
     if origin in (Union, types.UnionType):
         if value is None:
             return None
@@ -98,9 +95,8 @@ def _validate(name: str, hint: Any, value: Any) -> Any:
             f"{name} = {value!r} is not a list of (width, count) pairs of positive numbers.",
             remedy="Write it as 1:32,2:32,3:64 or, in TOML, [[1, 32], [2, 32], [3, 64]].",
         )
-    if isinstance(hint, type) and issubclass(hint, Config):
-        if isinstance(value, Mapping):
-            return hint.from_dict(value)
+    if issubclass(hint, Config) and isinstance(value, Mapping):
+        return hint.from_dict(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)

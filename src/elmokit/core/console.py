@@ -58,57 +58,30 @@ class Reporter:
             sys.stdout.flush()
 
     @contextmanager
+    def progress(self, *columns: ProgressColumn, expand: bool = False) -> Iterator[Progress]:
+        """Progress bars with columns of your own, shown in live mode; they disappear at the end."""
+        hidden = self.mode != "live"
+        console = Console(quiet=True) if hidden else self.console
+        with Progress(*columns, console=console, transient=True, disable=hidden, expand=expand) as progress:
+            yield progress
+
+    @contextmanager
     def counting(self, description: str, total: float | None = None, unit: str = "") -> Iterator[Advance]:
         """A progress bar with rate and time left; without a total, it only shows activity."""
-        if self.mode != "live":
-            yield lambda amount, **fields: None
-            return
-        columns = [
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            _Rate(unit),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        ]
-        with Progress(*columns, console=self.console, transient=True) as progress:
+        bar = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+        with self.progress(*bar, _Rate(unit), TimeElapsedColumn(), TimeRemainingColumn()) as progress:
             task = progress.add_task(description, total=total)
             yield lambda amount, **fields: progress.advance(task, amount)
 
     @contextmanager
-    def progress(self, *columns: ProgressColumn) -> Iterator[Progress]:
-        """Progress bars with columns of your own, shown in live mode; they disappear at the end."""
-        hidden = self.mode != "live"
-        with Progress(*columns, console=self.console, transient=True, disable=hidden) as progress:
-            yield progress
-
-    @contextmanager
     def training(self, total: int, done: int) -> Iterator[Advance]:
         """The progress bar of a training run: step, speed, loss, score on held-out data, time left."""
-        if self.mode != "live":
-            yield lambda amount, **fields: None
-            return
-        columns = [
-            TextColumn("step"),
-            MofNCompleteColumn(),
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[rate]}"),
-            TextColumn("loss {task.fields[loss]}"),
-            TextColumn("{task.fields[held_out]}"),
-            TimeElapsedColumn(),
-            TextColumn("[dim]left[/]"),
-            TimeRemainingColumn(),
-        ]
-        with Progress(*columns, console=self.console, transient=True, expand=True) as progress:
+        bar = (TextColumn("step"), MofNCompleteColumn(), BarColumn(bar_width=None))
+        fields = ("{task.fields[rate]}", "loss {task.fields[loss]}", "{task.fields[held_out]}")
+        times = (TimeElapsedColumn(), TextColumn("[dim]left[/]"), TimeRemainingColumn())
+        with self.progress(*bar, *map(TextColumn, fields), *times, expand=True) as progress:
             task = progress.add_task("", total=total, completed=done, rate="", loss="-", held_out="")
-
-            def advance(amount: int, **fields: Any) -> None:
-                if "total" in fields:
-                    progress.update(task, total=fields.pop("total"))
-                progress.update(task, advance=amount, **fields)
-
-            yield advance
+            yield lambda amount, **fields: progress.update(task, advance=amount, **fields)
 
 
 class _Rate(ProgressColumn):

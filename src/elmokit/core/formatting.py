@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-import unicodedata
 from collections.abc import Iterable
 from typing import Any
+
+from rich.filesize import decimal
 
 
 def percent(share: float | None, places: int = 2) -> str:
@@ -40,16 +40,9 @@ def format_duration(seconds: float, *, rough: bool = False) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def format_size(n_bytes: float) -> str:
-    """A number of bytes.
-
-    >>> format_size(999), format_size(1_234_000)
-    ('999 bytes', '1.2 MB')
-    """
-    if n_bytes < 1000:
-        return f"{n_bytes:,.0f} bytes"
-    power = min(4, int(math.log10(n_bytes) / 3))
-    return f"{n_bytes / 1000**power:,.1f} {('', 'kB', 'MB', 'GB', 'TB')[power]}"
+def format_size(n_bytes: int) -> str:
+    """A number of bytes, as in 1.2 MB."""
+    return decimal(n_bytes)
 
 
 def format_value(value: Any) -> str:
@@ -88,16 +81,16 @@ def join_names(names: Iterable[str], *, at_most: int = 0, last: str = "and") -> 
 
 
 _DIRECTIONS = re.compile("[\u202a-\u202e\u2066-\u2069]")  # would change the direction of what follows
+_UNPRINTABLE = re.compile(  # control characters, lone surrogates, the two unused code points of each plane
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
+    + "".join(chr(end) + chr(end + 1) for end in range(0xFFFE, 0x110000, 0x10000))
+    + "]"
+)
 
 
 def printable(text: str) -> str:
     """Text in which control characters, lone surrogates and unused code points are replaced by �."""
-    return "".join(
-        "\N{REPLACEMENT CHARACTER}"
-        if char not in "\n\t" and (unicodedata.category(char) in ("Cc", "Cs") or ord(char) & 0xFFFE == 0xFFFE)
-        else char
-        for char in _DIRECTIONS.sub("", text)
-    )
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _DIRECTIONS.sub("", text))
 
 
 def one_line(text: str) -> str:

@@ -15,7 +15,7 @@ import elmokit
 from elmokit.core.atomic import staging, write_text
 from elmokit.core.errors import FRESH, ConfigError, ModelError
 from elmokit.core.model_card import Facts, card_text
-from elmokit.core.names import bundled_names, checksum, resolve_name
+from elmokit.core.names import bundled_names, checksum, read_json, resolve_name
 
 FORMAT, FORMAT_VERSION = "elmokit", 1
 _CONFIG, _CARD = "config.json", "README.md"
@@ -70,12 +70,8 @@ def load(name: str | Path) -> Model:
 
 def kind_of(folder: Path) -> str | None:
     """The kind of model that ``folder`` holds; None if it holds no finished model."""
-    try:
-        record = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    is_ours = isinstance(record, dict) and record.get("format") == FORMAT
-    return str(record.get("kind")) if is_ours else None
+    record = read_json(folder / _CONFIG)
+    return str(record.get("kind")) if record.get("format") == FORMAT else None
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -94,12 +90,8 @@ def read_record(folder: Path, kind: str) -> dict[str, Any]:
         elif kind == "bilm":
             names = ", ".join(bundled_names())
             remedy = f"{remedy[:-1]}, published ELMo files, or a bundled model ({names})."
-        raise ModelError(
-            f"{folder} is not an elmokit model: it has no {_CONFIG}."
-            if folder.exists()
-            else f"There is no model folder {folder}.",
-            remedy=remedy,
-        )
+        missing = f"{folder} is not an elmokit model: it has no {_CONFIG}."
+        raise ModelError(missing if folder.exists() else f"There is no model folder {folder}.", remedy=remedy)
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -136,21 +128,18 @@ def write_model(folder: Path, kind: str, record: Mapping[str, Any], *, card: Fac
 
     Args:
         folder: The model folder; other files in it (a run, a report) stay.
-        kind: A key of ``KINDS``.
         record: What ``config.json`` holds besides format, kind, version and checksums.
-        card: For ``README.md``.
     """
     with staging(folder, _CONFIG, gone=_OLD_FILES) as staged:
         yield staged
         files = sorted(file for file in staged.iterdir() if file.is_file())
-        header = {
+        config = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "kind": kind,
             "elmokit_version": elmokit.__version__,
+            **record,
+            "files": {file.name: checksum(file) for file in files},
         }
-        checksums = {"files": {file.name: checksum(file) for file in files}}
-        card = replace(card, title=card.title or folder.resolve().name)
-        write_text(staged / _CARD, card_text(card))
-        config = json.dumps({**header, **record, **checksums}, indent=2, ensure_ascii=False)
-        write_text(staged / _CONFIG, config + "\n")
+        write_text(staged / _CARD, card_text(replace(card, title=card.title or folder.resolve().name)))
+        write_text(staged / _CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from elmokit.core.errors import MissingExtraError, ModelError
 
@@ -57,15 +58,20 @@ def checksum(file: Path) -> str:
     return digest.hexdigest()
 
 
+def read_json(file: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if there is none."""
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
 def verify_checksums(folder: Path, remedy: str) -> None:
     """Raise ModelError if a file of a model folder is not the one that its ``config.json`` lists."""
-    try:
-        record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        files = dict(record.get("files", {}))
-    except (OSError, ValueError, TypeError, AttributeError):
-        return  # reading the model will say what is wrong
-    for file, expected in files.items():
-        path = folder / Path(str(file)).name
+    files = read_json(folder / "config.json").get("files")
+    for file, expected in files.items() if isinstance(files, dict) else ():
+        path = folder / Path(file).name
         if not path.is_file():
             raise ModelError(f"{path} is missing.", remedy=remedy)
         try:
@@ -90,10 +96,8 @@ def _download(name: str) -> Path:
     except ImportError as error:
         raise MissingExtraError("huggingface_hub", "hub", "A model on a hub") from error
     try:
-        folder = Path(
-            hub.snapshot_download(
-                repository, revision=revision or None, allow_patterns=_HUB_FILES, library_name="elmokit"
-            )
+        copy: Any = hub.snapshot_download(
+            repository, revision=revision or None, allow_patterns=_HUB_FILES, library_name="elmokit"
         )
     except errors.HFValidationError as error:
         raise ModelError(f"{name!r} is not the name of a model on a hub: {error}") from error
@@ -103,16 +107,11 @@ def _download(name: str) -> Path:
             remedy="Check the name; for a private model, log in with: hf auth login",
         ) from error
     except Exception as error:  # each release has its own network errors, not all of them OSErrors
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
         raise ModelError(
-            f"{name} is not on this machine, and the hub cannot be reached ({_first_line(error)}).",
+            f"{name} is not on this machine, and the hub cannot be reached ({reason}).",
             remedy="Connect to a network, or use a bundled model: " + ", ".join(bundled_names()) + ".",
         ) from error
-    verify_checksums(
-        folder,
-        "Delete the downloaded copy and try again; if that does not help, tell the owner of the model.",
-    )
-    return folder
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
+    remedy = "Delete the downloaded copy and try again; if that does not help, tell the owner of the model."
+    verify_checksums(Path(copy), remedy)
+    return Path(copy)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from elmokit.core.atomic import STAGED, explain_os_errors, write_text
 from elmokit.core.errors import RunError
 from elmokit.core.model_folder import KINDS, kind_of
+from elmokit.core.names import read_json
 
 _LOCK, _SETTINGS, _REPORT = ".lock", "settings.json", "report.json"
 
@@ -38,16 +39,10 @@ _INPUTS = {"content_hash": "the text", "weights": "the model it started from"}
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder to write results to.
-
-    Attributes:
-        out: What the user named.
-        run: Where checkpoints, settings and the lock are: a subfolder of ``out``, or ``out`` itself.
-        kind: What it holds.
-    """
+    """A folder to write results to."""
 
     out: Path
-    run: Path
+    run: Path  # checkpoints, settings and the lock: a subfolder of ``out``, or ``out`` itself
     kind: str
 
     @contextlib.contextmanager
@@ -88,14 +83,11 @@ class RunFolder:
         if not file.exists():
             write_text(file, json.dumps(now, indent=2) + "\n")
             return
-        try:
-            before = json.loads(file.read_text(encoding="utf-8"))
-            if not isinstance(before, dict) or not all(isinstance(part, dict) for part in before.values()):
-                raise ValueError("it holds no settings")
-        except (OSError, ValueError) as error:
+        before = read_json(file)
+        if not before or not all(isinstance(part, dict) for part in before.values()):
             raise RunError(
-                f"{file} cannot be read: {error}.", remedy="Choose another --out to start over."
-            ) from error
+                f"{file} cannot be read: it holds no settings.", remedy="Choose another --out to start over."
+            )
         if changes := describe_changes(before, now):
             raise RunError(
                 f"{self.out} was started with different settings or data: {'; '.join(changes)}.",
@@ -124,39 +116,41 @@ def open_out(out: Path, kind: str, *, resume: bool) -> RunFolder:
     It must be new, empty or, with ``resume``, hold results of this kind; otherwise RunError is raised and
     nothing is touched. The folder itself is made by ``RunFolder.lock`` or by whoever writes to it.
     """
-    content, state, marker = _LAYOUTS[kind]
-    run = out / state
-    if out.exists() and not out.is_dir():
-        raise RunError(f"{out} is a file, not a folder.", remedy="Choose another --out.")
-    model = kind_of(out)
-    if model not in (None, kind):
-        other = KINDS[model].noun if model in KINDS else "another model"
+    run = out / _LAYOUTS[kind].state
+    if problem := _problem(out, kind, resume):
+        remedy = "Choose another --out, or empty the folder yourself."
+        raise RunError(f"{out} {problem}; nothing in it was touched.", remedy=remedy)
+    if kind_of(out) and not run.is_dir():
         raise RunError(
-            f"{out} already holds {other}; nothing in it was touched.", remedy="Choose another --out."
+            f"{out} already holds a finished model without its training run.",
+            remedy="Choose another --out; to train it further, use --from with this folder.",
         )
-    if out.is_dir() and not _is_empty(out, state):
-        other_run = _read_lock(run)
-        problem = ""
-        if not resume:
-            problem = "is not empty"
-        elif not model and not _is_ours(out / marker) and not (state and (run / _LOCK).is_file()):
-            problem = f"does not hold {content}"
-        elif other_run not in ("", kind):
-            problem = f"holds {_LAYOUTS[other_run].content}"
-        if problem:
-            raise RunError(
-                f"{out} exists and {problem}; nothing in it was touched.",
-                remedy="Choose another --out, or empty the folder yourself.",
-            )
-        if model and state and not run.is_dir():
-            raise RunError(
-                f"{out} already holds a finished model without its training run.",
-                remedy="Choose another --out; to train it further, use --from with this folder.",
-            )
     existing = next(path for path in (run, *run.absolute().parents) if path.exists())
     with explain_os_errors(out), tempfile.TemporaryFile(dir=existing):
         pass  # the folder can be written to
     return RunFolder(out, run, kind)
+
+
+def _problem(out: Path, kind: str, resume: bool) -> str:
+    """Why results of this kind cannot be written to ``out``; "" if they can."""
+    content, state, marker = _LAYOUTS[kind]
+    model = kind_of(out)
+    if model not in (None, kind):
+        return f"already holds {KINDS[model].noun if model in KINDS else 'another model'}"
+    if not out.is_dir():
+        return "is a file, not a folder" if out.exists() else ""
+    if _is_empty(out, state):
+        return ""
+    if not resume:
+        return "exists and is not empty"
+    lock = out / state / _LOCK
+    if not model and not _is_ours(out / marker) and not (state and lock.is_file()):
+        return f"exists and does not hold {content}"
+    try:
+        other = lock.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return f"exists and holds {_LAYOUTS[other].content}" if other in {*_LAYOUTS} - {kind} else ""
 
 
 def _is_empty(out: Path, state: str) -> bool:
@@ -171,17 +165,4 @@ def _is_ours(marker: Path) -> bool:
     """Whether a file with the right name was written by elmokit, as far as can be seen."""
     if marker.name in (_SETTINGS, _REPORT):
         return marker.is_file()
-    try:
-        record = json.loads(marker.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(record, dict) and str(record.get("format")).startswith("elmokit")
-
-
-def _read_lock(run: Path) -> str:
-    """The kind of the run that a lock file names; "" if it names none."""
-    try:
-        kind = (run / _LOCK).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return kind if kind in _LAYOUTS else ""
+    return str(read_json(marker).get("format")).startswith("elmokit")
