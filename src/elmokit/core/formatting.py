@@ -40,9 +40,9 @@ def format_duration(seconds: float, *, rough: bool = False) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def format_size(n_bytes: int) -> str:
+def format_size(n_bytes: float) -> str:
     """A number of bytes, as in 1.2 MB."""
-    return decimal(n_bytes)
+    return decimal(int(n_bytes))
 
 
 def format_value(value: Any) -> str:
