@@ -32,7 +32,7 @@ from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.elmo import Elmo
 
 
-def compare(
+def compare(  # many parameters because each is an argument or flag of the command
     train: Files,
     test: Files,
     out: str | Path,

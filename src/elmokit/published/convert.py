@@ -137,14 +137,7 @@ def convert(  # many parameters because each is a flag of the command
         )
     open_out(out, "bilm", resume=False)
     is_ours = task in ("shrink", "write official")
-    saved = load_bilm(source) if is_ours else load_foreign(source, vocabulary=vocab, text=configs["text"])
-    if saved is None:
-        missing, unknown = f"There is no file or folder {source}.", f"{source} does not hold a known model."
-        raise ModelError(
-            unknown if source.exists() else missing,
-            remedy="Give a folder with options.json and weights.hdf5, the options file itself, an "
-            "ELMoForManyLangs folder, a table of word vectors, or a folder made by elmokit.",
-        )
+    saved = load_bilm(source) if is_ours else _open_foreign(source, vocab, configs["text"])
     notes: list[str] = [] if is_ours else saved.training["notes"]
     if to == "official":
         notes = notes + save_official(out, saved)
@@ -165,6 +158,19 @@ def convert(  # many parameters because each is a flag of the command
     weights = weights_of(saved.model).items()
     n_parameters = sum(values.numel() for name, values in weights if not name.startswith("predictor."))
     return Conversion(out, n_parameters, notes=tuple(notes))
+
+
+def _open_foreign(source: Path, vocab: str | Path | None, text: TextConfig) -> BilmFolder:
+    """A published model; anything else is an error."""
+    saved = load_foreign(source, vocabulary=vocab, text=text)
+    if saved is None:
+        missing, unknown = f"There is no file or folder {source}.", f"{source} does not hold a known model."
+        raise ModelError(
+            unknown if source.exists() else missing,
+            remedy="Give a folder with options.json and weights.hdf5, the options file itself, an "
+            "ELMoForManyLangs folder, a table of word vectors, or a folder made by elmokit.",
+        )
+    return saved
 
 
 def _find_task(source: Path, to: str) -> str:
