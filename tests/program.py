@@ -57,7 +57,7 @@ def environment() -> dict[str, str]:
 
 def in_its_own_process(*words: str | Path, stdin: bytes = b"") -> Outcome:
     """What a person gets."""
-    command = [sys.executable, "-m", "elmokit.cli.main", *map(str, words)]
+    command = [sys.executable, "-m", "elmokit", *map(str, words)]
     done = subprocess.run(command, input=stdin, capture_output=True, timeout=600, env=environment())
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 

@@ -92,7 +92,7 @@ class Server:
 @contextlib.contextmanager
 def running(*words: str | Path) -> Iterator[Server]:
     """``elmokit serve`` on a free port."""
-    command = [sys.executable, "-m", "elmokit.cli.main", "serve", "--port", "0", *map(str, words)]
+    command = [sys.executable, "-m", "elmokit", "serve", "--port", "0", *map(str, words)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment()
     ) as process:
