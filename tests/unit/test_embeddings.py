@@ -18,7 +18,6 @@ from elmokit.core.errors import ConfigError, DataError, ElmokitError
 from elmokit.text.settings import TextConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import POOLINGS, Embeddings, Pooling, pool
-from elmokit.vectors.encoder import FloatArray
 from odd_texts import make_model
 
 WORDS = ["the", "of", "cat", "dogs", "naïve", "rare"]
@@ -263,14 +262,14 @@ COUNTS = [3, 0, 1, 2, 0]
 OFFSETS = np.array([0, 3, 3, 4, 6, 6])
 
 
-def made(n_layers: int = 3, dim: int = 4) -> Embeddings[FloatArray]:
+def made(n_layers: int = 3, dim: int = 4) -> Embeddings:
     rng = np.random.default_rng(1)
     flat = rng.normal(size=(6, n_layers, dim)).astype(np.float32)
     sif_weights = rng.uniform(0.1, 1.0, 6).astype(np.float32)
     return Embeddings(TOKENS, flat, OFFSETS, sif_weights)
 
 
-def as_torch(out: Embeddings[FloatArray]) -> Embeddings[Tensor]:
+def as_torch(out: Embeddings) -> Embeddings:
     return Embeddings(out.tokens, torch.from_numpy(out.flat), out.offsets, out.sif_weights)
 
 

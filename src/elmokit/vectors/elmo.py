@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -124,30 +124,6 @@ class Elmo:
         """Where the model came from: corpus, settings, perplexity."""
         return self.folder.training
 
-    @overload
-    def embed(
-        self,
-        texts: Sequence[Text],
-        *,
-        to: Literal["numpy"] = ...,
-        state: State | BilmState = ...,
-        batch_size: int | None = ...,
-        boundaries: bool = ...,
-        progress: Callable[[int], None] = ...,
-    ) -> Embeddings[FloatArray]: ...
-
-    @overload
-    def embed(
-        self,
-        texts: Sequence[Text],
-        *,
-        to: Literal["torch"],
-        state: State | BilmState = ...,
-        batch_size: int | None = ...,
-        boundaries: bool = ...,
-        progress: Callable[[int], None] = ...,
-    ) -> Embeddings[Tensor]: ...
-
     def embed(
         self,
         texts: Sequence[Text],
@@ -157,7 +133,7 @@ class Elmo:
         batch_size: int | None = None,
         boundaries: bool = False,
         progress: Callable[[int], None] = lambda amount: None,
-    ) -> Embeddings[Any]:
+    ) -> Embeddings:
         """Every layer of every word of ``texts``.
 
         The result depends neither on the order of the texts nor on the batch size, except with
@@ -187,8 +163,7 @@ class Elmo:
         if boundaries:
             words = [[SPECIALS[BOS], *row, SPECIALS[EOS]] for row in words]
         weights = self.sif_weights(words, offsets if boundaries else None)
-        result: Any = flat if to == "torch" else flat.numpy()
-        return Embeddings(words, result, offsets, weights, notes, after)
+        return Embeddings(words, flat if to == "torch" else flat.numpy(), offsets, weights, notes, after)
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the model sees them."""
@@ -261,7 +236,7 @@ class Elmo:
         out = self.encode(words).padded()
         return Layers(out.layers, out.mask, self.n_edge)
 
-    def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings[FloatArray]]:
+    def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings]:
         """``embed`` for a stream of texts, a few hundred at a time, so that memory stays flat."""
         chunk: list[Text] = []
         n_read = 0

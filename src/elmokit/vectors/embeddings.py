@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,13 +15,14 @@ from elmokit.core.errors import ConfigError, nearest
 from elmokit.vectors.encoder import FloatArray, IntArray
 from elmokit.vectors.settings import StoreConfig, layer_factors
 
-A = TypeVar("A", FloatArray, Tensor)
+Array = Any
+"""A numpy array or a tensor."""
 Pooling = Literal["mean", "max", "last", "sif"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "max", "last", "sif")
 
 
 @dataclass(frozen=True)
-class Embeddings(Generic[A]):
+class Embeddings:
     """Every layer of every word, text by text, in the order the texts were given.
 
     ``len(out)`` is the number of texts and ``out[i]`` all layers of one, (n_words, layer, dim).
@@ -36,7 +37,7 @@ class Embeddings(Generic[A]):
     """
 
     tokens: list[list[str]]
-    flat: A
+    flat: Array
     offsets: IntArray
     sif_weights: FloatArray
     notes: list[str] = field(default_factory=list)
@@ -45,7 +46,7 @@ class Embeddings(Generic[A]):
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> A:
+    def __getitem__(self, index: int) -> Array:
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         index %= len(self)
@@ -62,15 +63,15 @@ class Embeddings(Generic[A]):
         return int(self.flat.shape[2])
 
     @property
-    def layers(self) -> list[A]:
+    def layers(self) -> list[Array]:
         """All layers of each text, each (n_words, layer, dim)."""
         return self.split(self.flat)
 
-    def layer(self, index: int) -> list[A]:
+    def layer(self, index: int) -> list[Array]:
         """One layer of each text, each (n_words, dim); 0 is the token encoder, -1 the top."""
         return self.split(self._mix(index))
 
-    def mixed(self, weights: Sequence[float] | None = None, *, gamma: float = 1.0) -> list[A]:
+    def mixed(self, weights: Sequence[float] | None = None, *, gamma: float = 1.0) -> list[Array]:
         """The weighted sum of the layers of each text, each (n_words, dim); by default, equal weights."""
         return self.split(self._mix(None, weights, gamma))
 
@@ -80,7 +81,7 @@ class Embeddings(Generic[A]):
         *,
         layer: int | None = None,
         weights: Sequence[float] | None = None,
-    ) -> A:
+    ) -> Array:
         """One vector per text, (n_texts, dim). A text without a word gets zeros.
 
         Args:
@@ -92,30 +93,30 @@ class Embeddings(Generic[A]):
         """
         return pool(self._mix(layer, weights), self.offsets, pooling, self.sif_weights)
 
-    def select(self, config: StoreConfig) -> A:
+    def select(self, config: StoreConfig) -> Array:
         """What ``config`` asks for: (n_words or n_texts, dim), or (..., layer, dim) with all layers."""
         if config.pool == "none":
             return self.flat if config.all_layers else self._mix(config.layer, config.weights)
         if not config.all_layers:
             return self.sentence(config.pool, layer=config.layer, weights=config.weights)
-        layers: Any = [self.sentence(config.pool, layer=depth) for depth in range(self.n_layers)]
+        layers = [self.sentence(config.pool, layer=depth) for depth in range(self.n_layers)]
         return torch.stack(layers, dim=1) if isinstance(self.flat, Tensor) else np.stack(layers, axis=1)
 
-    def _mix(self, layer: int | None = None, weights: Sequence[float] | None = None, gamma: float = 1.0) -> A:
+    def _mix(self, layer: int | None, weights: Sequence[float] | None = None, gamma: float = 1.0) -> Array:
         """One layer, or a mix of all, of every word, (n_words, dim)."""
         factors = np.asarray(layer_factors(self.n_layers, layer, weights), np.float32) * np.float32(gamma)
         if layer is not None:
             return self.flat[:, layer]
         if isinstance(self.flat, Tensor):
             return torch.einsum("nld,l->nd", self.flat, torch.from_numpy(factors))
-        return cast(A, np.einsum("nld,l->nd", self.flat, factors))
+        return np.einsum("nld,l->nd", self.flat, factors)
 
-    def split(self, words: A) -> list[A]:
+    def split(self, words: Array) -> list[Array]:
         """What belongs to each text, from a row for each word of all texts."""
         return [words[first:last] for first, last in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
 
 
-def pool(words: A, offsets: IntArray, pooling: Pooling, sif_weights: FloatArray | None = None) -> A:
+def pool(words: Array, offsets: IntArray, pooling: Pooling, sif_weights: FloatArray | None = None) -> Array:
     """One vector per text from the vectors of its words, (n_words, dim) -> (n_texts, dim)."""
     if pooling not in POOLINGS:
         raise ConfigError(f"There is no pooling {pooling!r}.", remedy=nearest(str(pooling), POOLINGS))
@@ -125,7 +126,7 @@ def pool(words: A, offsets: IntArray, pooling: Pooling, sif_weights: FloatArray 
     full = counts > 0  # texts with a word
     result = np.zeros((len(counts), words.shape[1]), dtype=np.float32)
     if not full.any():
-        return cast(A, result)
+        return result
     if pooling == "last":
         half = words.shape[1] // 2
         result[full, :half] = words[offsets[1:][full] - 1, :half]
@@ -134,7 +135,7 @@ def pool(words: A, offsets: IntArray, pooling: Pooling, sif_weights: FloatArray 
         result[full] = np.maximum.reduceat(words, starts[full], axis=0)
     else:
         is_plain = pooling == "mean" or sif_weights is None
-        shares: Any = np.ones(len(words), dtype=np.float32) if is_plain else sif_weights
+        shares: Array = np.ones(len(words), dtype=np.float32) if is_plain else sif_weights
         totals = np.add.reduceat(words * shares[:, None], starts[full], axis=0)
         result[full] = totals / np.add.reduceat(shares, starts[full])[:, None]
-    return cast(A, result)
+    return result

@@ -24,7 +24,7 @@ from elmokit.core.errors import ConfigError, ModelError
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.published.hdf5 import open_arrays, write_arrays
 from elmokit.published.many_langs import read_state_dict
-from elmokit.vectors.embeddings import A, Embeddings
+from elmokit.vectors.embeddings import Array, Embeddings
 from elmokit.vectors.settings import MixConfig, layer_factors
 
 _TINY = 1e-12  # added to the variance, as in the published code
@@ -182,7 +182,7 @@ class PublishedMix(nn.Module):
         return list(torch.einsum("ol,l...->o...", factors, torch.stack(list(layers))))
 
     @torch.no_grad()
-    def mixed(self, embeddings: Embeddings[A]) -> list[list[A]]:
+    def mixed(self, embeddings: Embeddings) -> list[list[Array]]:
         """For each output, one (n_words, dim) array per text. To ``layer_norm``, all texts are one batch."""
         outputs: list[Any] = self.forward(torch.as_tensor(embeddings.flat).unbind(1))
         is_torch = isinstance(embeddings.flat, Tensor)
