@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,6 @@ from elmokit.core.errors import DataError
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.readers import decode_lines, open_bytes
 from elmokit.text.tokenizing import SPECIALS
-from elmokit.vectors.encoder import FloatArray
 from elmokit.vectors.neighbors import unit_rows
 
 Pair = tuple[str, str, float]
@@ -35,14 +34,12 @@ class IntrinsicResult:
         value: None if it is undefined: nothing is covered, or all pairs are alike.
         n_covered: Pairs or questions all of whose words have a vector; only these count.
         n_total: All pairs or questions.
-        sections: Results by section of a list of questions; empty if it has none.
     """
 
     measure: Literal["Spearman", "accuracy"]
     value: float | None
     n_covered: int
     n_total: int
-    sections: Mapping[str, IntrinsicResult] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -83,16 +80,11 @@ def read_pairs(file: str | Path) -> list[Pair]:
     return pairs
 
 
-def read_questions(file: str | Path) -> dict[str, list[Question]]:
-    """Read analogy questions by section ("" before the first one); also ``.gz``.
-
-    Lines have four words, ``a b c d``: a is to b as c is to d. A line ``: name`` begins a section.
-    """
-    questions: dict[str, list[Question]] = {}
-    section = ""
+def read_questions(file: str | Path) -> list[Question]:
+    """Read analogy questions, lines of four words; also ``.gz``. Sections (``: name``) are skipped."""
+    questions: list[Question] = []
     for number, line in _lines(Path(file)):
         if line.startswith(":"):
-            section = line[1:].strip()
             continue
         words = line.split()
         if len(words) != 4:
@@ -100,7 +92,7 @@ def read_questions(file: str | Path) -> dict[str, list[Question]]:
                 f"{file}, line {number}: {len(words)} words where a question has four.",
                 remedy="Each line must be four words (a is to b as c is to d) or : and a section's name.",
             )
-        questions.setdefault(section, []).append((words[0], words[1], words[2], words[3]))
+        questions.append((words[0], words[1], words[2], words[3]))
     if not questions:
         raise DataError(f"{file} has no question.", remedy="Give lines of four words.")
     return questions
@@ -109,7 +101,7 @@ def read_questions(file: str | Path) -> dict[str, list[Question]]:
 def similarity_correlation(vectors: WordVectors, pairs: Sequence[Pair]) -> IntrinsicResult:
     """Spearman's rank correlation of the cosines of word pairs with their scores."""
     spelled = [(vectors.find(one), vectors.find(other), score) for one, other, score in pairs]
-    covered = [(one, other, score) for one, other, score in spelled if one is not None and other is not None]
+    covered = [(one, other, score) for one, other, score in spelled if one and other]
     left = unit_rows(vectors.look_up([one for one, _, _ in covered]))
     right = unit_rows(vectors.look_up([other for _, other, _ in covered]))
     cosines, scores = (left * right).sum(axis=1), [score for *_, score in covered]
@@ -118,27 +110,12 @@ def similarity_correlation(vectors: WordVectors, pairs: Sequence[Pair]) -> Intri
     return IntrinsicResult("Spearman", value, len(covered), len(pairs))
 
 
-def analogy_accuracy(vectors: WordVectors, questions: Mapping[str, Sequence[Question]]) -> IntrinsicResult:
+def analogy_accuracy(vectors: WordVectors, questions: Sequence[Question]) -> IntrinsicResult:
     """The share of analogy questions that ``WordVectors.analogy`` answers correctly."""
     units = unit_rows(vectors.vectors[len(SPECIALS) :]).astype(np.float32)  # (n_words, dim)
-    counts = {name: _count_right(vectors, units, section) for name, section in questions.items()}
-
-    def result(n_right: int, n_covered: int, n_total: int) -> IntrinsicResult:
-        return IntrinsicResult("accuracy", n_right / n_covered if n_covered else None, n_covered, n_total)
-
-    total = result(*(sum(column) for column in zip(*counts.values(), strict=True)))
-    sections = {name: result(*count) for name, count in counts.items()}
-    return replace(total, sections=sections if list(sections) != [""] else {})
-
-
-def _count_right(
-    vectors: WordVectors, units: FloatArray, questions: Sequence[Question]
-) -> tuple[int, int, int]:
-    """Questions answered correctly, covered, and all; ``units`` has a row of length 1 for each word."""
-    id_of = vectors.vocabulary.id_of
-    spelled = [tuple(map(vectors.find, words)) for words in questions]
-    rows = [[id_of(word) - len(SPECIALS) for word in words if word] for words in spelled if all(words)]
-    covered = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    spelled = [[word for word in map(vectors.find, words) if word] for words in questions]
+    rows = [list(map(vectors.vocabulary.id_of, words)) for words in spelled if len(words) == 4]
+    covered = np.array(rows, dtype=np.int64).reshape(-1, 4) - len(SPECIALS)
     n_right = 0
     for first in range(0, len(covered), _QUESTIONS_AT_ONCE):
         a, b, c, d = covered[first : first + _QUESTIONS_AT_ONCE].T
@@ -146,7 +123,8 @@ def _count_right(
         for given in (a, b, c):
             scores[np.arange(len(d)), given] = -np.inf
         n_right += int((scores.argmax(axis=1) == d).sum())
-    return n_right, len(covered), len(questions)
+    value = n_right / len(covered) if rows else None
+    return IntrinsicResult("accuracy", value, len(covered), len(questions))
 
 
 def _number(text: str) -> float | None:

@@ -52,14 +52,11 @@ def baseline(
         texts: Files, folders or patterns; "-" is standard input.
         out: Folder to write: new, empty, or with word vectors, which are replaced.
         config: ``SvdConfig`` for "svd", ``Word2VecConfig`` for the others.
-        text: How raw text becomes words.
-        read: How to read the files.
-        reporter: Silent unless given.
         command: The command line, for the card.
         settings: Single settings of ``config``, ``text`` and ``read`` by name, such as ``dim=50``.
     """
-    config = _check_config(method, config)
-    configs: Any = merge_settings(settings, vectors=config, text=text, read=read or ReadConfig())
+    defaults = {"vectors": _check_config(method, config), "text": text, "read": read or ReadConfig()}
+    configs: Any = merge_settings(settings, **defaults)
     source = TextSource(texts, configs["read"], exclude=Path(out))
     open_out(Path(out), "word-vectors", resume=True)
     vectors = train_vectors(
