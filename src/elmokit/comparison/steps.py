@@ -309,8 +309,7 @@ def _cache_layers(space: Workspace, method: Method) -> StepResult:
         parts = [space.data.splits[split].inputs for split in ("train", "valid")]
         texts = [number_texts(encoder, inputs, fit.max_words) for inputs in parts]
         with tuned_process():
-            layers = space.folder / "layers"
-            cached_sources(texts, layers, Reporter("silent"), must_fit=fit.cache == "yes")
+            cached_sources(texts, space.folder / "layers", Reporter("silent"))
     return StepResult(round(time.monotonic() - start, 2))
 
 

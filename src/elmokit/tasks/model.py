@@ -43,13 +43,13 @@ class Network(nn.Module):
         self.head = task.heads[self.config.head.head](config.head, self.mix.out_dim, labels)
 
     def forward(
-        self, fields: Sequence[Layers], rng: torch.Generator | None = None, *, is_mixed: bool = False
+        self, fields: Sequence[Layers], rng: torch.Generator | None = None
     ) -> tuple[Output, list[Tensor]]:
         """The head's output, and the mask of each field as the head got it; no ``rng``, no dropout."""
         if not self.config.head.pool_edges:
             fields = [_at_least_one_word(layers.words()) for layers in fields]
-        mixed = [layers.values[0] if is_mixed else self.mix(layers.values) for layers in fields]
-        mixed = [shared_dropout(x, self.config.head.dropout_head / 2, rng, over=1) for x in mixed]
+        dropout = self.config.head.dropout_head / 2
+        mixed = [shared_dropout(self.mix(layers.values), dropout, rng, over=1) for layers in fields]
         masks = [layers.mask for layers in fields]
         return self.head(mixed, masks, rng), masks
 

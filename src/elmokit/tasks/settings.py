@@ -74,7 +74,7 @@ class FitConfig(DropoutConfig, RunConfig):
         0.1, "Share of rows held out for validation when no --valid is given.", at_least=0.001, at_most=0.5
     )
     cache: Literal["auto", "yes", "no"] = option(
-        "auto", "Keep a frozen encoder's layers on disk between epochs (auto: if it saves time and fits)."
+        "auto", "Keep a frozen encoder's layers on disk between epochs, if they fit (auto: if it saves time)."
     )
 
 

@@ -85,7 +85,7 @@ class TaskTraining:
             for parameter in group.values():
                 parameter.requires_grad_(place < n_learning)
         fields = self._batch(rows, rng)
-        output, _ = self.network(fields, rng, is_mixed=self.layers.is_mixed)
+        output, _ = self.network(fields, rng)
         losses = self.task.loss(output, self.examples.targets[rows], smoothing=self.config.label_smoothing)
         loss = (losses * self._weights[torch.from_numpy(rows)]).mean() + self.network.mix.penalty()
         return StepResult(loss, sum(int(layers.mask.sum()) for layers in fields), {})
@@ -111,7 +111,7 @@ class TaskTraining:
         losses = torch.zeros(len(examples))
         predictions: list[Any] = [None] * len(examples)
         for rows, fields in source.all():
-            output, masks = self.network(fields, is_mixed=source.is_mixed)
+            output, masks = self.network(fields)
             losses[torch.from_numpy(rows)] = task.loss(output, examples.targets[rows])
             for row, prediction in zip(rows, task.decode(output, masks, examples.labels), strict=True):
                 predictions[row] = prediction
@@ -206,15 +206,13 @@ def fit_task(
             run = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-")))
             checkpoint_every = 1e9
         if not config.fit.finetune and worth_caching(encoder, config.fit) and not _is_done(run):
-            fixed = network.mix if config.mix.mix == "frozen" and layers_folder is None else None
-            folder, must_fit = layers_folder or run, config.fit.cache == "yes"
             with timed(seconds, "encoding"), tuned_process():
-                sources = cached_sources(sources, folder, reporter, mix=fixed, must_fit=must_fit)
+                sources = cached_sources(sources, layers_folder or run, reporter)
         training = TaskTraining(task, network, list(zip(parts, sources, strict=True)))
         result = train(training, config.fit, run, reporter=reporter, checkpoint_every=checkpoint_every)
         history = _with_train_loss(run / "metrics.jsonl", result.position.history)
         if layers_folder is None and result.stopped != "interrupted":
-            for file in run.glob("*layers-*.npy*"):  # those of a run that was killed, too
+            for file in run.glob("*layers-*"):  # those of a run that was killed, too
                 file.unlink(missing_ok=True)
     seconds["training"] = round(result.position.seconds, 2)
     with torch.no_grad():
