@@ -165,7 +165,7 @@ def single_thread() -> Iterator[None]:
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fitting without a report, which takes a while."""
-    monkeypatch.setattr("elmokit.tasks.fit.write_report", lambda folder, document, record: None)
+    monkeypatch.setattr("elmokit.tasks.model_report.write_report", lambda folder, document, record: None)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,6 @@ from elmokit.serve.batching import Worker
 from elmokit.serve.middleware import RefusedError
 from elmokit.serve.registry import Registry, Served
 from elmokit.serve.settings import ServeConfig
-from elmokit.tasks.influence import drop_each_word, word_influence
 from elmokit.tasks.task import AnyTask, Inputs
 from elmokit.text.rows import Row
 from elmokit.text.tokenizing import Text, n_characters, replace_surrogates
@@ -244,14 +243,16 @@ class Service:
 
     async def _influence(self, request: Request, served: Served, words: list[str]) -> list[float]:
         """How much each word adds to the probability of the class; in batches, so that others get a turn."""
-        texts = drop_each_word(words)
+        texts = [words, *(words[:place] + words[place + 1 :] for place in range(len(words)))]
         size = max(1, _INFLUENCE_BATCH // (len(words) + 2))
         predictions: list[Any] = []
         for first in range(0, len(texts), size):
             part = texts[first : first + size]
             rows = [(row,) for row in part]
             predictions += await self._predictions(request, served, rows, _cost(part), admitted=True)
-        return word_influence([one.probabilities for one in predictions])
+        whole, *rest = [one.probabilities for one in predictions]
+        best = int(whole.argmax())
+        return [float(whole[best] - without[best]) for without in rest]
 
 
 def json_response(value: Any) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 import time
 from collections import deque
@@ -20,14 +19,13 @@ from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.formatting import plural
-from elmokit.core.model_card import versions
+from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import KINDS, Model, is_model_folder, load
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
-from elmokit.report.render import write_report
 from elmokit.tasks.classification import shorten
 from elmokit.tasks.model import FitRecord, TaskModel, encoder_facts, load_encoder, resolve_head
-from elmokit.tasks.model_report import model_document, report_record
+from elmokit.tasks.model_report import write_model_report
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, Metrics, Predictor, get_task
 from elmokit.tasks.tfidf import METHODS, TfidfModel, fit_tfidf
@@ -104,23 +102,18 @@ def fit(  # long because it is the whole verb, step by step
         if files:
             parts[split] = read_examples(problem, files, read, label_config, labels, reporter)
             labels = parts["train"].labels
-    record = FitRecord(
-        date=datetime.date.today().isoformat(),
-        command=replace_surrogates(command),
-        columns=Columns(read.text_columns, label_config.label_column),
-        versions=versions("torch", "numpy"),
-        notes=parts["train"].notes,
-    )
+    origin = origin_record(replace_surrogates(command), "torch", "numpy")
+    origin["columns"], notes = Columns(read.text_columns, label_config.label_column), parts["train"].notes
     if is_linear:
         model = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
-        return _finish(out, model, parts, record, reporter)
+        return _finish(out, model, parts, origin, notes, reporter)
     if valid:
         refuse_unknown(parts["valid"], "validation")
     else:
         kept, held, note = hold_out(parts.pop("train"), config.fit.valid_share, config.fit.seed, train)
         parts = {"train": kept, "valid": held, **parts}  # the last split is the one that counts
-        record = replace(record, notes=(*record.notes, note))
-    record = replace(record, encoder=encoder_facts(loaded, Path(encoder).resolve().name))
+        notes = (*notes, note)
+    origin["encoder"] = encoder_facts(loaded, Path(encoder).resolve().name)
     with folder.lock():
         lasting = config.to_dict()
         del lasting["fit"]["cache"]  # where layers are cached makes no difference
@@ -132,7 +125,7 @@ def fit(  # long because it is the whole verb, step by step
             f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({loaded.n_layers} layers, "
             f"{loaded.dim} wide), {config.mix.mix} mix, {config.head.head} head."
         )
-        for note in record.notes:
+        for note in notes:
             reporter.say(f"[dim]{escape(note)}[/]")
         options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "reporter": reporter}
         result = fit_task(problem, loaded, parts["train"], parts["valid"], config, run=folder.run, **options)
@@ -145,30 +138,28 @@ def fit(  # long because it is the whole verb, step by step
             return FittedModel(out, fitted, fitted.record.splits, stopped=result.stopped, was_done=True)
         for note in result.model.record.notes:
             reporter.say(f"[yellow]{note}[/]")
-        return _finish(out, result.model, parts, record, reporter)
+        return _finish(out, result.model, parts, origin, notes, reporter)
 
 
 def _finish(
     out: Path,
     model: TaskModel | TfidfModel,
     parts: Mapping[str, Examples],
-    record: FitRecord,
+    origin: dict[str, Any],
+    notes: Sequence[str],
     reporter: Reporter,
 ) -> FittedModel:
-    """Measure a fitted model and write it with its report; ``record`` says how it was made."""
-    (metrics, speed, cut), fitted = _measure(model, parts, reporter), model.record
+    """Measure a fitted model and write it with its report; ``origin`` holds fields of its record."""
+    metrics, speed, cut = _measure(model, parts, reporter)
     record = replace(
-        record,
-        stopped=fitted.stopped,
-        history=fitted.history,
-        mix_start=fitted.mix_start,
-        timings={**fitted.timings, "documents_per_second": speed},
-        notes=[*record.notes, *fitted.notes, *(cut if "test" in parts else ())],
+        model.record,
+        **origin,
+        timings={**model.record.timings, "documents_per_second": speed},
+        notes=[*notes, *model.record.notes, *(cut if "test" in parts else ())],
         splits={split: {"n": one.n, **one.values} for split, one in metrics.items()},
     )
     model = replace(model, record=record)
-    report = (model, metrics, record, out.resolve().name)
-    write_report(out, model_document(*report), report_record(*report))
+    write_model_report(out, model, metrics, record, out.resolve().name)
     model.save(out)  # last: it says that all is done
     return FittedModel(out, model, record.splits, metrics, record.stopped)
 
@@ -432,11 +423,10 @@ def evaluate(
     label_config = predictor.columns.labeling(label_config, predictor.labels)
     rows = read_examples(predictor.task, files, read, label_config, predictor.labels, reporter)
     metrics, speed, cut = _measure(predictor, {"test": rows}, reporter)
-    notes, timings = (*rows.notes, *cut), {"documents_per_second": speed}
+    notes = (*rows.notes, *cut)
     if out is not None:
         title = Path(model).resolve().name if isinstance(model, str | Path) else "Model"
-        command = replace_surrogates(command)
-        record = FitRecord(command=command, notes=notes, versions=versions("torch", "numpy"), timings=timings)
-        report = (predictor, metrics, record, title)
-        write_report(Path(out), model_document(*report), report_record(*report))
+        origin = origin_record(replace_surrogates(command), "torch", "numpy")
+        record = FitRecord(**origin, notes=notes, timings={"documents_per_second": speed})
+        write_model_report(Path(out), predictor, metrics, record, title)
     return Evaluation(metrics["test"].values, metrics["test"], speed, notes)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from elmokit.core.formatting import format_duration, format_value, plural
 from elmokit.report.document import Code, Document, Fact, Figure, Section, Table, make_list, make_table
 from elmokit.report.figures import Line, draw_lines
+from elmokit.report.render import write_report
 from elmokit.tasks.metrics import ClassificationMetrics
 from elmokit.tasks.model import FitRecord, TaskModel
 from elmokit.tasks.task import Metrics, Predictor, format_score_name
@@ -21,10 +23,19 @@ _MIX_KINDS = {
 _MIX_FORMS = {"softmax": "; they add up to one.", "raw": "; they may take any value, also below zero."}
 
 
+def write_model_report(
+    out: Path, model: Predictor, metrics: Mapping[str, Metrics], record: FitRecord, title: str
+) -> None:
+    """Write the report of a model; ``record`` is that of the fit, or of an evaluation."""
+    write_report(
+        out, model_document(model, metrics, record, title), report_record(model, metrics, record, title)
+    )
+
+
 def model_document(
     model: Predictor, metrics: Mapping[str, Metrics], record: FitRecord, title: str
 ) -> Document:
-    """A report on a model, by the last split; ``record`` is that of the fit, or of an evaluation."""
+    """A report on a model, by the last split."""
     *_, split = metrics
     main = metrics[split]
     context = f"Measured on the {split} split: {plural(main.n, 'row')}"
