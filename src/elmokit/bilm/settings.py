@@ -18,8 +18,8 @@ class BilmConfig(Config):
 
     input: Literal["char", "word", "subword", "morpheme", "dictionary"] = option(
         "char",
-        "How a word is read: its characters (CNN), its row in a table, or its pieces, pooled; dictionary "
-        "(listed characters and a row in a table) in converted models only.",
+        "How a word is read: its characters (CNN), its row in a table, or its subwords or morphemes, pooled; "
+        "dictionary (listed characters and a row in a table) in converted models only.",
     )
     dim: int = option(256, "Width of a layer in each direction; vectors are twice this.", at_least=1)
     hidden_dim: int = option(

@@ -26,22 +26,22 @@ def command(
         Path | None, options.flag("A language model to use instead of pretraining one.", parser=resolve_name)
     ] = None,
     unlabeled: Annotated[
-        list[str] | None, options.flag("More text for pretraining, without labels; may repeat.")
+        list[str] | None, options.flag("More text for pretraining, without labels; can be repeated.")
     ] = None,
     as_json: options.Json = False,
     *,
     settings: options.Settings,
 ) -> None:
-    """Find out which vectors suit your text: ELMo, skip-gram, CBOW, SVD or a linear model.
+    """Find out which method suits your text: ELMo, skip-gram, CBOW, SVD or a linear model.
 
-    [bold]elmokit compare train.csv test.csv --out report[/] pretrains a language model on the train
+    [bold]elmokit compare train.csv test.csv --out report[/] pretrains a language model on the training
     text, fits every method on the same rows with several seeds, measures them on the test rows and
     writes report.html: a ranking that says which differences are significant and what each method costs.
     The recommended model is copied to report/best.
 
-    It can be stopped at any time: the same command resumes. With [green]--budget 30m[/] it starts no
-    further step after half an hour and names what it skipped. With [green]--curve 100,300,1000[/] it
-    shows how few labels each method needs.
+    Stop it at any time; run the same command again to resume. With [green]--budget 30m[/] it starts no
+    new step after 30 minutes and lists what it skipped. With [green]--curve 100,300,1000[/] it
+    shows how scores grow with the number of labeled rows.
     """
     if len(files) not in (2, 3):
         raise ConfigError(

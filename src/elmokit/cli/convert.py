@@ -28,23 +28,24 @@ def command(
         Path | None, options.argument("OUT", "Folder to write, new or empty; or a .txt, .vec or .bin file.")
     ] = None,
     to: Annotated[
-        str, typer.Option(help="elmokit: a folder of ours; official: options.json, weights.hdf5, vocab.txt.")
+        str,
+        typer.Option(
+            help="elmokit: an elmokit model folder; official: options.json, weights.hdf5, vocab.txt."
+        ),
     ] = "elmokit",
     vocab: Annotated[
-        Path | None, options.flag("The model's word list, if it is not beside it as vocab.txt.")
+        Path | None, options.flag("Word list, if there is no vocab.txt next to the model.")
     ] = None,
     calibrate: Annotated[
         list[str] | None,
-        options.flag(
-            "Text to measure the warm start state on, or none; may repeat. Default: a bundled sample."
-        ),
+        options.flag("Text to estimate the warm start state from, or none to skip it; can be repeated."),
     ] = None,
     compact: Annotated[
         bool, options.flag("Half precision and no word predictor: smaller, for vectors only.", "--compact")
     ] = False,
     token_cache: Annotated[Path | None, options.flag(_TOKEN_CACHE)] = None,
     max_words: Annotated[
-        int | None, options.flag("Word vectors: read only the first so many words.", min=1)
+        int | None, options.flag("Word vectors: read only the first N words.", min=1)
     ] = None,
     as_json: options.Json = False,
     *,
@@ -54,8 +55,8 @@ def command(
 
     [bold]elmokit convert english-elmo my-elmo[/] reads options.json and weights.hdf5;
     [bold]elmokit convert my-elmo for-others --to official[/] writes them.
-    [bold]elmokit convert my-elmo small --compact[/] leaves out what vectors do not need.
-    [bold]elmokit convert glove.txt my-glove[/] reads word vectors of word2vec, GloVe, fastText or gensim;
+    [bold]elmokit convert my-elmo small --compact[/] drops what only training needs.
+    [bold]elmokit convert glove.txt my-glove[/] reads word vectors from word2vec, GloVe, fastText or gensim;
     [bold]elmokit convert my-glove table.txt[/] writes them. Check a converted model with
     [bold]elmokit verify[/].
     """

@@ -1,4 +1,4 @@
-"""``elmokit demo``: why vectors in context are worth having, on texts that come with the package."""
+"""``elmokit demo``: what contextual vectors can do, on texts that come with the package."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _OUT = "Folder for the report and its best model."
 def command(
     out: Annotated[Path, typer.Option("--out", "-o", help=_OUT)] = Path("elmokit-demo"),
     model: Annotated[Path | None, flag("Another model than the bundled one.", parser=resolve_name)] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds of each method that depends on one.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="Random seeds per method.", min=1)] = 3,
 ) -> None:
-    """See in two or three minutes why vectors in context are worth having.
+    """See in two minutes what contextual vectors can do.
 
     Shows one word in several senses; then fits ELMo in its three mixes, skip-gram, CBOW, SVD and a linear
     model on the bundled news texts, prints the ranking and writes a report. Everything is computed on this

@@ -20,17 +20,17 @@ def command(
     out: options.Out,
     export: Annotated[
         list[str] | None,
-        options.flag(f"Write them in another format, too \\[{'|'.join(EXPORTS)}]; may repeat."),
+        options.flag(f"Write them in another format, too \\[{'|'.join(EXPORTS)}]; can be repeated."),
     ] = None,
     as_json: options.Json = False,
     *,
     settings: options.Settings,
 ) -> None:
-    """Turn texts into contextual vectors and keep them on disk.
+    """Turn texts into contextual vectors and save them.
 
-    One vector for each word, or, with [bold]--pool mean[/], one for each text, which [bold]elmokit.search[/]
-    can search. The size is shown before anything is computed. Killed at any moment, the same command resumes
-    where it stopped and ends in the same bytes.
+    It writes one vector per word or, with [bold]--pool mean[/], one per text, for [bold]elmokit.search[/].
+    The output size is shown before anything is computed. If it is interrupted, run the same command again:
+    it resumes and produces the same bytes.
     """
     from elmokit.core.console import Reporter
     from elmokit.vectors.store_writer import embed

@@ -33,12 +33,12 @@ def command(
     """Measure a model. What is measured depends on its kind.
 
     [green]A fitted model[/]: accuracy, precision, recall and F1 on labeled rows; with --out, a report with
-    the confusion matrix, calibration and the most confident mistakes. Columns named to fit need not be
-    named again.
+    the confusion matrix, calibration and the most confident mistakes. It remembers the
+    columns that were given to elmokit fit.
 
-    [green]A language model[/]: exact perplexity of a text, in each direction and both. Words outside the
-    vocabulary are predicted as <unk>; their share is shown, because perplexities under different
-    vocabularies are not comparable.
+    [green]A language model[/]: exact perplexity of a text, forward, backward and combined. Words outside the
+    vocabulary are predicted as <unk>, and their share is shown. Compare perplexities only between models
+    with the same vocabulary.
 
     [green]Word vectors[/]: correlation with human similarity scores (word,word,score), or accuracy on
     analogy questions (a b c d).

@@ -30,7 +30,7 @@ def command(
     train: Annotated[list[str], options.argument("TRAIN...", options.ROWS)],
     out: options.Out,
     valid: Annotated[
-        list[str] | None, options.flag("Rows to choose the best weights by; else a share is held out.")
+        list[str] | None, options.flag("Validation rows; by default, a share of the training rows.")
     ] = None,
     test: Annotated[list[str] | None, options.flag("Rows to measure on at the end, for the report.")] = None,
     task: Annotated[str, typer.Option(help="What to learn.")] = "classify",
@@ -41,11 +41,11 @@ def command(
 ) -> None:
     """Train a model on labeled rows, on top of any encoder.
 
-    [bold]elmokit fit my-elmo train.csv --label-column topic --out my-classifier[/] is all it takes. The
-    encoder is frozen and only mix and head learn, which is fast; with [green]--finetune[/] the whole model
-    learns, which takes longer and is more accurate.
+    [bold]elmokit fit my-elmo train.csv --label-column topic --out my-classifier[/] trains a
+    classifier. The encoder is frozen, and only the mix of its layers and the head are trained, which is
+    fast. [green]--finetune[/] trains the whole model: slower, and usually better with many labeled rows.
 
-    Beside the model, the folder holds report.html with accuracy, precision, recall, F1, confusion
+    Besides the model, the folder holds report.html with accuracy, precision, recall, F1, confusion
     matrices, loss curves, mix weights, calibration and the most confident mistakes.
     """
     from elmokit.core.console import Reporter

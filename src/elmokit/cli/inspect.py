@@ -8,7 +8,7 @@ from elmokit.cli.options import Json, Model, print_json
 
 
 def command(model: Model, as_json: Json = False) -> None:
-    """Show what a model is: sizes, corpus, perplexity and layers; classes, mix weights and accuracy."""
+    """Show the sizes, training and scores of a model."""
     from elmokit.core.console import Reporter
     from elmokit.core.formatting import format_size
     from elmokit.core.model_card import print_facts

@@ -14,18 +14,18 @@ import elmokit
 from elmokit.core.errors import ConfigError, ElmokitError
 
 VERBS = {
-    "demo": "See in two minutes why vectors in context are worth having.",
-    "embed": "Turn texts into contextual vectors and keep them on disk.",
-    "similar": "Find the words of a corpus that are used most like the words of a sentence.",
+    "demo": "See in two minutes what contextual vectors can do.",
+    "embed": "Turn texts into contextual vectors and save them.",
+    "similar": "Find words in a corpus that are used like the words of your sentence.",
     "fit": "Train a model on labeled rows, on top of any encoder.",
     "predict": "Label rows with a fitted model.",
     "evaluate": "Measure a model: accuracy, perplexity or word similarity.",
     "compare": "Find out which method suits your text.",
     "pretrain": "Train a bidirectional language model (ELMo) on your own text.",
     "baseline": "Train static word vectors: SVD, skip-gram or CBOW.",
-    "inspect": "Show what a model is.",
+    "inspect": "Show the sizes, training and scores of a model.",
     "convert": "Convert between published models, word-vector files and elmokit folders.",
-    "verify": "Check that a model gives the vectors that it should.",
+    "verify": "Check the vectors of a model against reference vectors.",
     "serve": "Explore models in the browser, or use them over HTTP.",
 }
 """Verbs in the order of the help, each with its summary; its module is loaded when it is used."""

@@ -42,7 +42,7 @@ _MODEL = "A bundled model, a model folder, or published ELMo files."
 Model = Annotated[Path, argument("MODEL", _MODEL, parser=resolve_name)]
 Texts = Annotated[list[str], argument("TEXT...", _TEXTS)]
 Out = Annotated[Path, flag("Folder to write.", "--out", "-o")]
-Json = Annotated[bool, flag("Print JSON, for programs.", "--json")]
+Json = Annotated[bool, flag("Print the result as JSON.", "--json")]
 CheckpointEvery = Annotated[str, typer.Option(help="Time between checkpoints.")]
 
 
@@ -123,12 +123,12 @@ def _parameter(name: str, kind: Any, help: str, *flags: str, **options: Any) -> 
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-_CONFIG = _parameter("config", Path, "TOML file with settings; flags win over it.")
+_CONFIG = _parameter("config", Path, "TOML file with settings; flags override it.")
 _SET = _parameter(
-    "set_", list[str], "Any other setting (see --help-all); may repeat.", "--set", metavar="NAME=VALUE"
+    "set_", list[str], "Any other setting (see --help-all); can be repeated.", "--set", metavar="NAME=VALUE"
 )
 _PIPELINE = _parameter(
-    "pipeline", str, f"Ready-made cleaning \\[{'|'.join(PIPELINES)}]; single settings win over it."
+    "pipeline", str, f"Ready-made cleaning \\[{'|'.join(PIPELINES)}]; single settings override it."
 )
 
 

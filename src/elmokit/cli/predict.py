@@ -22,8 +22,8 @@ def command(
 ) -> None:
     """Label new rows: every input column, then the prediction and the probability of each class.
 
-    MODEL is a folder that elmokit fit or compare has made. Columns that were named to fit are read here, too,
-    unless --text-columns names others. Rows are streamed, so files may have any length:
+    MODEL is a folder that elmokit fit or compare has made. It remembers the columns that were given to
+    elmokit fit, unless you name others. Rows are streamed, so files may have any length:
 
     [bold]elmokit predict my-classifier new.csv --out labeled.csv[/]
     """

@@ -34,9 +34,7 @@ def command(
     texts: options.Texts,
     out: options.Out,
     preset: Annotated[str, typer.Option(help=f"Starting settings \\[{'|'.join(PRESETS)}].")] = "small",
-    valid: Annotated[
-        list[str] | None, options.flag("Held-out text; else a share of options.TEXT is held out.")
-    ] = None,
+    valid: Annotated[list[str] | None, options.flag("Validation text; by default, a share of TEXT.")] = None,
     from_model: Annotated[
         Path | None, options.flag("Train this model further on the text.", "--from", parser=resolve_name)
     ] = None,
@@ -51,13 +49,13 @@ def command(
 ) -> None:
     """Train a bidirectional language model (ELMo) on your own text.
 
-    [bold]elmokit pretrain my_text.txt --out my-elmo[/] is all it takes. Stop it with Ctrl-C or cut the power:
-    the same command resumes where it was and ends with the same result. Every setting of the preset can be
+    [bold]elmokit pretrain my_text.txt --out my-elmo[/] trains a model. If it is stopped or crashes, run
+    the same command again: it resumes and ends with the same result. Every setting of the preset can be
     changed: by a flag, by --set, or in a TOML file with the sections text, vocabulary, model and training.
 
-    [bold]Presets[/]: [green]tiny[/] tries things out in a minute; [green]small[/] suits 1 to 20
+    [bold]Presets[/]: [green]tiny[/] is for trying things out; [green]small[/] suits 1 to 20
     million words on two cores; [green]medium[/] is wider; [green]original[/] is the published ELMo
-    (days on a CPU); [green]classic[/] is the 150-wide word-table model of course projects.
+    (days on a CPU); [green]classic[/] is the small word-table model of class projects.
     """
     from elmokit.bilm.pretrain import pretrain
     from elmokit.core.console import Reporter

@@ -20,7 +20,9 @@ from elmokit.text.settings import ReadConfig
 
 _TOKEN = "ELMOKIT_TOKEN"
 _MODELS = "Models of any kind (names or folders), and folders of elmokit compare. Default: the bundled one."
-_CORPUS = "Text to search for neighbors: files, folders or patterns; may repeat. Default: the bundled corpus."
+_CORPUS = (
+    "Text to search for neighbors: files, folders or patterns; can be repeated. Default: the bundled corpus."
+)
 
 
 @with_settings(Section("serve", ServeConfig, "Server", ("host", "port", "token", "cors")), READ)
@@ -30,13 +32,13 @@ def command(
     *,
     settings: Settings,
 ) -> None:
-    """Serve models on this machine: a page to explore them, and an API for programs.
+    """Serve models on this machine: a page to explore them, and an HTTP API.
 
     [bold]elmokit serve[/] opens the bundled model: type sentences, click a word, and see the words most like
-    it in context. [bold]elmokit serve topics[/] adds the classifier in the folder topics,
-    [bold]elmokit serve news report[/] the report of a comparison. Programs use /v1/embed, /v1/similar,
-    /v1/predict and more, described at /docs. Nothing leaves this machine. Stop it with Ctrl-C;
-    requests in progress get up to ten seconds to finish.
+    it in context. [bold]elmokit serve news topics report[/] also serves the classifier in the folder
+    topics and the report of a comparison. The HTTP API (/v1/embed, /v1/similar, /v1/predict and more) is
+    described at /docs. By default, only this machine can reach it. Stop it with Ctrl-C; requests in progress
+    get up to ten seconds to finish.
     """
     settings["token"] = settings.get("token") or os.environ.get(_TOKEN, "")
     configs: Any = merge_settings(settings, serve=ServeConfig(), read=ReadConfig())

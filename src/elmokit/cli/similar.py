@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from elmokit.vectors.neighbors import Occurrence, SimilarWords
 
 _CORPUS = (
-    "Where to look: files, folders, patterns, - or a folder of elmokit embed; may repeat. Needed unless "
+    "Where to look: files, folders, patterns, - or a folder of elmokit embed; can be repeated. Needed unless "
     "MODEL is word vectors."
 )
 _WORD = "Only this word of the sentence. Else: all but punctuation and the 50 most frequent words."
@@ -42,17 +42,17 @@ def command(
     word: Annotated[str | None, options.flag(_WORD)] = None,
     k: Annotated[int, typer.Option("-k", help="Occurrences to show for each word.", min=1)] = 8,
     different: Annotated[
-        bool, options.flag("Leave out the same word: only other words in like use.", "--different")
+        bool, options.flag("Leave out the word itself: show only other words.", "--different")
     ] = False,
     as_json: options.Json = False,
     *,
     settings: options.Settings,
 ) -> None:
-    """Find the words of a corpus that are used most like the words of a sentence.
+    """Find words in a corpus that are used like the words of your sentence.
 
     Words are compared by their vectors in context, so [bold]bank[/] in "the bank raised rates" finds
     other banks of that kind, and with [bold]--different[/] other words in its place. The static vectors
-    of [bold]elmokit baseline[/] know no context: for them, the nearest words are found, without a corpus.
+    of [bold]elmokit baseline[/] ignore context: it shows their nearest words, without a corpus.
     """
     from elmokit.core.config import merge_settings
     from elmokit.core.console import Reporter

@@ -1,4 +1,4 @@
-"""``elmokit verify``: whether a model gives the vectors that it should."""
+"""``elmokit verify``: check the vectors of a model against reference vectors."""
 
 from __future__ import annotations
 

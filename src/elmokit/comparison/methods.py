@@ -140,19 +140,21 @@ class Plan:
 class CompareConfig(Config):
     """What is compared, and how."""
 
-    recipe: str = option("quick", "What is run: quick, thorough or write-ups (systems of course write-ups).")
+    recipe: str = option(
+        "quick", "Set of methods: quick, thorough, or write-ups (systems from class projects)."
+    )
     methods: str = option(
         "", f"Only these, separated by commas: {', '.join(CATALOG)}; or elmo, static, linear."
     )
     config: str = option("", "TOML file that changes settings or adds variants.")
-    seeds: int = option(0, "Seeds of each method that uses them (0: as many as the recipe has).", at_least=0)
+    seeds: int = option(0, "Random seeds per method (0: as in the recipe).", at_least=0)
     curve: str = option("", "Learning curve over these numbers of labels, such as 100,300,1000,3000.")
-    draws: int = option(5, "Draws of labels for each number in the curve.", at_least=1)
+    draws: int = option(5, "Random samples of rows for each point of the curve.", at_least=1)
     curve_methods: str = option("", "Methods in the learning curve, separated by commas.")
     budget: float | None = option(
         None, "Deadline, such as 30m: steps that have not started by then are skipped.", parse=duration
     )
-    workers: int = option(0, "Steps at once, one core each (0: as many as there are cores).", at_least=0)
+    workers: int = option(0, "Steps to run in parallel, one core each (0: one per core).", at_least=0)
     task: str = option("classify", "What to learn.")
     title: str = option("", "Title of the report.")
 

@@ -97,11 +97,11 @@ def convert(  # many parameters because each is a flag of the command
 
     Args:
         source: A published model (its folder or options file), an ELMoForManyLangs folder, a table of word
-            vectors (``.txt``, ``.vec``, ``.bin``, also ``.gz``), or a folder of ours.
+            vectors (``.txt``, ``.vec``, ``.bin``, also ``.gz``), or an elmokit folder.
         out: The folder to write, new or empty. Word vectors of ours are written to a ``.txt``, ``.vec`` or
             ``.bin`` file.
-        to: "elmokit", a folder of ours; or "official": ``options.json``, ``weights.hdf5`` and ``vocab.txt``.
-        vocab: The word list of a published model, if it is not beside it as ``vocab.txt``.
+        to: "elmokit", a model folder; or "official": ``options.json``, ``weights.hdf5`` and ``vocab.txt``.
+        vocab: The word list of a published model, if there is no ``vocab.txt`` next to it.
         text: How raw strings become words from now on.
         calibrate: Files to measure the start state of ``state="warm"`` on, or "none" to skip it. By default,
             a bundled English sample.

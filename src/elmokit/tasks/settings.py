@@ -30,9 +30,9 @@ class HeadConfig(Config):
 class FitConfig(DropoutConfig, RunConfig):
     """How a classifier is trained."""
 
-    finetune: bool = option(False, "Train the encoder too, not only what stands on top of it.")
+    finetune: bool = option(False, "Train the encoder too, not only the mix and the head.")
     epochs: int = option(
-        0, "Passes over the rows (0: five, and more for few rows, to make some 600 steps).", at_least=0
+        0, "Passes over the rows (0: five, or more if there are few rows, for about 600 steps).", at_least=0
     )
     batch_words: int = option(2048, "Words in a step: texts of like length together.", at_least=1)
     max_words: int = option(400, "Texts are cut to this many words.", at_least=1)

@@ -50,7 +50,7 @@ class ReadConfig(Config):
     """How files are read."""
 
     text_columns: str = option(
-        "", "Columns with the text, joined by a space: names or numbers from 1, such as title,body."
+        "", "Text columns, by name or number (starting at 1), such as title,body; joined by a space."
     )
     header: Literal["auto", "yes", "no"] = option(
         "auto", "Whether a table's first row names its columns; auto: no if columns are numbers."
@@ -75,10 +75,10 @@ class LabelConfig(Config):
 
     label_column: str = option(
         "",
-        "Column with the label: a name, or a number from 1. Empty: label, class, category or target.",
+        "Label column, by name or number (starting at 1). By default: label, class, category or target.",
     )
     label_separator: str = option(
-        "", "Separates the labels of a row that can have several, such as |. Empty: one label a row."
+        "", "Separates several labels in one row, such as |. By default, one label per row."
     )
     drop_unlabeled: bool = option(False, "Leave out rows without a label instead of stopping at them.")
 

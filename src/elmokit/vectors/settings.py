@@ -98,7 +98,7 @@ class StoreConfig(LayerConfig):
     all_layers: bool = option(False, "Keep every layer instead of a mix.")
     pool: Literal["none", "mean", "max", "last", "sif"] = option(
         "none",
-        "One vector per text: mean, max, last (where each direction has read all) or sif (a mean in "
+        "One vector per text: mean, max, last (the final state of each direction) or sif (a mean in "
         "which frequent words count less). none: one vector per word.",
     )
     dtype: Literal["float32", "float16"] = option(
