@@ -57,7 +57,7 @@ def command(
     reporter.say(
         f"\n[bold]Your turn:[/]\n   open    {escape(str(report / 'report.html'))}\n"
         f"   explore {next_command('serve', name, report / 'best', report)}\n"
-        f"   compare {next_command('compare', 'train.csv', 'test.csv', '--encoder', name, '-o', 'report')}\n"
+        f"   compare {next_command('compare', 'train.csv', 'test.csv', '--out', 'report')}\n"
         f"   train   {next_command('pretrain', 'my_text.txt', '--out', 'my-elmo')}\n"
         "   [dim](after make demo, elmokit is in .venv/bin)[/]"
     )
@@ -75,6 +75,7 @@ def _show_senses(elmo: Elmo, name: str, reporter: Reporter) -> None:
 
     reporter.say(
         f"[bold]1. One word, more than one sense[/]  [dim]({escape(name)}, mean of the LSTM layers)[/]\n"
+        "   Below each sentence: the most similar uses in the bundled texts, with their cosine similarity.\n"
     )
     texts = TextSource([mini_news()], ReadConfig(text_columns="text"))
     with reporter.counting("Reading the bundled texts", unit="words") as advance:
@@ -89,9 +90,10 @@ def _show_senses(elmo: Elmo, name: str, reporter: Reporter) -> None:
         reporter.say(f"   [bold]{len(vectors)}[/]  {before}[bold cyan]{_WORD}[/]{after}")
         for near in corpus.nearest(rows[place], weights, 2):
             before, after = around(near.words, near.position)
+            before, after = before[-34:].partition(" ")[2], after[:34].rpartition(" ")[0]
             reporter.say(
-                f"      [dim]{near.score:.2f}  …{escape(before[-34:])}[/][cyan]{escape(near.word)}[/]"
-                f"[dim]{escape(after[:34])}…[/]"
+                f"      [dim]{near.score:.2f}  … {escape(before)}[/][cyan]{escape(near.word)}[/]"
+                f"[dim]{escape(after)} …[/]"
             )
     units = unit_rows(np.stack(vectors))
     cosines = units @ units.T
@@ -112,7 +114,7 @@ def _compare(model: Path, out: Path, seeds: int, reporter: Reporter) -> Comparis
     train, test = write_mini_news_split(out)
     reporter.say(
         "[bold]2. Topics of news texts[/]: every method learns from the same few labeled texts\n"
-        "   [dim]ELMo knows what its model has read before; the others know these texts alone.[/]\n"
+        "   [dim]ELMo was pretrained on other news text; the other methods see only these texts.[/]\n"
     )
     try:
         comparison = compare(
