@@ -135,7 +135,7 @@ def test_a_vector_of_zeros_is_infinitely_far_from_any_other(model: Path, tmp_pat
 @pytest.mark.parametrize(
     ("arrays", "part"),
     [
-        ([np.zeros((3, 3, 8))], "no dataset '1'"),
+        ([np.zeros((3, 3, 8))], "dataset 1 is missing"),
         ([np.zeros((3, 2, 8))] * 4, "dataset 0 has shape (3, 2, 8)"),
         ([np.zeros((2, 3, 8))] * 4, "this model gives (3, 3, 8) or (2, 3, 4) or (3, 8)"),
         ([np.zeros(3)] * 4, "has shape (3,)"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -123,20 +123,26 @@ def verify(
         expected_layers = _read_layers(folder, files, rows)
     else:
         other = load_bilm(path)
-        _require_same_shape(folder, other)
+        ours, theirs = folder.model.config, other.model.config
+        if (ours.dim, ours.n_layers) != (theirs.dim, theirs.n_layers):
+            raise ModelError(
+                f"The models differ in shape: {ours.n_layers} layers of width {ours.dim} here, "
+                f"{theirs.n_layers} of width {theirs.dim} there.",
+                remedy="Compare a model with one that it was converted from or to.",
+            )
         vectors = Elmo(other).embed(rows, state=state, batch_size=size)
         expected_layers = [dict(enumerate(each.transpose(1, 0, 2))) for each in vectors.layers]
-    is_table = folder.model.config.input == "word"
-    embeddings = Elmo(folder).embed(rows, state=state, batch_size=size)
-    differences = _compare("words" if is_table else "characters", embeddings.layers, expected_layers)
-    if not is_table:
-        with tempfile.TemporaryDirectory(prefix="elmokit-") as work:
-            write_token_cache(folder, (word for row in rows for word in row), Path(work) / "cache")
-            cached = Elmo(folder, token_cache=TokenCache.open(Path(work) / "cache", folder))
-            embeddings = cached.embed(rows, state=state, batch_size=size)
-            differences += _compare("cached tokens", embeddings.layers, expected_layers)
-            del cached
-    return Verification(differences, tolerance, len(rows), state, size)
+
+    def compare(name: str, cache: TokenCache | None = None) -> list[Difference]:
+        embeddings = Elmo(folder, token_cache=cache).embed(rows, state=state, batch_size=size)
+        return _compare(name, embeddings.layers, expected_layers)
+
+    if folder.model.config.input == "word":
+        return Verification(compare("words"), tolerance, len(rows), state, size)
+    with tempfile.TemporaryDirectory(prefix="elmokit-") as work:
+        write_token_cache(folder, itertools.chain.from_iterable(rows), Path(work) / "cache")
+        cached = compare("cached tokens", TokenCache.open(Path(work) / "cache", folder))
+    return Verification(compare("characters") + cached, tolerance, len(rows), state, size)
 
 
 def _compare(path: str, ours: list[FloatArray], expected: list[Layers]) -> list[Difference]:
@@ -162,13 +168,10 @@ def _vector_files(path: Path) -> list[Path]:
             remedy="Give expected vectors (an HDF5 file, a folder) or another model.",
         )
     if path.is_file():
-        return (
-            [path] if path.suffix.lower() in (".hdf5", ".h5") and "weights" not in path.name.lower() else []
-        )
-    if kind_of(path) is not None:
-        return []
-    numbers = re.compile(r"\d+")
-    return sorted(path.glob("*embeddings*.hdf5"), key=lambda file: list(map(int, numbers.findall(file.name))))
+        is_vectors = path.suffix.lower() in (".hdf5", ".h5") and "weights" not in path.name.lower()
+        return [path] if is_vectors else []
+    files = path.glob("*embeddings*.hdf5") if kind_of(path) is None else ()
+    return sorted(files, key=lambda file: list(map(int, re.findall(r"\d+", file.name))))
 
 
 def _find_sentences(path: Path, files: list[Path]) -> list[Sentences]:
@@ -176,7 +179,7 @@ def _find_sentences(path: Path, files: list[Path]) -> list[Sentences]:
     if not files:
         pipeline = TextPipeline(TextConfig())
         bundled = (sentence for text in TextSource(mini_news()) for sentence in split_sentences(text))
-        return [[pipeline.words(sentence) for sentence in islice(bundled, _N_SENTENCES)]]
+        return [[pipeline.words(sentence) for sentence in itertools.islice(bundled, _N_SENTENCES)]]
     if path.is_dir():
         lists = list(path.glob("*sentences*.json"))
         if len(lists) != 1:
@@ -217,16 +220,6 @@ def _read_sentences(path: Path) -> list[Sentences]:
         ) from error
 
 
-def _require_same_shape(folder: BilmFolder, other: BilmFolder) -> None:
-    ours, theirs = folder.model.config, other.model.config
-    if (ours.dim, ours.n_layers) != (theirs.dim, theirs.n_layers):
-        raise ModelError(
-            f"The models differ in shape: {ours.n_layers} layers of width {ours.dim} here, "
-            f"{theirs.n_layers} of width {theirs.dim} there.",
-            remedy="Compare a model with one that it was converted from or to.",
-        )
-
-
 def _read_layers(folder: BilmFolder, files: Sequence[Path], rows: Sentences) -> list[Layers]:
     """The expected layers of each sentence: all, or the top one, directions side by side or separate.
 
@@ -241,14 +234,10 @@ def _read_layers(folder: BilmFolder, files: Sequence[Path], rows: Sentences) -> 
             shape, n_words = file.shape(str(index)), len(words)
             whole, separate, top = (n_layers, n_words, 2 * dim), (2, n_words, dim), (n_words, 2 * dim)
             if shape not in (whole, separate, top):
-                problem = (
-                    f"there is no dataset '{index}'"
-                    if shape is None
-                    else f"dataset {index} has shape {shape}"
-                )
+                problem = "is missing" if shape is None else f"has shape {shape}"
                 raise DataError(
-                    f"{file.path}: {problem}; for its {n_words} words this model gives {whole} or {separate} "
-                    f"or {top}.",
+                    f"{file.path}: dataset {index} {problem}; for its {n_words} words this model gives "
+                    f"{whole} or {separate} or {top}.",
                     remedy="Check that sentences and model are those that the file was made from.",
                 )
             values = file.read(str(index))
