@@ -281,6 +281,11 @@ class Elmo:
         flat = torch.empty(int(offsets[-1]), self.n_layers, self.dim)
         start, n_rows = self._start(state), _carried_rows(state, batch_size)
         carried = (start or self.model.zero_state(n_rows)) if n_rows else None
+        if carried and min(n_rows, len(words)) > (n_known := len(carried.forward[0][0])):
+            raise ConfigError(
+                f"The state has {n_known} rows, the batch has {min(n_rows, len(words))}.",
+                remedy="Continue with the batch size that the state came from.",
+            )
         batches = [np.arange(len(words))] if n_rows else bucket_batches(counts + 2 * skip, _BATCH_TOKENS)
         if size := n_rows or batch_size:
             batches = [rows[first : first + size] for rows in batches for first in range(0, len(rows), size)]
@@ -290,7 +295,7 @@ class Elmo:
                 if carried is None:
                     out = self.encode(batch, start and start.repeat(len(batch)))
                 else:
-                    out = self.encode(batch, _first_rows(carried, len(batch)), keep_state=True)
+                    out = self.encode(batch, carried.rows(len(batch)), keep_state=True)
                     carried = _replace_rows(carried, out.state)
                 for row, vectors in zip(rows, out.ragged(skip).split(counts[rows].tolist()), strict=True):
                     flat[offsets[row] : offsets[row + 1]] = vectors
@@ -333,15 +338,6 @@ def _carried_rows(state: State | BilmState, batch_size: int | None) -> int:
     if isinstance(state, BilmState):
         return batch_size or len(state.forward[0][0])
     return batch_size or 1 if state == "stateful" else 0
-
-
-def _first_rows(state: BilmState, n_rows: int) -> BilmState:
-    if n_rows > (n_known := len(state.forward[0][0])):
-        raise ConfigError(
-            f"The state has {n_known} rows, the batch has {n_rows}.",
-            remedy="Continue with the batch size that the state came from.",
-        )
-    return state.rows(n_rows)
 
 
 def _replace_rows(before: BilmState, after: BilmState | None) -> BilmState:

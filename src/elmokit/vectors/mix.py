@@ -11,6 +11,7 @@ function             x = relu(A [layer0; layer1; layer2] + b)
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ _HDF5 = (".hdf5", ".h5")
 _MIX_FILES = "Give a .safetensors or .hdf5 file that holds a trained mix, or the weights.th of AllenNLP."
 
 
-class Mix(nn.Module):
+class Mix(nn.Module, ABC):
     """Base class of mixes; ``out_dim`` is the width of the result."""
 
     out_dim: int
@@ -49,17 +50,17 @@ class Mix(nn.Module):
             layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
         return self.mixed(layers)
 
+    @abstractmethod
     def mixed(self, layers: Sequence[Tensor]) -> Tensor:
         """The mix without normalization."""
-        raise NotImplementedError
 
+    @abstractmethod
     def values(self) -> dict[str, float]:
         """For the log: the weight of each layer, and gamma where there is one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def distance(self) -> Tensor:
         """What the L2 term penalizes."""
-        raise NotImplementedError
 
     def penalty(self) -> Tensor:
         """L2 term of the loss."""
@@ -207,17 +208,18 @@ class PublishedMix(nn.Module):
         if path.suffix.lower() == ".safetensors":
             tensors: dict[str, Tensor] = {}
             for place, (weights, gamma) in enumerate(outputs):
-                name = f"scalar_mix_{place}"
-                parts = enumerate(weights.reshape(-1, 1))
-                tensors |= {f"{name}.scalar_parameters.{depth}": part.clone() for depth, part in parts}
-                tensors[f"{name}.gamma"] = gamma.reshape(1).clone()
+                parts = {f"scalar_parameters.{depth}": part for depth, part in enumerate(weights)}
+                for name, part in {**parts, "gamma": gamma}.items():
+                    tensors[f"scalar_mix_{place}.{name}"] = part.reshape(1).clone()
             save_tensors(path, tensors, {"layer_norm": self.layer_norm})
         elif path.suffix.lower() in _HDF5:
-            arrays = [(f"{place}_ELMo_W", weights.numpy()) for place, (weights, _) in enumerate(outputs)]
-            arrays += [
-                (f"{place}_ELMo_gamma", gamma.reshape(1).numpy()) for place, (_, gamma) in enumerate(outputs)
-            ]
-            write_arrays(path, arrays, 4 * len(outputs) * (self.n_layers + 1))
+            arrays: dict[str, Any] = {}
+            for place, (weights, gamma) in enumerate(outputs):
+                arrays |= {
+                    f"{place}_ELMo_W": weights.numpy(),
+                    f"{place}_ELMo_gamma": gamma.reshape(1).numpy(),
+                }
+            write_arrays(path, arrays.items(), 4 * len(outputs) * (self.n_layers + 1))
         else:
             raise ConfigError(
                 f"A mix cannot be written to {path.name}.",
