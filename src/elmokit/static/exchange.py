@@ -229,7 +229,14 @@ def _read_binary(file: Path, max_words: int | None, encoding: str, errors: str) 
                     break
                 number += 1
                 name = bytes(buffer[start:space]).lstrip(b"\n")
-                word = _decode(name, f"{file}, word {number}", encoding, errors)
+                try:
+                    word = name.decode(encoding, errors)
+                except (UnicodeDecodeError, LookupError) as error:
+                    raise DataError(
+                        f"{file}, word {number}: {name[:40]!r} cannot be read as {encoding} ({error}).",
+                        remedy="Give the file's encoding (--encoding latin-1, ...), or replace what cannot "
+                        "be read (--set errors=replace).",
+                    ) from error
                 yield number, word, np.frombuffer(buffer[space + 1 : end], dtype="<f4").astype(np.float32)
                 start = end
             del buffer[:start]
@@ -242,14 +249,3 @@ def _read_binary(file: Path, max_words: int | None, encoding: str, errors: str) 
                 )
     if number < n_words:
         raise DataError(f"{file} is truncated after {number:,} of {n_words:,} words.", remedy=_DAMAGED)
-
-
-def _decode(name: bytes, place: str, encoding: str, errors: str) -> str:
-    try:
-        return name.decode(encoding, errors)
-    except (UnicodeDecodeError, LookupError) as error:
-        raise DataError(
-            f"{place}: {name[:40]!r} cannot be read as {encoding} ({error}).",
-            remedy="Give the file's encoding (--encoding latin-1, ...), or replace what cannot be read "
-            "(--set errors=replace).",
-        ) from error

@@ -6,6 +6,7 @@ A token cache on disk is a folder with ``vectors.npy`` (n_words, dim), which is 
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -71,15 +72,14 @@ class WordCache:
             self._readers.add(threading.get_ident())
             if not self._places:
                 self.keep(())
-            places = self._places
-            new = list(dict.fromkeys(word for row in words for word in row if word not in places))
-            is_full = len(places) + len(new) > self._capacity + len(SPECIALS)
+            places, flat = self._places, list(itertools.chain.from_iterable(words))
+            n_new = sum(word not in places for word in set(flat))
+            is_full = len(places) + n_new > self._capacity + len(SPECIALS)
             if is_full or self._n_letters > _MEAN_LETTERS * self._capacity:
                 self.forget()
-                new = list(dict.fromkeys(word for row in words for word in row if word not in places))
-            if new:
+            if new := [word for word in dict.fromkeys(flat) if word not in places]:
                 self._add(new)
-            return self._table, [places[word] for row in words for word in row]
+            return self._table, [places[word] for word in flat]
 
     def keep(self, words: Iterable[str]) -> None:
         """Compute the vectors of ``words`` now (the first ones, up to the capacity), pin them, and forget
