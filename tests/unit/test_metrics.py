@@ -205,7 +205,7 @@ def test_the_surest_mistakes_come_first_and_equals_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize(("text", "length"), [("word " * 200, 401), ("x" * 900, 402), ("short", 5)])
-def test_long_texts_are_cut_at_a_word(text: str, length: int) -> None:
+def test_long_texts_are_cut(text: str, length: int) -> None:
     (mistake,) = measure(["cat"], np.array([[0.1, 0.9, 0]]), texts=[text]).mistakes()
     assert len(mistake.text) == length
     assert mistake.text.endswith("…") == (len(text) > 400)

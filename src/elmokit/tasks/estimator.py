@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
@@ -118,21 +118,23 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Texts) -> npt.NDArray[np.float32]:  # noqa: N803
         """The probability of each class, in the order of ``classes_``."""
-        model = self._fitted()
-        rows = [one.probabilities for one in model.predict((text,) for text in _check_texts(X))]
-        return np.array(rows, dtype=np.float32).reshape(-1, len(model.labels))
+        check_is_fitted(self)
+        check_texts(X)
+        rows = [one.probabilities for one in self.model_.predict((text,) for text in X)]
+        return np.array(rows, dtype=np.float32).reshape(-1, len(self.model_.labels))
 
     def predict(self, X: Texts) -> npt.NDArray[Any]:  # noqa: N803
         """The most probable label of each text; ones and zeros if there can be several."""
         probabilities = self.predict_proba(X)
-        if self._fitted().labels.separator:
+        if self.model_.labels.separator:
             return (probabilities > 0.5).astype(np.int64)
         labels: npt.NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
         return labels
 
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder. Labels other than text, numbers and truth values become text."""
-        self._fitted().save(folder)
+        check_is_fitted(self)
+        self.model_.save(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> TextClassifier:
@@ -148,11 +150,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         estimator.model_, estimator.history_ = model, model.record.history
         return estimator
 
-    def _fitted(self) -> TaskModel:
-        if not hasattr(self, "model_"):
-            raise NotFittedError("This TextClassifier is not fitted yet; call fit first.")
-        return self.model_
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
@@ -161,16 +158,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _check_texts(texts: Texts) -> list[Any]:
-    check_texts(texts)
-    return list(texts)
-
-
 def _read(
     texts: Texts, labels: Texts, classes: npt.NDArray[Any] | None = None
 ) -> tuple[npt.NDArray[Any], Examples]:
     """The distinct labels (``classes`` if they are known), and the texts with the numbers of their labels."""
-    inputs = [(text,) for text in _check_texts(texts)]
+    check_texts(texts)
+    inputs = [(text,) for text in texts]
     try:
         given = np.asarray(labels)
     except ValueError as error:  # lists of different lengths

@@ -318,7 +318,7 @@ def predict(
     reporter, target = reporter or Reporter("silent"), None if out is None else Path(out)
     kind = _choose_format(target, format, _files(files)[0])
     predictor = open_predictor(model)
-    read = predictor.columns.reading(name_fields(predictor.task, _merge_configs(settings)[1]))
+    read = predictor.record.columns.reading(name_fields(predictor.task, _merge_configs(settings)[1]))
     source = RowSource(files, read, keep=True)
     pending: deque[Row] = deque()
 
@@ -419,8 +419,8 @@ def evaluate(
     if out is not None:
         open_out(Path(out), "report", resume=True)
     predictor = cast(Predictor, loaded)
-    read = predictor.columns.reading(read)
-    label_config = predictor.columns.labeling(label_config, predictor.labels)
+    read = predictor.record.columns.reading(read)
+    label_config = predictor.record.columns.labeling(label_config, predictor.labels)
     rows = read_examples(predictor.task, files, read, label_config, predictor.labels, reporter)
     metrics, speed, cut = _measure(predictor, {"test": rows}, reporter)
     notes = (*rows.notes, *cut)

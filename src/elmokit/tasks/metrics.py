@@ -196,7 +196,9 @@ class ClassificationMetrics(ClassMetrics):
             true, predicted = int(self.true[row]), int(self.predicted[row])
             chance = float(self.probabilities[row, true]) if true < len(self.classes) else None
             names = self.names[true], self.names[predicted]
-            mistakes.append(Mistake(_cut(self.texts[row]), *names, float(sure[row]), chance))
+            text = self.texts[row]
+            text = text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS].rstrip()} …"
+            mistakes.append(Mistake(text, *names, float(sure[row]), chance))
         return mistakes
 
     @cached_property
@@ -217,13 +219,6 @@ class ClassificationMetrics(ClassMetrics):
             "log_loss": self.log_loss,
             "calibration": {"bins": bins, "ece": self.ece},
         }
-
-
-def _cut(text: str) -> str:
-    """The text; of a long one the start, up to the end of a word."""
-    start = text[:_MAX_CHARACTERS]
-    head, _, tail = start.rpartition(" ")
-    return text if start == text else (head if len(tail) < 40 else start).rstrip() + " …"
 
 
 @dataclass(frozen=True, eq=False)

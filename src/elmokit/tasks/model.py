@@ -102,10 +102,8 @@ class FitRecord:
 
     Attributes:
         columns: Where the rows had their texts and labels.
-        history: Scores of each evaluation.
         mix_start: The weight of each layer before training.
         splits: Rows and scores of each split, the most informative first.
-        encoder: Facts of the encoder.
         labels: The labels as a caller gave them, if they are not texts.
     """
 
@@ -181,10 +179,6 @@ class TaskModel:
     labels: Labels
     record: FitRecord = FitRecord()
     kind = "classifier"
-
-    @property
-    def columns(self) -> Columns:
-        return self.record.columns
 
     @property
     def config(self) -> ClassifierConfig:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from elmokit.core.console import Advance
     from elmokit.report.document import Section
     from elmokit.tasks.heads import Head
+    from elmokit.tasks.model import FitRecord
     from elmokit.text.rows import Row
     from elmokit.text.tokenizing import Text
 
@@ -53,7 +54,6 @@ class Examples:
     """Rows that were read and checked.
 
     Attributes:
-        inputs: The texts of each row.
         targets: What to learn, one row per example: class numbers (n,), ones and zeros (n, n_classes), tags
             padded with -1 (n, time), spans (n, 2), real values (n,). Labels are numbered as in ``labels``,
             then as in ``unknown``.
@@ -237,8 +237,8 @@ class Predictor(Model, Protocol):
         """What it can answer."""
 
     @property
-    def columns(self) -> Columns:
-        """Where its rows have their texts and labels."""
+    def record(self) -> FitRecord:
+        """How it was fitted."""
 
     def predict(self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None) -> Iterator[Any]:
         """A prediction for each row, in order; reads and answers some rows at a time."""

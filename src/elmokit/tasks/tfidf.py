@@ -25,7 +25,7 @@ from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.tasks.classification import ClassPrediction
 from elmokit.tasks.heads import converges
 from elmokit.tasks.model import FitRecord, chunks
-from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, get_task, join_texts
+from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, get_task, join_texts
 
 TfidfMethod = Literal["tfidf-svm", "tfidf-lr"]
 METHODS: dict[str, str] = {
@@ -65,10 +65,6 @@ class TfidfModel:
     @property
     def task(self) -> AnyTask:
         return get_task("classify")
-
-    @property
-    def columns(self) -> Columns:
-        return self.record.columns
 
     @property
     def calibrated(self) -> bool:
