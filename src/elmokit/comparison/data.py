@@ -16,7 +16,7 @@ from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.formatting import plural
 from elmokit.core.tensors import fingerprint
 from elmokit.tasks.classification import shorten
-from elmokit.tasks.fit import Files, content_hash, hold_out, name_fields, read_examples, refuse_unknown
+from elmokit.tasks.fit import Files, content_hash, name_fields, read_splits
 from elmokit.tasks.task import AnyTask, Columns, Examples, Labels, join_texts
 from elmokit.tasks.trainer import is_single_label
 from elmokit.text.rows import TextSource
@@ -92,21 +92,12 @@ def read_data(
         )
     read = name_fields(task, read)
     files = {split: sources.files(split) for split in SPLITS}
-    splits = dict[str, Examples]()
-    for split, paths in files.items():
-        if paths:
-            known = splits["train"].labels if splits else Labels()
-            splits[split] = read_examples(task, paths, read, labels, known, reporter)
+    splits = read_splits(task, files, read, labels, reporter, valid_share=_VALID_SHARE, seed=0)
     notes = [note for examples in splits.values() for note in examples.notes]
-    if files["valid"]:
-        refuse_unknown(splits["valid"], "validation")
-    else:
-        splits["train"], splits["valid"], note = hold_out(splits["train"], _VALID_SHARE, 0, sources.train)
-        notes.append(note)
     unlabeled = sources.files("unlabeled")
     data = Data(
         task,
-        {split: splits[split] for split in SPLITS},
+        splits,
         list(TextSource(unlabeled, read)) if unlabeled else [],
         notes,
         {split: ", ".join(Path(path).name for path in paths) for split, paths in files.items() if paths},

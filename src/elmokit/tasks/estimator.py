@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from elmokit.core.console import Reporter
-from elmokit.core.errors import ConfigError, DataError
+from elmokit.core.errors import DataError
 from elmokit.tasks.fit import validation_split
 from elmokit.tasks.model import TaskModel, load_encoder
 from elmokit.tasks.settings import ClassifierConfig
@@ -67,10 +67,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def config(self) -> ClassifierConfig:
         """All settings, checked."""
-        if self.class_weight not in (None, "balanced"):
-            raise ConfigError(
-                f"class_weight = {self.class_weight!r} is not a choice.", remedy="Choose None or 'balanced'."
-            )
         direct = ("encoder", "class_weight", "options", "verbose")
         values = {name: value for name, value in self.get_params(deep=False).items() if name not in direct}
         values["class_weights"] = self.class_weight or "equal"

@@ -97,22 +97,15 @@ def fit(  # long because it is the whole verb, step by step
     if not is_linear:
         config, loaded = resolve_head(problem, config), load_encoder(encoder)
         make_mix(config.mix, loaded.n_layers, loaded.dim)  # wrong weights are refused before a run is started
-    parts, labels = dict[str, Examples](), Labels(separator=label_config.label_separator)
-    for split, files in (("train", train), ("valid", valid), ("test", test)):
-        if files:
-            parts[split] = read_examples(problem, files, read, label_config, labels, reporter)
-            labels = parts["train"].labels
+    share = 0.0 if is_linear else config.fit.valid_share
+    files = {"train": train, "valid": valid, "test": test}
+    parts = read_splits(problem, files, read, label_config, reporter, valid_share=share, seed=config.fit.seed)
+    labels = parts["train"].labels
     origin = origin_record(replace_surrogates(command), "torch", "numpy")
-    origin["columns"], notes = Columns(read.text_columns, label_config.label_column), parts["train"].notes
+    origin["columns"] = Columns(read.text_columns, label_config.label_column)
     if is_linear:
         model = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
-        return _finish(out, model, parts, origin, notes, reporter)
-    if valid:
-        refuse_unknown(parts["valid"], "validation")
-    else:
-        kept, held, note = hold_out(parts.pop("train"), config.fit.valid_share, config.fit.seed, train)
-        parts = {"train": kept, "valid": held, **parts}  # the last split is the one that counts
-        notes = (*notes, note)
+        return _finish(out, model, parts, origin, reporter)
     origin["encoder"] = encoder_facts(loaded, Path(encoder).resolve().name)
     with folder.lock():
         lasting = config.to_dict()
@@ -125,7 +118,7 @@ def fit(  # long because it is the whole verb, step by step
             f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({loaded.n_layers} layers, "
             f"{loaded.dim} wide), {config.mix.mix} mix, {config.head.head} head."
         )
-        for note in notes:
+        for note in parts["train"].notes:
             reporter.say(f"[dim]{escape(note)}[/]")
         options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "reporter": reporter}
         result = fit_task(problem, loaded, parts["train"], parts["valid"], config, run=folder.run, **options)
@@ -138,7 +131,7 @@ def fit(  # long because it is the whole verb, step by step
             return FittedModel(out, fitted, fitted.record.splits, stopped=result.stopped, was_done=True)
         for note in result.model.record.notes:
             reporter.say(f"[yellow]{note}[/]")
-        return _finish(out, result.model, parts, origin, notes, reporter)
+        return _finish(out, result.model, parts, origin, reporter)
 
 
 def _finish(
@@ -146,7 +139,6 @@ def _finish(
     model: TaskModel | TfidfModel,
     parts: Mapping[str, Examples],
     origin: dict[str, Any],
-    notes: Sequence[str],
     reporter: Reporter,
 ) -> FittedModel:
     """Measure a fitted model and write it with its report; ``origin`` holds fields of its record."""
@@ -155,7 +147,7 @@ def _finish(
         model.record,
         **origin,
         timings={**model.record.timings, "documents_per_second": speed},
-        notes=[*notes, *model.record.notes, *(cut if "test" in parts else ())],
+        notes=[*parts["train"].notes, *model.record.notes, *(cut if "test" in parts else ())],
         splits={split: {"n": one.n, **one.values} for split, one in metrics.items()},
     )
     model = replace(model, record=record)
@@ -204,25 +196,46 @@ def read_examples(
     return replace(examples, notes=(*examples.notes, dropped)) if source.n_dropped else examples
 
 
-def hold_out(examples: Examples, share: float, seed: int, files: Files) -> tuple[Examples, Examples, str]:
-    """Training rows, validation rows held out of them, and a note on that."""
-    held = validation_split(examples.targets, share, seed)
+def read_splits(
+    task: AnyTask,
+    files: Mapping[str, Files],
+    read: ReadConfig,
+    config: LabelConfig,
+    reporter: Reporter,
+    *,
+    valid_share: float,
+    seed: int,
+) -> dict[str, Examples]:
+    """The rows of "train", "valid" and "test", as far as there are files.
+
+    Args:
+        valid_share: Of the training rows, to hold out if there are no others; 0 if no validation is needed.
+    """
+    parts, labels = dict[str, Examples](), Labels(separator=config.label_separator)
+    for split, some in files.items():
+        if some:
+            parts[split] = read_examples(task, some, read, config, labels, reporter)
+            labels = parts["train"].labels
+    if not valid_share:
+        return parts
+    if "valid" in parts:
+        if unknown := parts["valid"].unknown:
+            raise DataError(
+                f"The validation rows have labels that the training rows do not have: {shorten(unknown)}.",
+                remedy="Correct them, or give training rows for them.",
+            )
+        return parts
+    train = parts.pop("train")
+    held = validation_split(train.targets, valid_share, seed)
     if not held.any():
         raise DataError(
-            f"{_files(files)[0]} has one row of each class: none can be held out for validation.",
+            f"{_files(files['train'])[0]} has one row of each class: none can be held out for validation.",
             remedy="Give more rows, or rows for validation (--valid; in compare, a second file).",
         )
     note = f"{int(held.sum()):,} of {len(held):,} rows were held out for validation."
-    return examples.select(np.flatnonzero(~held)), examples.select(np.flatnonzero(held)), note
-
-
-def refuse_unknown(examples: Examples, name: str) -> None:
-    """Refuse rows with labels that the training rows do not have."""
-    if examples.unknown:
-        raise DataError(
-            f"The {name} rows have labels that the training rows do not have: {shorten(examples.unknown)}.",
-            remedy="Correct them, or give training rows for them.",
-        )
+    kept = replace(train.select(np.flatnonzero(~held)), notes=(*train.notes, note))
+    valid = replace(train.select(np.flatnonzero(held)), notes=())
+    return {"train": kept, "valid": valid, **parts}  # the last split is the one that counts
 
 
 def validation_split(targets: npt.NDArray[Any], share: float, seed: int) -> npt.NDArray[np.bool_]:

@@ -57,7 +57,9 @@ class ClassMetrics:
     probabilities: npt.NDArray[np.floating[Any]]
     true: npt.NDArray[Any]
     calibrated: bool = True
+    main: ClassVar[str]
     averages: ClassVar[tuple[str, ...]]
+    others: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.probabilities).all():
@@ -117,13 +119,14 @@ class ClassMetrics:
             options = {"labels": range(len(self.names)), **options}
         return precision_recall_fscore_support(*tables, zero_division=0, **options)
 
-    def _values(self, *first: str, **more: float | None) -> dict[str, float]:
-        """``more`` and the averages, the scores called ``first`` at the beginning; without what is None."""
-        averages = {
-            f"{kind}_{name}": score for kind in self.averages for name, score in self.average(kind).items()
-        }
-        scores = {**more, **averages}
-        return {name: score for name in (*first, *scores) if (score := scores[name]) is not None}
+    @cached_property
+    def values(self) -> Mapping[str, float]:
+        """All scores by name, the main one first; without what is None."""
+        scores: dict[str, float | None] = {name: getattr(self, name) for name in ("accuracy", *self.others)}
+        for kind in self.averages:
+            scores |= {f"{kind}_{name}": score for name, score in self.average(kind).items()}
+        names = (self.main, "macro_f1", *scores)
+        return {name: score for name in names if (score := scores[name]) is not None}
 
     def to_json(self) -> dict[str, Any]:
         """With the keys of 0.1."""
@@ -143,6 +146,7 @@ class ClassificationMetrics(ClassMetrics):
     texts: Sequence[str] = ()
     main = "accuracy"
     averages = ("macro", "weighted")
+    others = ("ece", "log_loss")
 
     @cached_property
     def row_stats(self) -> npt.NDArray[np.float64]:
@@ -201,13 +205,6 @@ class ClassificationMetrics(ClassMetrics):
             mistakes.append(Mistake(text, *names, float(sure[row]), chance))
         return mistakes
 
-    @cached_property
-    def values(self) -> Mapping[str, float]:
-        """All scores by name."""
-        return self._values(
-            "accuracy", "macro_f1", accuracy=self.accuracy, ece=self.ece, log_loss=self.log_loss
-        )
-
     def to_json(self) -> dict[str, Any]:
         """With the keys of 0.1."""
         empty = {"confidence": None, "accuracy": None}
@@ -227,6 +224,7 @@ class MultilabelMetrics(ClassMetrics):
 
     main = "micro_f1"
     averages = ("micro", "macro", "weighted", "samples")
+    others = ("hamming_loss",)
 
     @cached_property
     def row_stats(self) -> npt.NDArray[np.float64]:
@@ -243,11 +241,6 @@ class MultilabelMetrics(ClassMetrics):
     def hamming_loss(self) -> float:
         """Share of wrong yes-or-no decisions."""
         return float((self.predicted != self.true).mean())
-
-    @cached_property
-    def values(self) -> Mapping[str, float]:
-        """All scores by name."""
-        return self._values("micro_f1", "macro_f1", accuracy=self.accuracy, hamming_loss=self.hamming_loss)
 
     def to_json(self) -> dict[str, Any]:
         """With the keys of 0.1."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,6 @@ from elmokit.tasks.heads import converges
 from elmokit.tasks.model import FitRecord, chunks
 from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, get_task, join_texts
 
-TfidfMethod = Literal["tfidf-svm", "tfidf-lr"]
 METHODS: dict[str, str] = {
     "tfidf-svm": "TF-IDF of words and pairs of words, linear SVM",
     "tfidf-lr": "TF-IDF of words, logistic regression",
@@ -50,7 +49,7 @@ class TfidfModel:
         n_words: The longest term, in words.
     """
 
-    method: TfidfMethod
+    method: str
     labels: Labels
     seen: list[int]
     terms: list[str]
@@ -61,10 +60,7 @@ class TfidfModel:
     settings: Mapping[str, Any] = field(default_factory=dict)
     record: FitRecord = FitRecord()  # noqa: RUF009 (frozen)
     kind = "linear"
-
-    @property
-    def task(self) -> AnyTask:
-        return get_task("classify")
+    task: ClassVar[AnyTask] = get_task("classify")
 
     @property
     def calibrated(self) -> bool:
@@ -140,7 +136,7 @@ class TfidfModel:
                 remedy="Install elmokit 0.1 to use it, or fit the rows again: elmokit fit tfidf-svm.",
             )
         with explain_damage(folder):
-            method: TfidfMethod = values["method"]
+            method = values["method"]
             if method not in METHODS:
                 raise ValueError(f"there is no method {method!r}")
             labels = Labels(tuple(map(str, values["classes"])))
@@ -213,7 +209,7 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
     timings = {"training": round(time.monotonic() - start, 2)}
     settings = {"n_words": n_words, "min_df": min_df, "sublinear_tf": True, "seed": seed, "C": strength}
     return TfidfModel(
-        method,  # type: ignore[arg-type]
+        method,
         examples.labels,
         seen.tolist(),
         terms=[str(term) for term in vectorizer.get_feature_names_out()],
