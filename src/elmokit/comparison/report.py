@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -125,13 +125,9 @@ def _facts(comparison: Comparison) -> Iterator[Fact]:
     if score.sd is not None:
         note = f"± {percent(score.sd)} over {plural(len(score.values), 'seed')}, {note}"
     yield Fact(f"{_title(comparison.metric)} on test", f"{percent(score.mean)}%", note)
-    for name in _further_scores(comparison)[:1]:
-        yield Fact(_title(name), f"{percent(result.figures[MAIN_SPLIT][name].mean)}%", "on test")
-    pretraining = cost.pretrain_seconds
-    note = f"of it {_rough(pretraining)} pretraining" if pretraining else "to fit"
+    note = f"of it {_rough(cost.pretrain_seconds)} pretraining" if cost.pretrain_seconds else "to fit"
     yield Fact("Time", _rough(cost.seconds), note)
-    if cost.texts_per_second:
-        yield Fact("Speed", _rate(cost.texts_per_second), "texts per second")
+    yield Fact("Speed", _rate(cost.texts_per_second), "texts per second")
     if cost.n_bytes:
         yield Fact("Size", format_size(cost.n_bytes), "on disk")
 
@@ -188,11 +184,11 @@ def _ranking_cells(comparison: Comparison, result: MethodResult) -> dict[Column,
             (format_score_name(name), "Other scores on test", percent(figures[name].mean))
             for name in _further_scores(comparison)
         ),
-        ("Pretrain", "Time", _or_dash(_rough, cost.pretrain_seconds)),
+        ("Pretrain", "Time", _rough(cost.pretrain_seconds)),
         ("Fit", "Time", _rough(cost.fit_seconds)),
-        ("Texts per second", "", _or_dash(_rate, cost.texts_per_second)),
-        ("Memory", "Memory and disk", _or_dash(format_size, cost.peak_memory)),
-        ("Disk", "Memory and disk", _or_dash(format_size, cost.n_bytes)),
+        ("Texts per second", "", _rate(cost.texts_per_second)),
+        ("Memory", "Memory and disk", _size(cost.peak_memory)),
+        ("Disk", "Memory and disk", _size(cost.n_bytes)),
         ("Published", "", " / ".join(percent(share, 1) for share in result.method.published) or "–"),
     ]
     return {
@@ -202,22 +198,20 @@ def _ranking_cells(comparison: Comparison, result: MethodResult) -> dict[Column,
 
 
 def _further_scores(comparison: Comparison) -> list[str]:
-    """Names of up to three scores besides the main one that every method has."""
-    first, *others = [result.figures[MAIN_SPLIT] for result in comparison.ranked]
-    names = [name for name in first if name.endswith(("precision", "recall", "f1"))]
-    shared = [name for name in names if all(name in other for other in others)]
-    return [name for name in shared if name != comparison.metric][:3]
+    """Names of up to three scores besides the main one."""
+    names = [name for name in comparison.ranked[0].figures[MAIN_SPLIT] if name != comparison.metric]
+    return [name for name in names if name.endswith(("precision", "recall", "f1"))][:3]
 
 
 def _scores_section(comparison: Comparison) -> Section:
     name = format_score_name(comparison.metric)
     intervals, points = [], []
     for place, result in enumerate(comparison.ranked, start=1):
-        score, cost, own = result.main, result.cost, result.method
-        low, high = result.interval
-        look, seconds = _LOOKS[own.family], max(cost.seconds, 0.001)
-        intervals.append(Interval(f"{place}. {own.name}", score.mean, low, high, score.values, look))
-        points.append(Point(str(place), own.name, seconds, score.mean, cost.fit_seconds, look))
+        score, cost, own, look = result.main, result.cost, result.method, _LOOKS[result.method.family]
+        intervals.append(Interval(f"{place}. {own.name}", score.mean, *result.interval, score.values, look))
+        points.append(
+            Point(str(place), own.name, max(cost.seconds, 0.001), score.mean, cost.fit_seconds, look)
+        )
     text = (
         f"The dot is the mean {name} on test, the line its 95% interval; small ticks are seeds. The second "
         "figure has the same methods by number; the dotted line joins those that none beats in both score "
@@ -232,7 +226,7 @@ def _scores_section(comparison: Comparison) -> Section:
 
 
 def _differences_section(comparison: Comparison) -> Section:
-    names, pairs = comparison.names, comparison.ranking.pairs if comparison.ranking is not None else ()
+    names, pairs = comparison.names, comparison.ranking.pairs if comparison.ranking else ()
     rows = [
         [
             names[pair.better],
@@ -244,8 +238,7 @@ def _differences_section(comparison: Comparison) -> Section:
         ]
         for pair in pairs
     ]
-    head = [Column("Better"), Column("Worse")]
-    head += [Column(title, "right") for title in ("Points", "95% interval", "p, corrected", "Verdict")]
+    head = ("Better", Column("Worse"), "Points", "95% interval", "p, corrected", "Verdict")
     table = make_table(head, rows, caption="Every pair", folded=True)
     text = _bullets(summarize_ranking(comparison))
     return Section("differences", "Significant differences", text, (table,) if rows else ())
@@ -272,23 +265,18 @@ def _curve_section(comparison: Comparison) -> Section:
 
 
 def _classes_section(comparison: Comparison) -> Section:
-    """F1 of every class by every method; the fewer of the two are the columns."""
+    """F1 of every class by every method."""
     results = comparison.ranked
-    classes = [entry["name"] for entry in results[0].details[MAIN_SPLIT]["per_class"]]
-    scores = np.array(  # (n_methods, n_classes)
-        [[entry["f1"] for entry in result.details[MAIN_SPLIT]["per_class"]] for result in results]
-    )
+    per_class = [result.details[MAIN_SPLIT]["per_class"] for result in results]
+    classes = [entry["name"] for entry in per_class[0]]
+    scores = np.array([[entry["f1"] for entry in own] for own in per_class]).T  # (n_classes, n_methods)
     shades = _STRONGEST * (scores - scores.min()) / max(np.ptp(scores), 1e-9)
-    cells = [
-        [Cell(percent(f1), shade=shade, bold=bold) for f1, shade, bold in zip(*row, strict=True)]
-        for row in zip(scores, shades, scores == scores.max(axis=0), strict=True)
+    best = scores == scores.max(axis=1, keepdims=True)
+    rows = [
+        [Cell(name), *(Cell(percent(f1), shade, bold=bold) for f1, shade, bold in zip(*row, strict=True))]
+        for name, *row in zip(classes, scores, shades, best, strict=True)
     ]
-    if len(classes) <= max(len(results), 8):
-        head = ["Method", *(shorten(name, 24) for name in classes)]
-        rows = [[_name(result, 40), *row] for result, row in zip(results, cells, strict=True)]
-    else:
-        head = ["Class", *(shorten(result.method.name, 40) for result in results)]
-        rows = [[Cell(name), *column] for name, *column in zip(classes, *cells, strict=True)]
+    head = ["Class", *(shorten(result.method.name, 40) for result in results)]
     text = "F1 on test, in percent. The best method for each class is bold."
     return Section("classes", "Scores by class", text, (make_table(head, rows),))
 
@@ -341,8 +329,8 @@ def _mix_section(comparison: Comparison) -> Section:
     layers = max((mix.names for _, mix in mixes), key=len)
     rows: list[list[Cell | str]] = []
     for result, mix in mixes:
-        values = [*mix.values, *[None] * (len(layers) - len(mix.values)), mix.gamma]
-        rows.append([_name(result), *(_or_dash("{:.3f}".format, value) for value in values)])
+        values = [f"{value:.3f}" for value in mix.values] + ["–"] * (len(layers) - len(mix.values))
+        rows.append([_name(result), *values, f"{mix.gamma:.3f}"])
     figures = [
         draw_mix(mix, result.method.name)
         for result, mix in mixes
@@ -356,7 +344,7 @@ def _mix_section(comparison: Comparison) -> Section:
 def _pretraining_section(model: Pretraining) -> Section:
     rows = [
         ("Encoder", model.name),
-        ("Time", _or_dash(_rough, model.seconds)),
+        ("Time", _rough(model.seconds)),
         ("Perplexity", format_value(model.perplexity)),
         ("Perplexity, forward", format_value(model.forward)),
         ("Perplexity, backward", format_value(model.backward)),
@@ -395,9 +383,8 @@ def _data_section(comparison: Comparison) -> Section:
 
 
 def _details_section(comparison: Comparison) -> Section:
-    memory = _or_dash(format_size, comparison.machine["memory"])
-    lists = [
-        ("Machine", {"cores": comparison.machine["cores"], "memory": memory}),
+    lists: list[tuple[str, Mapping[str, Any]]] = [
+        ("Machine", {**comparison.machine, "memory": _size(comparison.machine["memory"])}),
         ("Versions", comparison.versions),
         *((result.method.name, result.settings) for result in comparison.methods),
     ]
@@ -430,13 +417,13 @@ def _interval(result: MethodResult) -> str:
     return " to ".join(percent(end, 1) for end in result.interval)
 
 
-def _rough(seconds: float) -> str:
-    return format_duration(seconds, rough=True)
+def _rough(seconds: float | None) -> str:
+    return "–" if seconds is None else format_duration(seconds, rough=True)
 
 
-def _rate(speed: float) -> str:
-    return f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
+def _size(n_bytes: int | None) -> str:
+    return "–" if n_bytes is None else format_size(n_bytes)
 
 
-def _or_dash(show: Callable[[float], str], value: float | None) -> str:
-    return "–" if value is None else show(value)
+def _rate(speed: float | None) -> str:
+    return "–" if speed is None else f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
