@@ -52,6 +52,11 @@ class Method:
         """True if the result depends on the seed."""
         return self.family != "linear" and not self.has_linear_head
 
+    @property
+    def uses_layers(self) -> bool:
+        """True if it uses a frozen biLM, whose layers are cached."""
+        return self.family == "elmo" and not self.classifier.get("finetune")
+
     def can_do(self, task: AnyTask) -> bool:
         """True if it can be fitted to this task: TF-IDF only classifies, some tasks have no linear head."""
         if self.family == "linear":

@@ -14,7 +14,7 @@ import numpy as np
 
 from elmokit.comparison.data import SPLITS, Data
 from elmokit.comparison.methods import Method, Plan, source_id
-from elmokit.comparison.ranking import Ranking, format_rank, rank, recommend
+from elmokit.comparison.ranking import Pair, Ranking, format_rank, rank, recommend
 from elmokit.comparison.runner import RunSummary
 from elmokit.comparison.statistics import score_interval
 from elmokit.comparison.steps import MetricsRecord, Step, StepResult, bilm_folder, layers_id
@@ -188,12 +188,7 @@ def build_result(
     title: str = "",
     command: str = "",
 ) -> Comparison:
-    """Put the results of the steps together.
-
-    Args:
-        results: Of the finished steps, by id.
-        encoder: The biLM that was given, if any.
-    """
+    """Put the results of the finished steps, by id, together; ``encoder`` is a biLM that was given."""
     fits: defaultdict[tuple[str, int], dict[int, StepResult]] = defaultdict(dict)
     for step in steps:
         if step.kind == "fit" and step.id in results:
@@ -247,9 +242,8 @@ def _finished(
     fits = list(by_seed.values())
     source, layers = results.get(source_id(method)), None
     seconds = [fit.seconds for fit in fits]
-    if method.family == "elmo" and not method.classifier.get("finetune"):
-        layers = results.get(layers_id(method))
-    if layers is not None:  # the encoder's pass over the rows is made once, but every fit needs it
+    if method.uses_layers and (layers := results.get(layers_id(method))) is not None:
+        # The encoder's pass over the rows is made once, but every fit needs it.
         seconds = [fit.seconds - fit.encoding_seconds + layers.seconds for fit in fits]
     memory = max(result.peak_memory or 0 for result in (source, layers, *fits) if result is not None)
     records = {split: [fit.metrics[split] for fit in fits] for split in SPLITS}
@@ -259,7 +253,9 @@ def _finished(
         seeds=tuple(by_seed),
         scores={split: Score.of(own) for split, own in records.items()},
         interval=score_interval([record.row_scores for record in records[MAIN_SPLIT]]),
-        figures={split: _figures(own) for split, own in records.items()},
+        figures={
+            split: {name: Score.of(own, name) for name in own[0].values} for split, own in records.items()
+        },
         details={split: _mean([record.details for record in own]) for split, own in records.items()},
         cost=Cost(
             pretrain_seconds=None if source is None else source.seconds,
@@ -272,12 +268,6 @@ def _finished(
         mix=fits[0].mix,
         notes=fits[0].notes,
     )
-
-
-def _figures(records: Sequence[MetricsRecord]) -> dict[str, Score]:
-    """The scores that every seed has."""
-    shared = [name for name in records[0].values if all(name in record.values for record in records)]
-    return {name: Score.of(records, name) for name in shared}
 
 
 def _mean(records: Sequence[Any]) -> Any:
@@ -318,9 +308,9 @@ def _pretraining(
         parameters=sum(parameter.numel() for parameter in elmo.model.parameters()),
         words=len(elmo.folder.vocabulary),
         history=tuple(
-            {"epoch": entry["epoch"], "perplexity": entry["perplexity"]}
+            {name: entry[name] for name in ("epoch", "perplexity")}
             for entry in training.get("history") or ()
-            if entry.keys() >= {"epoch", "perplexity"}
+            if "perplexity" in entry
         ),
     )
 
@@ -350,13 +340,13 @@ def _examples(
     behind = behind[np.argsort(-n_right[behind], kind="stable")][: _N_EXAMPLES // 2]
     names = (*examples.labels.names, *examples.unknown)
     chosen = []
-    for row in (*ahead.tolist(), *behind.tolist()):
-        more = "…" if len(texts[row]) > _MAX_CHARACTERS else ""
-        label = names[examples.targets[row]]
+    for row in (*ahead, *behind):
+        text, label = texts[row], names[examples.targets[row]]
+        if len(text) > _MAX_CHARACTERS:
+            text = f"{text[:_MAX_CHARACTERS]}…"
         guesses = {id: names[answer] for id, answer in zip(order, answers[:, row], strict=True)}
-        correct = tuple(id for id, guess in guesses.items() if guess == label)
-        wrong = tuple(id for id in order if id not in correct)
-        chosen.append(Example(texts[row][:_MAX_CHARACTERS] + more, label, guesses, correct, wrong))
+        sides = (tuple(id for id in order if (guesses[id] == label) is side) for side in (True, False))
+        chosen.append(Example(text, label, guesses, *sides))
     return tuple(chosen)
 
 
@@ -365,9 +355,9 @@ def _examples(
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """What report.json holds, with the keys of 0.1."""
-    data, ranking, pretraining = comparison.data, comparison.ranking, comparison.pretraining
+    data, plan, ranking = comparison.data, comparison.plan, comparison.ranking
     record: dict[str, Any] = {
-        "title": comparison.title,
+        **{name: getattr(comparison, name) for name in ("title", "notes", "machine", "versions")},
         "data": {
             "rows": {split: len(examples) for split, examples in data.splits.items()},
             "unlabelled": len(data.unlabeled),
@@ -378,68 +368,53 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         },
         "methods": [_method_json(result, comparison.metric) for result in comparison.methods],
         "ranking": None,
-        "pretraining": None if pretraining is None else asdict(pretraining),
+        "pretraining": asdict(comparison.pretraining) if comparison.pretraining else None,
         "curve": None,
         "examples": [asdict(example) for example in comparison.examples],
         "intrinsic": [],
-        "left_out": comparison.plan.left_out,
-        "notes": comparison.notes,
-        "machine": comparison.machine,
+        "left_out": plan.left_out,
         "commands": [comparison.command] if comparison.command else [],
-        "versions": comparison.versions,
     }
     if ranking is not None:
-        pairs = [
-            asdict(pair) | {"real": pair.significant, "words": describe_pair(comparison, pair)}
-            for pair in ranking.pairs
-        ]
-        for pair in pairs:
-            pair["visible"] = pair.pop("detectable")
         record["ranking"] = {
             "order": ranking.order,
             "ranks": {id: format_rank(ranks) for id, ranks in ranking.ranks.items()},
-            "pairs": pairs,
+            "pairs": [_pair_json(comparison, pair) for pair in ranking.pairs],
             "summary": summarize_ranking(comparison),
             "visible": ranking.detectable,
         }
     if comparison.curve:
+        points = {
+            id: [asdict(score) | {"n": n_labels} for n_labels, score in scores.items()]
+            for id, scores in comparison.curve.items()
+        }
         record["curve"] = {
-            "draws": comparison.plan.draws,
-            "counts": [*comparison.plan.counts, len(data.splits["train"])],
-            "methods": {
-                id: {
-                    "name": comparison.names[id],
-                    "points": [asdict(score) | {"n": n_labels} for n_labels, score in scores.items()],
-                }
-                for id, scores in comparison.curve.items()
-            },
+            "draws": plan.draws,
+            "counts": [*plan.counts, len(data.splits["train"])],
+            "methods": {id: {"name": comparison.names[id], "points": own} for id, own in points.items()},
         }
     return record
 
 
+def _pair_json(comparison: Comparison, pair: Pair) -> dict[str, Any]:
+    record = asdict(pair) | {"real": pair.significant, "words": describe_pair(comparison, pair)}
+    return record | {"visible": record.pop("detectable")}
+
+
 def _method_json(result: MethodResult, metric: str) -> dict[str, Any]:
     method, cost = result.method, result.cost
-    record = {
-        "id": method.id,
-        "name": method.name,
-        "family": method.family,
-        "seeds": result.seeds,
+    return {
+        **{name: getattr(method, name) for name in ("id", "name", "family")},
+        **{name: getattr(result, name) for name in ("seeds", "settings", "mix", "notes")},
         "published": method.published or None,
-        "settings": result.settings,
         "status": "left out" if result.status == "skipped" else result.status,
         "reason": result.reason or None,
         "splits": {split: _split_json(result, split, metric) for split in result.scores},
-    }
-    if result.status != "done":
-        return record
-    return record | {
         "seconds": {"pretrain": cost.pretrain_seconds, "fit": cost.fit_seconds},
         "documents_per_second": cost.texts_per_second,
         "peak_memory": cost.peak_memory,
         "bytes": cost.n_bytes,
         "history": result.history if method.family != "linear" else None,
-        "mix": result.mix,
-        "notes": result.notes,
     }
 
 

@@ -17,20 +17,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from elmokit.bilm.pretrain import pretrain
 from elmokit.comparison.data import Data, draw_rows, n_words
-from elmokit.comparison.methods import Method, Plan, source_id
+from elmokit.comparison.methods import FAMILIES, Method, Plan, source_id
 from elmokit.comparison.recipes import fitting_config, pretraining_config, vectors_config
 from elmokit.comparison.statistics import row_values
 from elmokit.core.atomic import write_text
 from elmokit.core.console import Reporter
-from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.static.train import train_vectors
 from elmokit.tasks.layer_cache import cached_sources, number_texts
 from elmokit.tasks.model import TaskModel, load_encoder
@@ -43,11 +40,9 @@ from elmokit.training.machine import tuned_process
 
 _MAX_MEASURED = 5000  # train rows
 _PERPLEXITY_TEXTS = 500  # validation texts that perplexity is measured on
-_RESULT, _ARRAYS, _INPUTS = "result.json", "answers.safetensors", "inputs.json"
-_RANKS = {"language-model": 0, "vectors": 1, "layers": 3, "fit": 4}  # the longest chains first
-_COSTS = {"linear": 0, "static": 1, "elmo": 2}
+_RESULT, _INPUTS = "result.json", "inputs.json"
 Kind = Literal["language-model", "vectors", "layers", "fit"]
-Array = npt.NDArray[Any]
+_KINDS = get_args(Kind)  # the longest chains first
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,7 @@ class Step:
     needs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class MetricsRecord:
     """How good a method is on one split.
 
@@ -78,26 +73,27 @@ class MetricsRecord:
         main: Name of the figure that ranks methods.
         values: All figures by name.
         details: As ``Metrics.to_json`` gives them.
-        row_scores: What each row adds to the main figure, (n,), as ``row_values`` computes it.
-        predicted: Class numbers, (n,); None for tasks without classes.
+        row_scores: What each row adds to the main figure, as ``row_values`` computes it.
+        predicted: Class numbers; None for tasks without classes.
     """
 
     main: str
     values: Mapping[str, float]
     details: Mapping[str, Any]
-    row_scores: Array
-    predicted: Array | None = None
+    row_scores: Sequence[float]
+    predicted: Sequence[int] | None = None
 
     @classmethod
     def from_metrics(cls, metrics: Metrics) -> MetricsRecord:
         """What a comparison keeps of some metrics."""
-        scores, predicted = row_values(metrics), getattr(metrics, "predicted", None)
-        return cls(metrics.main, dict(metrics.values), metrics.to_json(), scores, predicted)
+        scores, predicted = row_values(metrics).tolist(), getattr(metrics, "predicted", None)
+        guesses = None if predicted is None else predicted.tolist()
+        return cls(metrics.main, dict(metrics.values), metrics.to_json(), scores, guesses)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class StepResult:
-    """What a finished step leaves behind: result.json and, for fits, answers.safetensors in its folder.
+    """What a finished step leaves behind: result.json in its folder.
 
     Attributes:
         seconds: Time of the work itself: pretraining, training vectors, computing layers or fitting.
@@ -122,30 +118,18 @@ class StepResult:
     notes: Sequence[str] = ()
 
     def save(self, folder: Path) -> None:
-        """Write it; result.json comes last and says that the step is finished."""
-        metrics: dict[str, Any] = {split: dict(vars(record)) for split, record in self.metrics.items()}
-        arrays = {
-            f"{split}.{name}": torch.from_numpy(np.ascontiguousarray(values.pop(name)))
-            for split, values in metrics.items()
-            for name in ("row_scores", "predicted")
-            if values[name] is not None
-        }
-        if arrays:
-            save_tensors(folder / _ARRAYS, arrays, {})
-        write_text(folder / _RESULT, json.dumps({**vars(self), "metrics": metrics}, indent=1) + "\n")
+        """Write it, which says that the step is finished."""
+        write_text(folder / _RESULT, json.dumps(dataclasses.asdict(self)) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> StepResult | None:
         """Read what ``save`` wrote; None if the step is not finished."""
         try:
             record = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            metrics = {split: MetricsRecord(**values) for split, values in record.pop("metrics").items()}
+            return cls(**record, metrics=metrics)
+        except (OSError, ValueError, TypeError):
             return None
-        for name, tensor in load_tensors(folder / _ARRAYS)[0].items() if record["metrics"] else ():
-            split, _, array = name.partition(".")
-            record["metrics"][split][array] = tensor.numpy()
-        metrics = {split: MetricsRecord(**values) for split, values in record.pop("metrics").items()}
-        return cls(**record, metrics=metrics)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +196,7 @@ def plan_steps(plan: Plan, encoder: Path | None, *, cheap_first: bool = False) -
             source = (source_id(method),)
             kind: Kind = "vectors" if method.family == "static" else "language-model"
             steps.setdefault(source[0], Step(source[0], kind, method.id))
-        if method.family == "elmo" and not method.classifier.get("finetune"):
+        if method.uses_layers:
             layers = (layers_id(method),)
             steps.setdefault(layers[0], Step(layers[0], "layers", method.id, needs=source))
         for seed in plan.seeds if method.uses_seed else plan.seeds[:1]:
@@ -225,9 +209,8 @@ def plan_steps(plan: Plan, encoder: Path | None, *, cheap_first: bool = False) -
 
     def priority(step: Step) -> tuple[int, ...]:
         method = plan.method(step.method)
-        rank = 2 if method.family == "linear" else _RANKS[step.kind]
-        cost = _COSTS[method.family] + bool(method.classifier.get("finetune"))
-        return (step.n_labels > 0, *((step.seed > 0, cost) if cheap_first else ()), rank)
+        cost = FAMILIES[::-1].index(method.family) + bool(method.classifier.get("finetune"))
+        return (step.n_labels > 0, *((step.seed > 0, cost) if cheap_first else ()), _KINDS.index(step.kind))
 
     return sorted(steps.values(), key=priority)
 
