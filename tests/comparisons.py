@@ -15,7 +15,7 @@ from elmokit.comparison.data import Data
 from elmokit.comparison.methods import Family, Method, Plan, source_id
 from elmokit.comparison.result import Comparison, build_result
 from elmokit.comparison.runner import RunSummary
-from elmokit.comparison.steps import MetricsRecord, Step, StepResult, bilm_folder
+from elmokit.comparison.steps import MetricsRecord, Step, StepResult, encoder_folder
 from elmokit.tasks.classification import ClassPrediction
 from elmokit.tasks.task import Examples, Labels, get_task
 from odd_texts import make_model
@@ -108,7 +108,7 @@ def make_comparison(
                     "history": [{"epoch": n, "perplexity": 130 + 320 / n} for n in range(1, 7)]
                 }
                 training |= {"held_out": {"perplexity": 141.3, "forward": 139.8, "backward": 142.9}}
-                model = bilm_folder(folder / "work", method, None)
+                model = encoder_folder(folder / "work", method, None)
                 if not model.exists():
                     save_bilm(model, replace(make_model(), training=training))
     summary = RunSummary()

@@ -60,7 +60,7 @@ def write_report(comparison: Comparison) -> list[Path]:
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print the ranking and the answer."""
-    if comparison.ranking is not None:
+    if comparison.ranked:
         render.print_table(make_ranking_table(comparison, _TERMINAL, 26), console)
     missing = [result for result in comparison.methods if result.status != "done"]
     reasons = [f"{result.method.name} {result.status}: {result.reason}" for result in missing]
@@ -137,7 +137,7 @@ def _facts(comparison: Comparison) -> Iterator[Fact]:
 
 def _ranking_section(comparison: Comparison) -> Section:
     items, text = [], []
-    if comparison.ranking is not None:
+    if comparison.ranked:
         items.append(make_ranking_table(comparison))
         text.append("In percent: mean and standard deviation (±) over the seeds, below it the 95% interval.")
         if any(first != last for first, last in comparison.ranking.ranks.values()):
@@ -157,7 +157,6 @@ def _ranking_section(comparison: Comparison) -> Section:
 def make_ranking_table(comparison: Comparison, titles: Collection[str] = (), name_width: int = 48) -> Table:
     """A row for each finished method; of the columns those with ``titles``, or all that have values."""
     ranking = comparison.ranking
-    assert ranking is not None
     rows = [_ranking_cells(comparison, result) for result in comparison.ranked]
     columns = [
         column
@@ -170,7 +169,7 @@ def make_ranking_table(comparison: Comparison, titles: Collection[str] = (), nam
             [_name(result, name_width), format_rank(ranking.ranks[id]), *(row[column] for column in columns)]
             for id, result, row in zip(ranking.order, comparison.ranked, rows, strict=True)
         ],
-        highlight=None if comparison.recommended is None else ranking.order.index(comparison.recommended),
+        highlight=ranking.order.index(comparison.recommended or ""),
     )
 
 
@@ -226,7 +225,7 @@ def _scores_section(comparison: Comparison) -> Section:
 
 
 def _differences_section(comparison: Comparison) -> Section:
-    names, pairs = comparison.names, comparison.ranking.pairs if comparison.ranking else ()
+    names = comparison.names
     rows = [
         [
             names[pair.better],
@@ -236,7 +235,7 @@ def _differences_section(comparison: Comparison) -> Section:
             "< 0.001" if pair.p_adjusted < 0.001 else f"{pair.p_adjusted:.3f}",
             "significant" if pair.significant else "not significant",
         ]
-        for pair in pairs
+        for pair in comparison.ranking.pairs
     ]
     head = ("Better", Column("Worse"), "Points", "95% interval", "p, corrected", "Verdict")
     table = make_table(head, rows, caption="Every pair", folded=True)
@@ -329,8 +328,8 @@ def _mix_section(comparison: Comparison) -> Section:
     layers = max((mix.names for _, mix in mixes), key=len)
     rows: list[list[Cell | str]] = []
     for result, mix in mixes:
-        values = [f"{value:.3f}" for value in mix.values] + ["–"] * (len(layers) - len(mix.values))
-        rows.append([_name(result), *values, f"{mix.gamma:.3f}"])
+        values = [*mix.values, *[None] * (len(layers) - len(mix.values)), mix.gamma]
+        rows.append([_name(result), *("–" if value is None else f"{value:.3f}" for value in values)])
     figures = [
         draw_mix(mix, result.method.name)
         for result, mix in mixes

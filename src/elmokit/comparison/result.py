@@ -17,7 +17,7 @@ from elmokit.comparison.methods import Method, Plan, source_id
 from elmokit.comparison.ranking import Pair, Ranking, format_rank, rank, recommend
 from elmokit.comparison.runner import RunSummary
 from elmokit.comparison.statistics import score_interval
-from elmokit.comparison.steps import MetricsRecord, Step, StepResult, bilm_folder, layers_id
+from elmokit.comparison.steps import MetricsRecord, Step, StepResult, encoder_folder, layers_id
 from elmokit.comparison.verdict import describe_pair, summarize_ranking
 from elmokit.core.formatting import plural
 from elmokit.core.model_card import versions
@@ -134,11 +134,10 @@ class Comparison:
     """The result of a comparison.
 
     Attributes:
-        folder: Where its report is.
         metric: Name of the score that ranks, "accuracy" or "span_f1".
         methods: In the order of the plan.
-        ranking: Of the finished methods; None if there is none.
-        recommended: Id of the recommended method.
+        ranking: Of the finished methods.
+        recommended: Id of the recommended method; None if none has finished.
         curve: The learning curve: scores by method id and number of labels.
         notes: On methods with missing steps.
         failed: Reasons by step id.
@@ -150,7 +149,7 @@ class Comparison:
     metric: str
     data: Data
     methods: tuple[MethodResult, ...]
-    ranking: Ranking | None
+    ranking: Ranking
     recommended: str | None
     pretraining: Pretraining | None = None
     curve: Mapping[str, Mapping[int, Score]] = field(default_factory=dict)
@@ -173,7 +172,7 @@ class Comparison:
     @property
     def ranked(self) -> list[MethodResult]:
         """The finished methods, best first."""
-        return [] if self.ranking is None else [self.method(id) for id in self.ranking.order]
+        return [self.method(id) for id in self.ranking.order]
 
 
 def build_result(
@@ -211,8 +210,7 @@ def build_result(
     n_train = len(data.splits["train"])
     measured = {result.scores["train"].n for result in methods if result.status == "done"} - {n_train}
     data_notes = (f"Train scores are of {n:,} of the {n_train:,} train rows." for n in measured)
-    row_scores = {id: [record.row_scores for record in own] for id, own in records.items()}
-    ranking = rank(row_scores) if row_scores else None
+    ranking = rank({id: [record.row_scores for record in own] for id, own in records.items()})
     seconds = {result.method.id: result.cost.seconds for result in methods}
     has_memory = "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if has_memory else None
@@ -224,10 +222,10 @@ def build_result(
         data=replace(data, notes=(*data.notes, *data_notes)),
         methods=tuple(methods),
         ranking=ranking,
-        recommended=recommend(ranking, seconds) if ranking is not None else None,
+        recommended=recommend(ranking, seconds) if records else None,
         pretraining=_pretraining(folder / "work", plan, results, encoder),
         curve=_curve(plan, fits, n_train) if plan.counts else {},
-        examples=_examples(data, ranking.order, records) if ranking is not None else (),
+        examples=_examples(data, ranking.order, records),
         notes=tuple(notes),
         failed=summary.failed,
         command=command,
@@ -296,7 +294,7 @@ def _pretraining(
     methods = [method for method in plan.methods if method.family == "elmo"]
     if not methods or (encoder is None and source_id(methods[0]) not in results):
         return None
-    elmo = Elmo.load(bilm_folder(work, methods[0], encoder))
+    elmo = Elmo.load(encoder_folder(work, methods[0], encoder))
     training = elmo.training
     held_out = training.get("held_out") or {}
     return Pretraining(
@@ -375,7 +373,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "left_out": plan.left_out,
         "commands": [comparison.command] if comparison.command else [],
     }
-    if ranking is not None:
+    if ranking.order:
         record["ranking"] = {
             "order": ranking.order,
             "ranks": {id: format_rank(ranks) for id, ranks in ranking.ranks.items()},

@@ -151,10 +151,6 @@ class Workspace:
         """The folder of a step."""
         return self.folder / "steps" / id
 
-    def encoder_folder(self, method: Method) -> Path:
-        """The encoder of a method: the given biLM, or what a step has made."""
-        return bilm_folder(self.folder, method, self.encoder if method.family == "elmo" else None)
-
     def inputs(self, step: Step, method: Method) -> dict[str, Any]:
         """All that decides the result of a step: steps with equal inputs are the same."""
         inputs: dict[str, Any] = {"rows": self.data.fingerprints, "kind": step.kind}
@@ -172,9 +168,11 @@ class Workspace:
         return cast("dict[str, Any]", json.loads(json.dumps(inputs)))
 
 
-def bilm_folder(work: Path, method: Method, encoder: Path | None) -> Path:
-    """Where a method's encoder is: what is given, or what a step in ``work`` has made."""
-    return encoder if encoder is not None else work / "steps" / source_id(method) / "model"
+def encoder_folder(work: Path, method: Method, encoder: Path | None) -> Path:
+    """Where a method's encoder is: the biLM that is given, or what a step in ``work`` has made."""
+    if encoder is not None and method.family == "elmo":
+        return encoder
+    return work / "steps" / source_id(method) / "model"
 
 
 # -- planning ---------------------------------------------------------------------------------
@@ -286,7 +284,10 @@ def _train_vectors(data: Data, method: Method, out: Path) -> StepResult:
 
 
 def _cache_layers(space: Workspace, method: Method) -> StepResult:
-    encoder, fit = load_encoder(space.encoder_folder(method)), fitting_config(method, 0, 0).fit
+    encoder, fit = (
+        load_encoder(encoder_folder(space.folder, method, space.encoder)),
+        fitting_config(method, 0, 0).fit,
+    )
     start = time.monotonic()
     if fit.cache != "no":
         parts = [space.data.splits[split].inputs for split in ("train", "valid")]
@@ -310,7 +311,7 @@ def _fit(space: Workspace, step: Step, method: Method, reporter: Reporter) -> St
         (folder / "run").mkdir(exist_ok=True)
         result = fit_task(
             data.task,
-            load_encoder(space.encoder_folder(method)),
+            load_encoder(encoder_folder(space.folder, method, space.encoder)),
             train,
             None if few else data.splits["valid"],
             fitting_config(method, step.seed, 0 if few else n_words(data.texts("train"))),

@@ -10,7 +10,7 @@ from elmokit.core.formatting import format_duration, join_names, plural
 from elmokit.tasks.task import format_score_name
 
 if TYPE_CHECKING:
-    from elmokit.comparison.ranking import Pair, Ranking
+    from elmokit.comparison.ranking import Pair
     from elmokit.comparison.result import Comparison, MethodResult
 
 _MUCH_FASTER = 5.0  # times, for a method to be named as the fast alternative
@@ -23,11 +23,11 @@ _RELATIONS = (("better than", "every"), ("not significantly different from", "an
 def answer(comparison: Comparison) -> list[str]:
     """Sentences for whoever reads nothing else; the first names the recommended method."""
     sentences = ["No method finished, so there is nothing to rank."]
-    if comparison.ranking is not None and comparison.recommended is not None:
+    if comparison.recommended is not None:
         result = comparison.method(comparison.recommended)
         sentences = [
             _recommendation(comparison, result),
-            _lead(comparison, comparison.ranking, result),
+            _lead(comparison, result),
             _cost(comparison, result),
             _few_labels(comparison),
         ]
@@ -50,10 +50,11 @@ def _recommendation(comparison: Comparison, result: MethodResult) -> str:
     )
 
 
-def _lead(comparison: Comparison, ranking: Ranking, result: MethodResult) -> str:
+def _lead(comparison: Comparison, result: MethodResult) -> str:
+    ranking, names = comparison.ranking, comparison.names
     if len(ranking.order) == 1:
         return "No other method finished, so there is nothing to compare it with."
-    names, (best, second) = comparison.names, ranking.order[:2]
+    best, second = ranking.order[:2]
     others = [names[id] for id in ranking.tied_with_best if id not in (best, result.method.id)]
     if others:
         also = "" if result.method.id == best else " either"
@@ -100,13 +101,13 @@ def _few_labels(comparison: Comparison) -> str:
 def summarize_ranking(comparison: Comparison) -> list[str]:
     """Which differences are significant, and what the tests can and cannot show."""
     ranking, methods = comparison.ranking, comparison.ranked
-    if ranking is None or ranking.detectable is None:
+    if ranking.detectable is None:
         return ["Only one method finished, so there is nothing to compare it with."] if methods else []
     elmo, static = (
         [result.method.id for result in methods if result.method.family == family]
         for family in ("elmo", "static")
     )
-    sentences = compare_families(comparison, ranking, elmo, static)
+    sentences = compare_families(comparison, elmo, static)
     neighbors, others = ranking.pairs[: len(methods) - 1], ranking.pairs[len(methods) - 1 :]
     sentences += [describe_pair(comparison, pair) for pair in neighbors]
     if others:
@@ -146,15 +147,13 @@ def describe_pair(comparison: Comparison, pair: Pair) -> str:
     return f"{names} are not significantly different{after} ({figures}{more})."
 
 
-def compare_families(
-    comparison: Comparison, ranking: Ranking, ours: Sequence[str], static: Sequence[str]
-) -> list[str]:
+def compare_families(comparison: Comparison, ours: Sequence[str], static: Sequence[str]) -> list[str]:
     """How methods, best first, compare with static methods; those with equal results share a sentence."""
     groups = defaultdict(list)
     for one in ours if static else ():
         sides: tuple[list[str], ...] = ([], [], [])  # whom it beats, equals, loses to
         for other in static:
-            pair = ranking.pair(one, other)
+            pair = comparison.ranking.pair(one, other)
             side = 1 if not pair.significant else 0 if pair.better == one else 2
             sides[side].append(comparison.names[other])
         parts = [
