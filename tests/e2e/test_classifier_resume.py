@@ -21,8 +21,8 @@ from topics import flags, rows, table
 
 # The program, but for the report, which takes a while.
 _PROGRAM = """
-from elmokit.tasks import fit as fitting
-fitting.write_report = lambda folder, document, record: None
+from elmokit.tasks import model_report
+model_report.write_report = lambda folder, document, record: None
 from elmokit.cli.main import main
 main()
 """

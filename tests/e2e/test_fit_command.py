@@ -40,7 +40,7 @@ def made(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     train, test = table(folder / "train.csv", rows(90)), table(folder / "test.csv", rows(30, 1))
     config = ClassifierConfig.from_flat(**topics.EASY)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "write_report", lambda folder, document, record: None)
+        patch.setattr("elmokit.tasks.model_report.write_report", lambda folder, document, record: None)
         fitting.fit(encoder, [train], folder / "topics", config=config, test=[test])
     return folder / "topics"
 
