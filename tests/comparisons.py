@@ -97,7 +97,7 @@ def make_comparison(
         if curve:
             for n_labels, share in ((100, 0.8), (300, 0.9)):
                 for draw in range(2):
-                    step = Step(f"{spec.id}-n{n_labels}-d{draw}", "fit", spec.id, draw, n_labels, draw)
+                    step = Step(f"{spec.id}-n{n_labels}-d{draw}", "fit", spec.id, draw, n_labels)
                     steps.append(step)
                     few = replace(spec, accuracy=spec.accuracy * share + 0.01 * draw)
                     results[step.id] = _result(few, draw, data, disagreement)

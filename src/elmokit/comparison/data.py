@@ -46,11 +46,9 @@ class Data:
     """All rows of a comparison.
 
     Attributes:
-        splits: Examples of train, valid and test; those of train have the labels.
+        splits: Examples of train, valid and test.
         unlabeled: Further texts, for pretraining only.
-        notes: What a person should know about the rows.
         names: The names of each split's files, for the report.
-        columns: Where the rows have their texts and labels.
     """
 
     task: AnyTask

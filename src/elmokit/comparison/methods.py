@@ -165,11 +165,7 @@ class CompareConfig(Config):
 
 
 def choose_methods(known: Sequence[Method], names: Iterable[str], usual: Sequence[str] = ()) -> list[Method]:
-    """The methods with these ids or of these families, in the order of ``known``.
-
-    Args:
-        usual: Ids of which a family consists; all of its methods if none of them is here.
-    """
+    """The methods with these ids or families (of these, the ``usual`` if any), in the order of ``known``."""
     groups: dict[str, set[str]] = {}
     for family in FAMILIES:
         ids = {method.id for method in known if method.family == family}

@@ -55,11 +55,9 @@ class _Running:
 
 
 class Runner:
-    """Does the steps that are not finished, each when all that it needs is.
+    """Does the steps that are not finished, in order, each when all that it needs is.
 
-    Args:
-        steps: In the order in which they should start.
-        deadline: When no further step is started, by ``time.monotonic``.
+    After ``deadline``, by ``time.monotonic``, no further step is started.
     """
 
     def __init__(

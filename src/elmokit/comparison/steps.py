@@ -47,13 +47,11 @@ _KINDS = get_args(Kind)  # the longest chains first
 
 @dataclass(frozen=True)
 class Step:
-    """One piece of work, in a folder of its own.
+    """One piece of work, in the folder ``id``, after the steps that it ``needs``.
 
     Attributes:
-        id: The name of its folder.
+        seed: For the learning curve, also the number of the draw of rows.
         n_labels: Rows to learn from, for the learning curve; 0 for all.
-        draw: Which rows those are.
-        needs: Ids of the steps that come before.
     """
 
     id: str
@@ -61,7 +59,6 @@ class Step:
     method: str
     seed: int = 0
     n_labels: int = 0
-    draw: int = 0
     needs: tuple[str, ...] = ()
 
 
@@ -134,13 +131,7 @@ class StepResult:
 
 @dataclass(frozen=True, eq=False)
 class Workspace:
-    """What all steps share.
-
-    Attributes:
-        folder: Holds the folders of the steps and the cached layers.
-        encoder: A biLM folder to use instead of a pretrained one.
-        encoder_hash: Its fingerprint; "" without one.
-    """
+    """What all steps share: the folder for them, the data, and a biLM that is given, with its fingerprint."""
 
     folder: Path
     data: Data
@@ -163,8 +154,7 @@ class Workspace:
         if step.kind == "layers":
             inputs["max_words"] = method.classifier.get("max_words")
         elif step.kind == "fit":
-            labels = [step.n_labels, step.draw]
-            inputs |= {"classifier": method.classifier, "seed": step.seed, "labels": labels}
+            inputs |= {"classifier": method.classifier, "seed": step.seed, "n_labels": step.n_labels}
         return cast("dict[str, Any]", json.loads(json.dumps(inputs)))
 
 
@@ -182,7 +172,6 @@ def plan_steps(plan: Plan, encoder: Path | None, *, cheap_first: bool = False) -
     """All steps of a plan in the order in which they should start.
 
     Args:
-        encoder: A biLM that is given.
         cheap_first: Seed 0 of every method first, cheap methods first, so that a deadline leaves most of
             the answer; otherwise the longest chains of steps first.
     """
@@ -203,7 +192,7 @@ def plan_steps(plan: Plan, encoder: Path | None, *, cheap_first: bool = False) -
         for n_labels, draw in itertools.product(plan.counts, range(plan.draws)):
             if method.id in plan.curve:
                 id = f"{method.id}-n{n_labels}-d{draw}"
-                steps[id] = Step(id, "fit", method.id, draw, n_labels, draw, source)
+                steps[id] = Step(id, "fit", method.id, draw, n_labels, source)
 
     def priority(step: Step) -> tuple[int, ...]:
         method = plan.method(step.method)
@@ -224,11 +213,7 @@ def layers_id(method: Method) -> str:
 def do_step(
     space: Workspace, step: Step, method: Method, reporter: Reporter, max_time: float | None = None
 ) -> None:
-    """Do one step, or resume it; what was started with other inputs is deleted.
-
-    Args:
-        max_time: Limit for pretraining, in seconds.
-    """
+    """Do one step, or resume it; one started with other inputs is redone. ``max_time`` limits pretraining."""
     folder, inputs = space.step_folder(step.id), space.inputs(step, method)
     text, file, model = json.dumps(inputs, indent=1) + "\n", folder / _INPUTS, folder / "model"
     if file.exists() and file.read_text(encoding="utf-8") != text:
@@ -302,7 +287,7 @@ def _fit(space: Workspace, step: Step, method: Method, reporter: Reporter) -> St
     data, folder, train = space.data, space.step_folder(step.id), space.data.splits["train"]
     few = step.n_labels > 0  # nothing is held out of a few labels, and their layers are not cached
     if few:
-        train = train.select(draw_rows(train.targets, step.n_labels, step.draw))
+        train = train.select(draw_rows(train.targets, step.n_labels, step.seed))
     model: TaskModel | TfidfModel
     mix = None
     if method.family == "linear":
