@@ -213,9 +213,9 @@ def test(work: Path, name: str) -> None:
     folder = work / "models" / name
     model = TaskModel.load(folder)
     begun = time.perf_counter()
-    found = [prediction.label for prediction in model.predict((text,) for text in texts)]
+    predicted = [prediction.label for prediction in model.predict((text,) for text in texts)]
     seconds = time.perf_counter() - begun
-    record["test"] = float(np.mean([a == b for a, b in zip(found, labels, strict=True)]))
+    record["test"] = float(np.mean([a == b for a, b in zip(predicted, labels, strict=True)]))
     record["documents_per_second"] = round(len(texts) / seconds)
     record["megabytes"] = round(sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 1e6, 1)
     note(work, name, record)

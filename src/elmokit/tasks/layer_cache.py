@@ -46,7 +46,7 @@ def write_layers(encoder: Encoder, ids: TokenIds, file: Path, progress: Advance)
     with explain_os_errors(file):
         shape = (int(ids.offsets[-1]), encoder.n_layers, encoder.dim)
         values = np.memmap(unfinished, np.float16, "w+", shape=shape)
-        reserve(unfinished)  # a disk that fills up later could not be told from a crash
+        reserve(unfinished)  # so that a full disk is noticed now, not in the middle of writing
     computed = encoder.precompute(ids)
     for rows in bucket_batches(ids.lengths, BATCH_WORDS):
         stacked = torch.stack(encoder.layers(computed, rows).values, dim=2).clamp_(-65504, 65504).half()
