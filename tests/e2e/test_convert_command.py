@@ -75,15 +75,8 @@ def test_there_and_back_and_verified(run: Run) -> None:
     assert done.code == 0, done.err
     assert "note: The start state" in done.out
     assert "Check it: elmokit verify ours theirs" in done.out
-    names = {
-        "README.md",
-        "config.json",
-        "model.safetensors",
-        "start_state.safetensors",
-        "tokenizer.json",
-        "vocab.txt",
-    }
-    assert {file.name for file in Path("ours").iterdir()} == names
+    names = "README.md config.json model.safetensors start_state.safetensors tokenizer.json vocab.txt"
+    assert sorted(file.name for file in Path("ours").iterdir()) == names.split()
     assert "elmokit convert theirs ours" in Path("ours/README.md").read_text("utf-8")
     done = run("convert", "ours", "back", "--to", "official")
     assert done.code == 0, done.err
@@ -121,50 +114,25 @@ def test_a_model_that_differs_ends_with_code_1(run: Run, tmp_path: Path) -> None
     assert json.loads(done.out)["batch_size"] is None
 
 
-def test_a_model_of_our_own_is_exported_and_verifies_against_itself(run: Run, tiny_model: Path) -> None:
-    done = run("convert", tiny_model, "exported", "--to", "official", "--json")
-    assert done.code == 0, done.err
-    n_parameters = sum(p.numel() for p in load_bilm("exported").model.parameters())
-    assert json.loads(done.out)["n_parameters"] == n_parameters  # the word predictor is not among them
-    assert run("verify", "exported", tiny_model).code == 0
-    assert run("verify", "exported", tiny_model, "--sentences", "text.txt", "--state", "zero").code == 0
-
-
 def test_a_projected_model_of_our_own_is_exported_and_verifies_against_itself(run: Run) -> None:
-    shape = [
-        "--dim",
-        8,
-        "--set",
-        "hidden_dim=12",
-        "--set",
-        "cell_clip=3",
-        "--set",
-        "proj_clip=3",
-        "--set",
-        "filters=1:8,2:8",
-    ]
-    done = run("pretrain", "text.txt", "-o", "own", "--preset", "tiny", "--set", "max_steps=2", *shape)
+    settings = ("max_steps=2", "hidden_dim=12", "cell_clip=3", "proj_clip=3", "filters=1:8,2:8")
+    shape = [part for setting in settings for part in ("--set", setting)]
+    done = run("pretrain", "text.txt", "-o", "own", "--preset", "tiny", "--dim", 8, *shape)
     assert done.code == 0, done.err
-    done = run("convert", "own", "exported", "--to", "official")
+    done = run("convert", "own", "exported", "--to", "official", "--json")
     assert done.code == 0, done.err
     assert "AllenNLP" not in done.out
+    n_parameters = sum(p.numel() for p in load_bilm("exported").model.parameters())
+    assert json.loads(done.out)["n_parameters"] == n_parameters  # the word predictor is not among them
     assert run("verify", "exported", "own").code == 0
+    assert run("verify", "exported", "own", "--sentences", "text.txt", "--state", "zero").code == 0
     assert run("convert", "exported", "again", "--calibrate", "none").code == 0
     assert run("verify", "again", "own", "--state", "zero").code == 0
 
 
 def test_the_start_state_and_the_words_are_as_flags_say(run: Run) -> None:
-    done = run(
-        "convert",
-        "theirs",
-        "ours",
-        "--calibrate",
-        "text.txt",
-        "--set",
-        "tokens=whitespace",
-        "--set",
-        "lowercase=true",
-    )
+    settings = ("--set", "tokens=whitespace", "--set", "lowercase=true")
+    done = run("convert", "theirs", "ours", "--calibrate", "text.txt", *settings)
     assert done.code == 0, done.err
     assert "24 sentences of text.txt" in done.out
     elmo = Elmo.load("ours")
@@ -204,7 +172,7 @@ def test_other_commands_take_published_files(run: Run, tmp_path: Path) -> None:
 
 
 def test_files_that_are_missing_cut_or_foreign(run: Run) -> None:
-    run("convert", "nowhere", "ours").check_refused("no file or folder nowhere")
+    run("convert", "nowhere", "ours").check_refused("no model folder nowhere")
     options, weights = Path("theirs/options.json"), Path("theirs/weights.hdf5")
     whole, said = weights.read_bytes(), options.read_bytes()
     weights.write_bytes(whole[: len(whole) // 2])
@@ -224,18 +192,9 @@ def test_files_that_are_missing_cut_or_foreign(run: Run) -> None:
 
 def test_a_pickle(run: Run) -> None:
     Path("model.pkl").write_bytes(pickle.dumps(published.Trap()))
-    for arguments in (
-        ("convert", "model.pkl", "ours"),
-        ("inspect", "model.pkl"),
-        ("verify", "model.pkl", "theirs"),
-    ):
-        run(*arguments).check_refused("pickle", "never loaded")
+    run("convert", "model.pkl", "ours").check_refused("model.pkl is not an elmokit model")
+    run("inspect", "model.pkl").check_refused("model.pkl is not an elmokit model")
     assert not Path("it-was-loaded").exists()
-
-
-def test_h5py_that_is_not_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    run("convert", "theirs", "ours").check_refused("h5py", "elmokit[official]")
 
 
 def test_flags_that_make_no_sense(run: Run, tiny_model: Path) -> None:

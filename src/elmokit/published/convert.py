@@ -23,7 +23,6 @@ from elmokit.core.model_folder import kind_of, load
 from elmokit.core.names import resolve_name
 from elmokit.core.run_folder import open_out
 from elmokit.corpora import mini_news
-from elmokit.published.hdf5 import PICKLE_STARTS
 from elmokit.published.many_langs import is_many_langs, load_many_langs
 from elmokit.published.official import (
     TEXT,
@@ -46,7 +45,6 @@ _EXCHANGE, _ENCODER, _WORD_CACHE = (
     "elmokit.vectors.word_cache",
 )
 _CALIBRATION_WORDS = 16_000
-_PICKLES = {".pkl", ".pickle", ".pt", ".pth", ".th", ".bin", ".ckpt", ".joblib"}
 _TABLES = {".txt", ".vec", ".bin"}
 _TEXT_NAMES = {field.name for field in dataclasses.fields(TextConfig)}
 _READ_NAMES = {field.name for field in dataclasses.fields(ReadConfig)}
@@ -137,7 +135,8 @@ def convert(  # many parameters because each is a flag of the command
         )
     open_out(out, "bilm", resume=False)
     is_ours = task in ("shrink", "write official")
-    saved = load_bilm(source) if is_ours else _open_foreign(source, vocab, configs["text"])
+    foreign = None if is_ours else load_foreign(source, vocabulary=vocab, text=configs["text"])
+    saved = foreign or load_bilm(source)
     notes: list[str] = [] if is_ours else saved.training["notes"]
     if to == "official":
         notes = notes + save_official(out, saved)
@@ -160,19 +159,6 @@ def convert(  # many parameters because each is a flag of the command
     return Conversion(out, n_parameters, notes=tuple(notes))
 
 
-def _open_foreign(source: Path, vocab: str | Path | None, text: TextConfig) -> BilmFolder:
-    """A published model; anything else is an error."""
-    saved = load_foreign(source, vocabulary=vocab, text=text)
-    if saved is None:
-        missing, unknown = f"There is no file or folder {source}.", f"{source} does not hold a known model."
-        raise ModelError(
-            unknown if source.exists() else missing,
-            remedy="Give a folder with options.json and weights.hdf5, the options file itself, an "
-            "ELMoForManyLangs folder, a table of word vectors, or a folder made by elmokit.",
-        )
-    return saved
-
-
 def _find_task(source: Path, to: str) -> str:
     kind = kind_of(source)
     if kind == "word-vectors":
@@ -180,17 +166,9 @@ def _find_task(source: Path, to: str) -> str:
     if kind is not None:
         return "write official" if to == "official" else "shrink"
     ending = Path(source.name.lower().removesuffix(".gz")).suffix
-    if source.is_file() and ending in _TABLES and not _starts_as_pickle(source):
+    if source.is_file() and ending in _TABLES:
         return "import"
     return "rewrite official" if to == "official" else "read official"
-
-
-def _starts_as_pickle(file: Path) -> bool:
-    try:
-        with open(file, "rb") as stream:
-            return stream.read(2) in PICKLE_STARTS
-    except OSError:
-        return False
 
 
 # -- language models ------------------------------------------------------------------------------
@@ -206,20 +184,10 @@ def load_foreign(
         return load_many_langs(path, text=text)
     if find_official(path) is not None:
         return load_official(path, vocabulary=vocabulary, text=text)
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    checkpoints = [file.name for file in files if file.name == "checkpoint" or ".ckpt" in file.name]
-    if path.is_dir() and checkpoints:
+    if any(path.glob("*.ckpt*")):
         raise ModelError(
-            f"{path} holds a TensorFlow checkpoint ({', '.join(checkpoints[:3])}), not published weights.",
+            f"{path} holds a TensorFlow checkpoint, not published weights.",
             remedy="Write weights.hdf5 with the dump_weights program of bilm-tf first.",
-        )
-    files = [file for file in files if file.is_file()]
-    pickles = [file.name for file in files if file.suffix.lower() in _PICKLES or _starts_as_pickle(file)]
-    if pickles:
-        content = "is a pickle" if path.is_file() else f"holds only pickles ({', '.join(pickles[:3])})"
-        raise ModelError(
-            f"{path} {content}: pickles can run any code and are never loaded.",
-            remedy="Give options.json and weights.hdf5, an elmokit folder, or an ELMoForManyLangs folder.",
         )
     return None
 

@@ -77,11 +77,6 @@ _CHARACTERS = (  # row 0 of ours stands for "no character"
 )
 
 
-def cell(direction: int, depth: int) -> str:
-    """The group of an LSTM layer; direction 0 is forward, 1 backward."""
-    return f"RNN_{direction}/RNN/MultiRNNCell/Cell{depth}/LSTMCell"
-
-
 def official_layout(config: BilmConfig, n_words: int) -> list[Entry]:
     """All datasets of a model of this shape; ``n_words`` is the number of rows of a word table."""
     dim, hidden = config.dim, config.hidden_dim
@@ -90,7 +85,8 @@ def official_layout(config: BilmConfig, n_words: int) -> list[Entry]:
         entries = _official_characters(config)
     for direction, stack in enumerate(("forward_stack", "backward_stack")):
         for depth in range(config.n_layers):
-            theirs, ours = cell(direction, depth), f"{stack}.layers.{depth}"
+            theirs = f"RNN_{direction}/RNN/MultiRNNCell/Cell{depth}/LSTMCell"
+            ours = f"{stack}.layers.{depth}"
             weights = (f"{ours}.input_weight", f"{ours}.recurrent_weight")
             entries += [
                 Entry(f"{theirs}/W_0", (2 * dim, 4 * hidden), weights, _read_lstm, _write_lstm),

@@ -105,10 +105,17 @@ def load_official(
     with open_arrays(files.weights) as weights:
         config, n_rows, notes = model_config(options, files.options, weights)
         entries = checked_layout(config, n_rows, files.options, weights)
-        if config.input == "word":
-            _check_word_list(list_file, len(lines), n_rows, files.weights)
-        elif list_file is None:
-            notes.append("There is no vocab.txt beside the weights; character input needs none.")
+        if config.input == "word" and list_file is None:
+            raise ModelError(
+                f"{files.weights} is a word-input model, which needs its word list, but there is no "
+                f"vocab.txt in {files.weights.parent}.",
+                remedy="Put the model's vocab.txt beside it, or name it with --vocab.",
+            )
+        if config.input == "word" and len(lines) != n_rows:
+            raise ModelError(
+                f"{list_file} has {len(lines):,} words, but {files.weights} has {n_rows:,} rows for words.",
+                remedy="Give the word list that the model was trained with.",
+            )
         for entry in entries:
             values = weights.read(entry.name)
             if entry.name == "char_embed" and len(values) == N_CHARACTERS:
@@ -118,8 +125,8 @@ def load_official(
                 values = values[1:] if in_front else values[:-1]
             for name, array in zip(entry.parameters, entry.read(values), strict=True):
                 tensors[name] = torch.from_numpy(np.ascontiguousarray(array))
-        if extra := sorted(set(weights.names()) - {entry.name.split("/")[0] for entry in entries}):
-            notes.append(f"{files.weights.name} also holds {', '.join(extra)}, which is not used.")
+        if extra := sorted(weights.shapes.keys() - {entry.name for entry in entries}):
+            notes.append(f"{files.weights.name} also holds {', '.join(extra)[:200]}, which is not used.")
     words, rows = _our_words(lines, notes)
     if config.input == "word":
         index = torch.tensor(rows)
@@ -149,20 +156,6 @@ def read_vocabulary(path: Path) -> list[str]:
     if not words[-1]:
         words.pop()  # the file ends with a newline
     return [word for word in words if word != _NOT_A_WORD]
-
-
-def _check_word_list(list_file: Path | None, n_words: int, n_rows: int, weights: Path) -> None:
-    if list_file is None:
-        raise ModelError(
-            f"{weights} is a word-input model, which needs its word list, but "
-            f"there is no vocab.txt in {weights.parent}.",
-            remedy="Put the model's vocab.txt beside it, or name it with --vocab.",
-        )
-    if n_words != n_rows:
-        raise ModelError(
-            f"{list_file} has {n_words:,} words, but embedding in {weights} has {n_rows:,} rows.",
-            remedy="Give the word list that the model was trained with.",
-        )
 
 
 def _our_words(lines: list[str], notes: list[str]) -> tuple[list[str], list[int]]:
@@ -214,21 +207,16 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
 
 def _limits(saved: BilmFolder) -> list[str]:
     config = saved.model.config
-    width = sum(count for _, count in config.filters)
     notes = {
         "The word predictor is left out: the format has no place for it.": config.objective != "none",
         "The start state is left out: the format has no place for it.": saved.start_state is not None,
         "The rules for cleaning and splitting text are left out: give the other tool the same words.": (
             saved.text != TEXT
         ),
-        "The LSTMs do not project to a narrower width; AllenNLP reads projected models only"
-        + (", and so does bilm-tf." if config.hidden_dim < config.dim else "."): (
+        "The LSTMs do not project to a narrower width; AllenNLP reads projected models only.": (
             config.hidden_dim <= config.dim
         ),
         "The layers are not residual; AllenNLP reads residual models only.": not config.residual,
         "The input is a word table; AllenNLP reads models with character input only.": config.input == "word",
-        "The filters are no wider than a layer; other tools expect them to be wider.": (
-            config.input == "char" and width <= config.dim
-        ),
     }
     return [note for note, applies in notes.items() if applies]

@@ -274,7 +274,7 @@ def _read_arrays(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors, meta = load_tensors(path)
     elif suffix in _HDF5:
         with open_arrays(path) as file:
-            names = [name for name in file.names() if _BILM_TF.fullmatch(name)]
+            names = [name for name in file.shapes if _BILM_TF.fullmatch(name)]
             tensors = {name: torch.from_numpy(np.atleast_1d(file.read(name))) for name in names}
     elif suffix in (".th", ".pt", ".pth", ".bin"):
         tensors = read_state_dict(path)

@@ -191,8 +191,7 @@ def _find_sentences(path: Path, files: list[Path]) -> list[Sentences]:
         return _read_sentences(lists[0])
     with open_arrays(path) as file:
         try:
-            is_named = file.shape("sentence_to_index") is not None
-            places: Any = file.read_json("sentence_to_index") if is_named else None
+            places: Any = file.read_json("sentence_to_index") if "sentence_to_index" in file.shapes else None
             by_place = {int(place): str(sentence) for sentence, place in places.items()}
             return [[by_place[place].split() for place in range(len(by_place))]]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -231,7 +230,7 @@ def _read_layers(folder: BilmFolder, files: Sequence[Path], rows: Sentences) -> 
         opened = [stack.enter_context(open_arrays(file)) for file in files]
         for place, words in enumerate(rows):
             index, file = place // len(files), opened[place % len(files)]
-            shape, n_words = file.shape(str(index)), len(words)
+            shape, n_words = file.shapes.get(str(index)), len(words)
             whole, separate, top = (n_layers, n_words, 2 * dim), (2, n_words, dim), (n_words, 2 * dim)
             if shape not in (whole, separate, top):
                 problem = "is missing" if shape is None else f"has shape {shape}"
