@@ -20,13 +20,11 @@ from elmokit.report.document import (
     make_table,
 )
 from elmokit.report.figures import (
-    Bin,
     Interval,
     Line,
     Point,
     draw_intervals,
     draw_lines,
-    draw_reliability,
     draw_scatter,
 )
 
@@ -68,7 +66,6 @@ def make_figures(names: list[str]) -> list[Figure]:
             x_label="time",
             y_label="accuracy",
         ),
-        draw_reliability([Bin(0.5, 0.6, 12345, 0.55, 0.5), Bin(0.6, 0.7, 0, 0.0, 0.0)], error=0.05),
     ]
 
 

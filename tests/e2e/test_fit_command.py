@@ -434,7 +434,7 @@ def test_a_class_with_one_row_works_with_a_note(cli: Cli, encoder: Path, tmp_pat
 def test_a_document_of_100_000_words_is_cut_with_a_note(cli: Cli, encoder: Path, tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", [*rows(30), ("rain " * 100_000, "weather")])
     found = cli("fit", encoder, file, "-o", tmp_path / "out", *QUICK)
-    found.check_fine("1 text is longer than 400 words; only the start was read")
+    found.check_fine("Cut after 400 words (max_words): 1 text.")
     labelled = cli("predict", tmp_path / "out", file, "-o", tmp_path / "labelled.csv")
     labelled.check_fine("31 rows labeled")
     assert "Of 1 row only the first 400 words were read" in labelled.err
@@ -483,11 +483,11 @@ def test_cells_that_are_missing_or_not_a_number_are_empty_texts(
         ],
     )
     found = cli("fit", encoder, file, "-o", tmp_path / "a", *QUICK)
-    found.check_fine("2 texts have no word: kept, but all alike to the model")
+    found.check_fine("Without a word, and so alike to the model: 2 texts.")
     parquet = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [*texts, None], "label": [*labels, "sport"]}), parquet)
     found = cli("fit", encoder, parquet, "-o", tmp_path / "b", *QUICK)
-    found.check_fine("1 text has no word")
+    found.check_fine("alike to the model: 1 text.")
     labelled = [json.loads(line) for line in cli("predict", tmp_path / "a", file).out.splitlines()]
     assert len(labelled) == 33
     assert labelled[-2]["prediction"] == labelled[-3]["prediction"]

@@ -39,13 +39,13 @@ def cells(table: Table | Any) -> list[list[str]]:
 
 def test_a_report_has_all_its_parts() -> None:
     document = report()
-    names = ["scores", "confusion", "classes", "calibration", "mistakes", "training", "mix", "details"]
+    names = ["scores", "confusion", "classes", "mistakes", "training", "mix", "details"]
     assert [section.id for section in document.sections] == names
     assert document.context == "Measured on the test split: 60 rows, 4 classes."
     assert [fact.label for fact in document.facts][:2] == ["Accuracy", "Macro F1"]
     assert document.notes == ("Read me first.",)
     n_figures = {part.id: sum(isinstance(item, Figure) for item in part.items) for part in document.sections}
-    assert [n_figures[name] for name in ("calibration", "training", "mix")] == [2, 2, 1]
+    assert [n_figures[name] for name in ("training", "mix")] == [2, 1]
     text = render_markdown(document)
     assert "1 min 15 s" in text
     assert "not learned" not in text
@@ -55,8 +55,8 @@ def test_scores_and_matrix_are_those_of_the_metrics() -> None:
     metrics: Any = {"test": make_metrics(NEWS, 60)}
     model = make_fitted(NEWS)
     document = model_document(model, metrics, model.record, "A title")
-    row = cells(section(document, "scores").items[0])[0]
-    assert row[:3] == ["test", "60", f"{metrics['test'].accuracy * 100:.2f}"]
+    scores = cells(section(document, "scores").items[0])
+    assert scores[:2] == [["Rows", "60"], ["Accuracy", f"{metrics['test'].accuracy:.2%}"]]
     matrix = cells(section(document, "confusion").items[0])
     assert [line[0] for line in matrix] == list(NEWS)
     assert [[int(count) for count in line[1:]] for line in matrix] == metrics["test"].confusion.tolist()
@@ -75,21 +75,23 @@ def test_hostile_names_stay_text() -> None:
 
 def test_unseen_labels_are_noted_and_have_their_row() -> None:
     document = report(unseen="Art")
-    assert "test rows that training never saw, counted as wrong: Art (1)." in section(document, "scores").text
+    assert (
+        "test rows that training never saw, counted as wrong: Art (1)." in section(document, "classes").text
+    )
     assert cells(section(document, "confusion").items[0])[-1][0] == "Art"
 
 
-def test_several_labels_a_row_have_neither_matrix_nor_calibration() -> None:
+def test_several_labels_a_row_have_neither_matrix_nor_mistakes() -> None:
     document = report(several=True)
-    assert not {"confusion", "calibration", "mistakes"} & {section.id for section in document.sections}
+    assert not {"confusion", "mistakes"} & {section.id for section in document.sections}
     assert document.facts[0].label == "Micro F1"
     render_html(document)
 
 
 def test_scores_without_probabilities_have_no_calibration() -> None:
-    document = report(calibrated=False)
-    assert "calibration" not in [section.id for section in document.sections]
-    assert cells(section(document, "scores").items[0])[0][-2:] == ["–", "–"]
+    scores = [row[0] for row in cells(section(report(calibrated=False), "scores").items[0])]
+    assert scores[1:3] == ["Accuracy", "Macro F1"]
+    assert not {"ECE", "Log loss"} & set(scores)
 
 
 @pytest.mark.parametrize(("n_classes", "n_tables"), [(4, 2), (20, 3), (70, 1)])

@@ -110,17 +110,6 @@ class Point:
     look: int = 0
 
 
-@dataclass(frozen=True)
-class Bin:
-    """Predictions with a probability between ``low`` and ``high``: its mean, and the share of right ones."""
-
-    low: float
-    high: float
-    n: int
-    confidence: float
-    accuracy: float
-
-
 def draw_lines(
     lines: Sequence[Line], *, x_label: str, caption: str = "", in_percent: bool = False, log_x: bool = False
 ) -> Figure:
@@ -212,35 +201,6 @@ def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str, caption
         axes.yaxis.set_major_formatter(_format_percent)
         sentences = [f"{p.label}, {p.name}: {p.y:.1%}, {format_duration(p.x)}." for p in points]
         return _figure(canvas, caption or f"{y_label} and {x_label}", sentences, caption)
-
-
-def draw_reliability(bins: Sequence[Bin], *, error: float, caption: str = "") -> Figure:
-    """How often predictions of each probability are right, above how many there are."""
-    used = [entry for entry in bins if entry.n]
-    middles = [(entry.low + entry.high) / 2 for entry in used]
-    widths = [(entry.high - entry.low) * 0.9 for entry in used]
-    accuracies = [entry.accuracy for entry in used]
-    with _canvas(330) as canvas:
-        axes, counts = canvas.subplots(2, sharex=True, height_ratios=(3, 1))
-        axes.bar(middles, accuracies, widths, color=_PAPER)  # hides the grid behind the next ones
-        axes.bar(middles, accuracies, widths, color=_ACCENT, alpha=0.55)
-        axes.plot([entry.confidence for entry in used], accuracies, "o", color=_ACCENT)
-        axes.plot([0, 1], [0, 1], color=_MUTED, linestyle=(0, (4, 3)), linewidth=1)
-        axes.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="share correct")
-        axes.yaxis.set_major_formatter(_format_percent)
-        bars = counts.bar(middles, [entry.n for entry in used], widths, color=_MUTED, alpha=0.45)
-        labels = [f"{entry.n:,}" if entry.n < 1000 else f"{entry.n / 1000:.3g}k" for entry in used]
-        counts.bar_label(bars, labels, padding=2, color=_MUTED, fontsize=9.5)
-        counts.grid(visible=False)
-        counts.margins(y=0.3)
-        counts.set(xlabel="predicted probability", ylabel="texts", yticks=[])
-        counts.xaxis.set_major_formatter(_format_percent)
-        sentences = [
-            f"Probability {entry.low:.0%} to {entry.high:.0%} (mean {entry.confidence:.1%}): "
-            f"{entry.accuracy:.1%} of {entry.n:,} correct."
-            for entry in used
-        ]
-        return _figure(canvas, f"Calibration, expected error {error:.2%}", sentences, caption)
 
 
 def save_confusion_png(path: Path, table: Table) -> None:

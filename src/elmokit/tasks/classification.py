@@ -16,7 +16,6 @@ from torch import Tensor
 from elmokit.core.errors import DataError
 from elmokit.core.formatting import join_names, percent
 from elmokit.report.document import Cell, Column, Section, make_confusion_table, make_table
-from elmokit.report.figures import draw_reliability
 from elmokit.tasks.heads import BilstmHead, Head, LinearHead, PoolHead
 from elmokit.tasks.metrics import ClassificationMetrics, MultilabelMetrics
 from elmokit.tasks.task import Examples, Labels, Prediction, Task, join_texts
@@ -119,40 +118,13 @@ class Classification(Task[ClassPrediction, Metrics]):
         }
 
     def sections(self, metrics: Mapping[str, Metrics]) -> list[Section]:
-        """Scores, confusion matrix, scores by class, calibration and the most confident mistakes."""
+        """Confusion matrix, scores by class and the most confident mistakes."""
         single = {split: one for split, one in metrics.items() if isinstance(one, ClassificationMetrics)}
-        sections = [_scores_section(metrics), _classes_section(metrics)]
-        if single:
-            sections.insert(1, _confusion_section(single))
-        if any(one.calibrated for one in single.values()):
-            sections.append(_calibration_section(single))
+        sections = [_confusion_section(single)] if single else []
+        sections.append(_classes_section(metrics))
         if any(one.mistakes(1) for one in single.values()):
             sections.append(_mistakes_section(single))
         return sections
-
-
-def _scores_section(metrics: Mapping[str, Metrics]) -> Section:
-    first = next(iter(metrics.values()))
-    several = isinstance(first, MultilabelMetrics)
-    columns: list[Column | str] = ["Split", "Rows", "All labels right" if several else "Accuracy"]
-    for kind in first.averages:
-        columns += [Column(score, "right", kind.capitalize()) for score in ("Precision", "Recall", "F1")]
-    columns += ["Hamming loss"] if several else ["Log loss", "ECE"]
-    rows, lines = [], []
-    for split, one in metrics.items():
-        averages = [percent(value) for kind in one.averages for value in one.average(kind).values()]
-        if isinstance(one, ClassificationMetrics):
-            last = ["–" if one.log_loss is None else f"{one.log_loss:.4f}", percent(one.ece)]
-        else:
-            last = [percent(one.hamming_loss)]
-        rows.append([split, f"{one.n:,}", percent(one.accuracy), *averages, *last])
-        if one.unseen:
-            names = join_names((f"{name} ({n:,})" for name, n in one.unseen.items()), at_most=10)
-            lines.append(f"- Labels of {split} rows that training never saw, counted as wrong: {names}.")
-    text = "In percent." if several else "In percent, except log loss."
-    text += " Macro averages count every class equally, weighted ones by its rows."
-    table = make_table(columns, rows, highlight=len(rows) - 1 if len(rows) > 1 else None)
-    return Section("scores", "Scores", "\n\n".join([text, *lines]), (table,))
 
 
 def _confusion_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
@@ -186,21 +158,12 @@ def _classes_section(metrics: Mapping[str, Metrics]) -> Section:
         for row, entry in zip(rows, one.per_class, strict=True):
             row += [percent(entry.precision), percent(entry.recall), Cell(percent(entry.f1), entry.f1)]
             row.append(f"{entry.support:,}")
-    return Section("classes", "Scores by class", "In percent.", (make_table(columns, rows),))
-
-
-def _calibration_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
-    text = (
-        "Each bar shows how often predictions of that probability are right; a dot marks their mean "
-        "probability. On the dashed line the two agree; below it the model is overconfident. ECE, the "
-        "expected calibration error, is the mean distance from the line."
-    )
-    figures = [
-        draw_reliability(one.bins, error=one.ece, caption=f"{split}: ECE {percent(one.ece)}%")
-        for split, one in metrics.items()
-        if one.ece is not None
-    ]
-    return Section("calibration", "Calibration", text, tuple(figures))
+    lines = ["In percent."]
+    for split, one in metrics.items():
+        if one.unseen:
+            names = join_names((f"{name} ({n:,})" for name, n in one.unseen.items()), at_most=10)
+            lines.append(f"- Labels of {split} rows that training never saw, counted as wrong: {names}.")
+    return Section("classes", "Scores by class", "\n\n".join(lines), (make_table(columns, rows),))
 
 
 def _mistakes_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:

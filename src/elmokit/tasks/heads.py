@@ -20,7 +20,7 @@ from elmokit.core.errors import ConfigError
 from elmokit.tasks.layer_cache import LayerSource
 from elmokit.tasks.model import Network
 from elmokit.tasks.settings import ClassifierConfig, HeadConfig
-from elmokit.tasks.task import AnyTask, Examples, Labels, Output
+from elmokit.tasks.task import AnyTask, Examples, Labels, Output, validation_scores
 
 _STEPS = 1000
 _RARE = -14.0  # score of a class without rows: a probability of about one in a million
@@ -140,12 +140,18 @@ class LinearHead(Head):
         self.centre.copy_(features.mean(dim=0))
         self.spread.copy_(features.var(dim=0, correction=0).mean().sqrt().clamp(min=_TINY))
         x = ((features - self.centre) / self.spread).double().numpy()
-        columns = [targets] if targets.ndim == 1 else targets.T.astype(int)
-        n_classes = len(self.output.weight) if targets.ndim == 1 else 1
-        solved = [fit_logistic(x, column, n_classes, l2=l2, weights=weights) for column in columns]
-        for parameter, place in ((self.output.weight, 0), (self.output.bias, 1)):
-            parameter.copy_(torch.from_numpy(np.concatenate([part[place] for part in solved])))
-        return all(converged for _, _, converged in solved)
+        if targets.ndim == 1:
+            rows, biases, converged = fit_logistic(
+                x, targets, len(self.output.weight), l2=l2, weights=weights
+            )
+        else:  # For each class, the row of "yes" less that of "no", which costs half as much as the two.
+            columns = targets.T.astype(int)
+            solved = [fit_logistic(x, column, 2, l2=2 * l2, weights=weights) for column in columns]
+            rows, biases = (np.concatenate([np.diff(part[n], axis=0) for part in solved]) for n in (0, 1))
+            converged = all(part[2] for part in solved)
+        self.output.weight.copy_(torch.from_numpy(rows))
+        self.output.bias.copy_(torch.from_numpy(biases))
+        return converged
 
 
 def converges(model: Any, x: Any, y: Any, **options: Any) -> bool:
@@ -166,33 +172,24 @@ def fit_logistic(
     l2: float,
     weights: npt.NDArray[Any],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], bool]:
-    """Weights (n_classes, dim) and biases (n_classes,) of a logistic regression, and whether it converged.
-
-    A yes-or-no decision is one class, with one row of weights.
-    """
+    """Weights (n_classes, dim) and biases (n_classes,) of a logistic regression, and whether it converged."""
     from sklearn.linear_model import LogisticRegression
 
     weight, bias = np.zeros((n_classes, x.shape[1])), np.full(n_classes, _RARE)
     present = np.unique(y[weights > 0])
     if len(present) == 1:
-        if n_classes > 1:
-            bias[present] = 0.0
-        elif present[0]:
-            bias *= -1
+        bias[present] = 0.0
         return weight, bias, True
     # Two classes share one row of weights w in scikit-learn. As rows -w/2 and w/2 they cost half as much.
-    is_split = len(present) == 2 and n_classes > 1
+    is_split = len(present) == 2
     strength = (2.0 if is_split else 1.0) / (l2 * weights.sum()) if l2 else np.inf
     model = LogisticRegression(C=strength, tol=1e-6, max_iter=_STEPS)
     converged = converges(model, x, y, sample_weight=weights)
     rows, offsets = model.coef_, model.intercept_
-    if n_classes == 1:
-        return rows, offsets, converged
     if is_split:
         rows, offsets = np.concatenate([-rows, rows]) / 2, np.concatenate([-offsets, offsets]) / 2
-    weight[present] = rows
     bias += offsets.min()
-    bias[present] = offsets
+    weight[present], bias[present] = rows, offsets
     return weight, bias, converged
 
 
@@ -219,7 +216,7 @@ def fit_linear(
     with reporter.counting("Computing layers", total=sum(map(len, parts)), unit="texts") as advance:
         pooled = [_pool(source, config, advance) for source in sources]
     history: list[dict[str, float]] = []
-    ranked: list[tuple[float, float, Network]] = []
+    ranked: list[tuple[float, Network]] = []
     converged = True
     mixes = _candidate_mixes(encoder.n_layers, config, choose=chooses)
     for candidate, factor in itertools.product(mixes, _L2_FACTORS if chooses else _L2_FACTORS[:1]):
@@ -228,17 +225,15 @@ def fit_linear(
         # The mean of a mix is the mix of the means.
         features = [network.mix.mixed(list(part)).detach() for part in pooled]
         converged &= head.solve(features[0], train.targets, l2=l2, weights=weights.numpy())
-        history.append({"step": step, "epoch": step, "l2": l2, **network.mix.values()})
-        main = loss = 0.0
+        scores = {"score": 0.0}
         if chooses:
             with torch.no_grad():
                 output = head.scores(features[1])
-            loss = float(task.loss(output, parts[1].targets).mean())
-            metrics = task.measure(parts[1], task.decode(output, [], train.labels))
-            main = metrics.score(metrics.row_stats.sum(axis=0))
-            history[-1] |= {metrics.main: main, "valid_loss": loss}
-        ranked.append((main, -loss, network))
-    *_, best = max(ranked, key=lambda entry: entry[:2])
+            losses = task.loss(output, parts[1].targets)
+            scores = validation_scores(task, parts[1], task.decode(output, [], train.labels), losses)
+        ranked.append((scores.pop("score"), network))
+        history.append({"step": step, "epoch": step, "l2": l2, **network.mix.values(), **scores})
+    _, best = min(ranked, key=lambda entry: entry[0])
     return best, history, converged
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from elmokit.core.atomic import explain_os_errors, reserve, sync
+from elmokit.core.atomic import atomic_write, explain_os_errors, reserve
 from elmokit.core.config import DropoutConfig
 from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import RunError
@@ -42,22 +41,18 @@ def read_layers(encoder: Encoder, ids: TokenIds, rows: IntArray, file: Path) -> 
 @torch.no_grad()
 def write_layers(encoder: Encoder, ids: TokenIds, file: Path, progress: Advance) -> None:
     """Compute the layers of all texts and write them as half-precision numbers, whole or not at all."""
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.new")
-    with explain_os_errors(file):
+    with atomic_write(file) as unfinished:
         shape = (int(ids.offsets[-1]), encoder.n_layers, encoder.dim)
         values = np.memmap(unfinished, np.float16, "w+", shape=shape)
         reserve(unfinished)  # so that a full disk is noticed now, not in the middle of writing
-    computed = encoder.precompute(ids)
-    for rows in bucket_batches(ids.lengths, BATCH_WORDS):
-        stacked = torch.stack(encoder.layers(computed, rows).values, dim=2).clamp_(-65504, 65504).half()
-        for place, row in enumerate(rows):
-            first, last = ids.offsets[row], ids.offsets[row + 1]
-            values[first:last] = stacked[place, : last - first].numpy()
-        progress(len(rows))
-    with explain_os_errors(file):
+        computed = encoder.precompute(ids)
+        for rows in bucket_batches(ids.lengths, BATCH_WORDS):
+            stacked = torch.stack(encoder.layers(computed, rows).values, dim=2).clamp_(-65504, 65504).half()
+            for place, row in enumerate(rows):
+                first, last = ids.offsets[row], ids.offsets[row + 1]
+                values[first:last] = stacked[place, : last - first].numpy()
+            progress(len(rows))
         values.flush()
-        sync(unfinished)
-        os.replace(unfinished, file)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.core.errors import DataError
-from elmokit.report.figures import Bin
 
 _N_BINS = 10
 _MAX_CHARACTERS = 400  # of a mistake's text
@@ -27,6 +26,17 @@ class ClassScore:
     recall: float
     f1: float
     support: int
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Predictions with a probability between ``low`` and ``high``: its mean, and the share of right ones."""
+
+    low: float
+    high: float
+    n: int
+    confidence: float | None
+    accuracy: float | None
 
 
 @dataclass(frozen=True)
@@ -174,22 +184,20 @@ class ClassificationMetrics(ClassMetrics):
         return float(-np.log(chances.clip(np.finfo(chances.dtype).eps, 1)).mean(dtype=np.float64))
 
     @cached_property
-    def bins(self) -> tuple[Bin, ...]:
+    def bins(self) -> list[Bin]:
         """How often predictions of each probability are right; empty without calibrated probabilities."""
-        if not self.calibrated:
-            return ()
-        sure, right = self.probabilities.max(axis=1), self.predicted == self.true
+        sure, right, bins = self.probabilities.max(axis=1), self.predicted == self.true, list[Bin]()
         places = np.minimum((sure * _N_BINS).astype(int), _N_BINS - 1)
-        counts = np.bincount(places, minlength=_N_BINS)
-        sums = [np.bincount(places, values, minlength=_N_BINS) for values in (sure, right)]
-        edges = np.arange(_N_BINS + 1) / _N_BINS
-        columns = (edges[:-1], edges[1:], counts, *(total / np.maximum(counts, 1) for total in sums))
-        return tuple(map(Bin, *(column.tolist() for column in columns)))
+        for place in range(_N_BINS if self.calibrated else 0):
+            rows = np.flatnonzero(places == place)
+            means = [float(values[rows].mean(dtype=float)) if len(rows) else None for values in (sure, right)]
+            bins.append(Bin(place / _N_BINS, (place + 1) / _N_BINS, len(rows), *means))
+        return bins
 
     @property
     def ece(self) -> float | None:
         """Expected calibration error: the mean gap between probability and share of right predictions."""
-        gaps = [entry.n / self.n * abs(entry.accuracy - entry.confidence) for entry in self.bins]
+        gaps = [one.n / self.n * abs((one.accuracy or 0.0) - (one.confidence or 0.0)) for one in self.bins]
         return sum(gaps) if self.calibrated else None
 
     def mistakes(self, n: int = 20) -> list[Mistake]:
@@ -207,14 +215,12 @@ class ClassificationMetrics(ClassMetrics):
 
     def to_json(self) -> dict[str, Any]:
         """With the keys of 0.1."""
-        empty = {"confidence": None, "accuracy": None}
-        bins = [asdict(entry) | ({} if entry.n else empty) for entry in self.bins]
         return {
             **super().to_json(),
             "confusion": self.confusion.tolist(),
             "confusion_rows": list(self.names),
             "log_loss": self.log_loss,
-            "calibration": {"bins": bins, "ece": self.ece},
+            "calibration": {"bins": [asdict(entry) for entry in self.bins], "ece": self.ece},
         }
 
 

@@ -27,9 +27,8 @@ def write_model_report(
     out: Path, model: Predictor, metrics: Mapping[str, Metrics], record: FitRecord, title: str
 ) -> None:
     """Write the report of a model; ``record`` is that of the fit, or of an evaluation."""
-    write_report(
-        out, model_document(model, metrics, record, title), report_record(model, metrics, record, title)
-    )
+    document = model_document(model, metrics, record, title)
+    write_report(out, document, report_record(model, metrics, record, title))
 
 
 def model_document(
@@ -41,13 +40,10 @@ def model_document(
     context = f"Measured on the {split} split: {plural(main.n, 'row')}"
     if model.labels.names:
         context += f", {plural(len(model.labels), 'class', 'classes')}"
-    facts = []
-    for name, value in list(main.values.items())[:4]:
-        shown, label = f"{value:.4f}" if name == "log_loss" else f"{value:.2%}", format_score_name(name)
-        facts.append(Fact(label[0].upper() + label[1:], shown, f"on {split}"))
+    facts = [Fact(_score_title(name), _show(name, main), f"on {split}") for name in [*main.values][:4]]
     if speed := record.timings.get("documents_per_second"):
         facts.append(Fact("Speed", f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}", "rows per second"))
-    sections = model.task.sections(metrics)
+    sections = [_scores_section(metrics), *model.task.sections(metrics)]
     if isinstance(model, TaskModel):
         if _is_trained(model.record):
             sections.append(_training_section(model.record.history))
@@ -97,12 +93,9 @@ class MixRecord:
 
 def mix_record(model: TaskModel) -> MixRecord:
     """The weights of the layers and their course over the epochs."""
-    record, values = model.record, model.network.mix.values()
+    record, values, fit = model.record, model.network.mix.values(), model.config.fit
     gamma = values.pop("mix_gamma", None)
-    per_epoch = len([entry for entry in record.history if entry["epoch"] == 1]) or 1
-    measured = [{**entry, "epoch": (place + 1) / per_epoch} for place, entry in enumerate(record.history)]
-    course = [{"epoch": 0.0, **record.mix_start}, *measured] if _is_trained(record) else []
-    course = [entry for entry in course if values.keys() <= entry.keys()]
+    course = [record.mix_start, *record.history] if _is_trained(record) else []
     lower, *upper = (f"layer {depth}" for depth in range(model.encoder.n_layers))
     return MixRecord(
         model.config.mix.mix,
@@ -111,7 +104,7 @@ def mix_record(model: TaskModel) -> MixRecord:
         list(values.values()),
         gamma,
         [[entry[key] for key in values] for entry in course],
-        [round(entry["epoch"], 2) for entry in course],
+        [round(place / fit.evals_per_epoch, 2) for place in range(len(course))],
     )
 
 
@@ -140,6 +133,28 @@ def draw_mix(mix: MixRecord, caption: str) -> Figure:
     columns = zip(mix.names, zip(*mix.history, strict=True), strict=True)
     lines = [Line(name, mix.epochs, list(column)) for name, column in columns]
     return draw_lines(lines, x_label="epoch", caption=caption)
+
+
+def _scores_section(metrics: Mapping[str, Metrics]) -> Section:
+    names = list(dict.fromkeys(name for one in metrics.values() for name in one.values))
+    rows = [["Rows", *(f"{one.n:,}" for one in metrics.values())]]
+    rows += [[_score_title(name), *(_show(name, one) for one in metrics.values())] for name in names]
+    text = (
+        "Macro averages count every class equally, weighted ones by its rows." if "macro_f1" in names else ""
+    )
+    if "ece" in names:
+        text += " ECE, the expected calibration error, is the mean gap between probability and accuracy."
+    return Section("scores", "Scores", text, (make_table(["Score", *metrics], rows),))
+
+
+def _score_title(name: str) -> str:
+    title = format_score_name(name)
+    return title[0].upper() + title[1:]
+
+
+def _show(name: str, metrics: Metrics) -> str:
+    value = metrics.values.get(name)
+    return "–" if value is None else f"{value:.4f}" if name == "log_loss" else f"{value:.2%}"
 
 
 def _training_section(history: Sequence[Mapping[str, float]]) -> Section:

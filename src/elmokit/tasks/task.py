@@ -178,6 +178,15 @@ class Task(Protocol[P, M]):
         """This task's part of a report, from the metrics of each split."""
 
 
+def validation_scores(
+    task: AnyTask, examples: Examples, predictions: Sequence[Any], losses: Tensor
+) -> dict[str, float]:
+    """The main score, the mean loss, and a "score" to minimize, in which the loss breaks ties."""
+    metrics, loss = task.measure(examples, predictions), float(losses.mean())
+    main = metrics.score(metrics.row_stats.sum(axis=0))
+    return {"score": 1.0 - main + 1e-6 * loss, metrics.main: main, "valid_loss": loss}
+
+
 def format_scores(scores: Mapping[str, float], at_most: int = 2) -> str:
     """The first scores, as in "accuracy 0.9012, macro F1 0.8954"."""
     names = [name for name in scores if name != "n"][:at_most]

@@ -20,12 +20,13 @@ from torch import Tensor, nn
 
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
+from elmokit.core.formatting import plural
 from elmokit.core.tensors import load_tensors
 from elmokit.tasks.heads import LinearHead, fit_linear
 from elmokit.tasks.layer_cache import LayerSource, cached_sources, number_texts
 from elmokit.tasks.model import FitRecord, Network, TaskModel, resolve_head
 from elmokit.tasks.settings import ClassifierConfig, FitConfig
-from elmokit.tasks.task import AnyTask, Examples
+from elmokit.tasks.task import AnyTask, Examples, validation_scores
 from elmokit.training.loop import Carry, StepResult, Stopped, train
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.encoder import Encoder, IntArray, Layers
@@ -115,11 +116,7 @@ class TaskTraining:
             losses[torch.from_numpy(rows)] = task.loss(output, examples.targets[rows])
             for row, prediction in zip(rows, task.decode(output, masks, examples.labels), strict=True):
                 predictions[row] = prediction
-        metrics = task.measure(examples, predictions)
-        main, loss = metrics.score(metrics.row_stats.sum(axis=0)), float(losses.mean())
-        # The main score decides, the loss breaks ties.
-        scores = {"score": 1.0 - main + 1e-6 * loss, metrics.main: main, "valid_loss": loss}
-        return scores | self.network.mix.values()
+        return validation_scores(task, examples, predictions, losses) | self.network.mix.values()
 
 
 def row_weights(examples: Examples, class_weights: Literal["equal", "balanced"]) -> Tensor:
@@ -246,14 +243,11 @@ def _check_texts(texts: Sequence[LayerSource], fit: FitConfig) -> tuple[str, ...
             )
     if texts[0].n_empty == len(texts[0]):
         raise DataError("None of the training texts has a word.", remedy="Check the texts first.")
-    notes, n_cut, n_empty = [], sum(part.n_cut for part in texts), sum(part.n_empty for part in texts)
-    if n_cut:
-        cut = "1 text is" if n_cut == 1 else f"{n_cut:,} texts are"
-        notes.append(f"{cut} longer than {fit.max_words} words; only the start was read (max_words).")
-    if n_empty:
-        empty = "1 text has" if n_empty == 1 else f"{n_empty:,} texts have"
-        notes.append(f"{empty} no word: kept, but all alike to the model.")
-    return tuple(notes)
+    counts = {
+        f"Cut after {fit.max_words} words (max_words)": sum(part.n_cut for part in texts),
+        "Without a word, and so alike to the model": sum(part.n_empty for part in texts),
+    }
+    return tuple(f"{what}: {plural(n, 'text')}." for what, n in counts.items() if n)
 
 
 def _with_epochs(config: ClassifierConfig, texts: LayerSource) -> ClassifierConfig:
