@@ -183,18 +183,6 @@ def test_keeping_the_boundaries_adds_two_words_and_changes_no_other(shape: str, 
 @shapes
 @FEW
 @given(texts=text_lists)
-def test_torch_and_numpy_give_the_same_bits(shape: str, texts: list[Text]) -> None:
-    elmo = Elmo(folder_of(shape))
-    elmo.embed(texts)
-    ours, theirs = elmo.embed(texts), elmo.embed(texts, to="torch")
-    assert np.array_equal(ours.flat, theirs.flat.numpy())
-    assert np.array_equal(ours.offsets, theirs.offsets)
-    assert ours.tokens == theirs.tokens
-
-
-@shapes
-@FEW
-@given(texts=text_lists)
 def test_a_control_word_means_the_same_as_an_unknown_mark(shape: str, texts: list[Text]) -> None:
     elmo = Elmo(folder_of(shape))
     given = elmo.words(texts)

@@ -19,7 +19,6 @@ from elmokit.bilm.model import Bilm, Directions
 from elmokit.bilm.state import BilmState
 from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import ConfigError, ModelError, nearest
-from elmokit.core.formatting import join_names
 from elmokit.core.model_card import Facts
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import fingerprint
@@ -128,7 +127,6 @@ class Elmo:
         self,
         texts: Sequence[Text],
         *,
-        to: Literal["numpy", "torch"] = "numpy",
         state: State | BilmState = "zero",
         batch_size: int | None = None,
         boundaries: bool = False,
@@ -141,7 +139,6 @@ class Elmo:
 
         Args:
             texts: Raw strings, or lists of words (cleaned word by word, never split or dropped).
-            to: "numpy" arrays or "torch" tensors.
             state: Where each text starts: "zero"; "warm", the average state after a text; "stateful",
                 each batch continuing from the state of the one before, as the first ELMo did; or a state
                 from an earlier result, to continue from there.
@@ -150,20 +147,14 @@ class Elmo:
                 otherwise has no rows, has just these two, and its sentence vector pools them.
             progress: Called with the number of texts just done.
         """
-        if to not in ("numpy", "torch"):
-            raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(str(to), ["numpy", "torch"]))
         if batch_size is not None and batch_size < 1:
             raise ConfigError(f"batch_size = {batch_size} is out of range: it must be at least 1.")
         words = self.words(texts)
         flat, offsets, after = self._embed(words, state, batch_size, 0 if boundaries else 1, progress)
-        notes = []
-        if empty := [str(index) for index, row in enumerate(words) if not row]:
-            rest = "only the rows of <s> and </s>, which are pooled" if boundaries else "no vectors"
-            notes = [f"Texts without a word: {join_names(empty, at_most=5)}. They have {rest}."]
         if boundaries:
             words = [[SPECIALS[BOS], *row, SPECIALS[EOS]] for row in words]
         weights = self.sif_weights(words, offsets if boundaries else None)
-        return Embeddings(words, flat if to == "torch" else flat.numpy(), offsets, weights, notes, after)
+        return Embeddings(words, flat.numpy(), offsets, weights, after)
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the model sees them."""

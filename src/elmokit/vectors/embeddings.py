@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from elmokit.bilm.state import BilmState
 from elmokit.core.errors import ConfigError, nearest
+from elmokit.core.ragged import Ragged
 from elmokit.vectors.encoder import FloatArray, IntArray
 from elmokit.vectors.settings import StoreConfig, layer_factors
 
-Array = Any
-"""A numpy array or a tensor."""
 Pooling = Literal["mean", "max", "last", "sif"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "max", "last", "sif")
 
@@ -32,25 +29,20 @@ class Embeddings:
         flat: All words one after the other, (n_words, layer, dim); layer 0 is the token encoder.
         offsets: Text i is ``flat[offsets[i]:offsets[i + 1]]``.
         sif_weights: The weight of each word in "sif" pooling, (n_words,).
-        notes: Notes for people, such as texts without a word.
         state: The model's state at the end, with ``state="stateful"``.
     """
 
     tokens: list[list[str]]
-    flat: Array
+    flat: FloatArray
     offsets: IntArray
     sif_weights: FloatArray
-    notes: list[str] = field(default_factory=list)
     state: BilmState | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> Array:
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        index %= len(self)
-        return self.flat[self.offsets[index] : self.offsets[index + 1]]
+    def __getitem__(self, index: int) -> FloatArray:
+        return Ragged(self.flat, self.offsets)[index]
 
     @property
     def n_layers(self) -> int:
@@ -63,15 +55,15 @@ class Embeddings:
         return int(self.flat.shape[2])
 
     @property
-    def layers(self) -> list[Array]:
+    def layers(self) -> list[FloatArray]:
         """All layers of each text, each (n_words, layer, dim)."""
         return self.split(self.flat)
 
-    def layer(self, index: int) -> list[Array]:
+    def layer(self, index: int) -> list[FloatArray]:
         """One layer of each text, each (n_words, dim); 0 is the token encoder, -1 the top."""
         return self.split(self._mix(index))
 
-    def mixed(self, weights: Sequence[float] | None = None, *, gamma: float = 1.0) -> list[Array]:
+    def mixed(self, weights: Sequence[float] | None = None, *, gamma: float = 1.0) -> list[FloatArray]:
         """The weighted sum of the layers of each text, each (n_words, dim); by default, equal weights."""
         return self.split(self._mix(None, weights, gamma))
 
@@ -81,7 +73,7 @@ class Embeddings:
         *,
         layer: int | None = None,
         weights: Sequence[float] | None = None,
-    ) -> Array:
+    ) -> FloatArray:
         """One vector per text, (n_texts, dim). A text without a word gets zeros.
 
         Args:
@@ -93,35 +85,33 @@ class Embeddings:
         """
         return pool(self._mix(layer, weights), self.offsets, pooling, self.sif_weights)
 
-    def select(self, config: StoreConfig) -> Array:
+    def select(self, config: StoreConfig) -> FloatArray:
         """What ``config`` asks for: (n_words or n_texts, dim), or (..., layer, dim) with all layers."""
         if config.pool == "none":
             return self.flat if config.all_layers else self._mix(config.layer, config.weights)
         if not config.all_layers:
             return self.sentence(config.pool, layer=config.layer, weights=config.weights)
-        layers = [self.sentence(config.pool, layer=depth) for depth in range(self.n_layers)]
-        return torch.stack(layers, dim=1) if isinstance(self.flat, Tensor) else np.stack(layers, axis=1)
+        return np.stack([self.sentence(config.pool, layer=depth) for depth in range(self.n_layers)], axis=1)
 
-    def _mix(self, layer: int | None, weights: Sequence[float] | None = None, gamma: float = 1.0) -> Array:
+    def _mix(
+        self, layer: int | None, weights: Sequence[float] | None = None, gamma: float = 1.0
+    ) -> FloatArray:
         """One layer, or a mix of all, of every word, (n_words, dim)."""
         factors = np.asarray(layer_factors(self.n_layers, layer, weights), np.float32) * np.float32(gamma)
         if layer is not None:
             return self.flat[:, layer]
-        if isinstance(self.flat, Tensor):
-            return torch.einsum("nld,l->nd", self.flat, torch.from_numpy(factors))
-        return np.einsum("nld,l->nd", self.flat, factors)
+        mixed: FloatArray = np.einsum("nld,l->nd", self.flat, factors)
+        return mixed
 
-    def split(self, words: Array) -> list[Array]:
+    def split(self, words: FloatArray) -> list[FloatArray]:
         """What belongs to each text, from a row for each word of all texts."""
-        return [words[first:last] for first, last in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
+        return list(Ragged(words, self.offsets))
 
 
-def pool(words: Array, offsets: IntArray, pooling: Pooling, sif_weights: FloatArray | None = None) -> Array:
+def pool(words: FloatArray, offsets: IntArray, pooling: Pooling, sif_weights: FloatArray) -> FloatArray:
     """One vector per text from the vectors of its words, (n_words, dim) -> (n_texts, dim)."""
     if pooling not in POOLINGS:
         raise ConfigError(f"There is no pooling {pooling!r}.", remedy=nearest(str(pooling), POOLINGS))
-    if isinstance(words, Tensor):
-        return torch.from_numpy(pool(words.numpy(), offsets, pooling, sif_weights))
     starts, counts = offsets[:-1], np.diff(offsets)
     full = counts > 0  # texts with a word
     result = np.zeros((len(counts), words.shape[1]), dtype=np.float32)
@@ -134,8 +124,7 @@ def pool(words: Array, offsets: IntArray, pooling: Pooling, sif_weights: FloatAr
     elif pooling == "max":
         result[full] = np.maximum.reduceat(words, starts[full], axis=0)
     else:
-        is_plain = pooling == "mean" or sif_weights is None
-        shares: Array = np.ones(len(words), dtype=np.float32) if is_plain else sif_weights
+        shares = np.ones(len(words), dtype=np.float32) if pooling == "mean" else sif_weights
         totals = np.add.reduceat(words * shares[:, None], starts[full], axis=0)
         result[full] = totals / np.add.reduceat(shares, starts[full])[:, None]
     return result

@@ -4,8 +4,8 @@ trainable, frozen    x = w0 * layer0 + w1 * layer1 + w2 * layer2
   form "softmax"     x = gamma * (s0 * layer0 + ...),  s = softmax(w)
 function             x = relu(A [layer0; layer1; layer2] + b)
 
-``PublishedMix`` reads and writes softmax mixes in the names of the tools that train them: AllenNLP's
-(``scalar_mix_0.gamma``, in safetensors) and bilm-tf's (``input_ELMo_W``, in HDF5).
+``PublishedMix`` reads softmax mixes in the names of the tools that train them: AllenNLP's
+(``scalar_mix_0.gamma``) and bilm-tf's (``input_ELMo_W``, in HDF5).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.core.errors import ConfigError, ModelError
-from elmokit.core.tensors import load_tensors, save_tensors
-from elmokit.published.hdf5 import open_arrays, write_arrays
+from elmokit.core.errors import ModelError
+from elmokit.core.tensors import load_tensors
+from elmokit.published.hdf5 import open_arrays
 from elmokit.published.many_langs import read_state_dict
-from elmokit.vectors.embeddings import Array, Embeddings
+from elmokit.vectors.embeddings import Embeddings
+from elmokit.vectors.encoder import FloatArray
 from elmokit.vectors.settings import MixConfig, layer_factors
 
 _TINY = 1e-12  # added to the variance, as in the published code
-_ALLENNLP = re.compile(r"(.*\.)?scalar_mix_(\d+)\.(?:scalar_parameters\.(\d+)|gamma)")
-_BILM_TF = re.compile(r"(?:(.+)_)?ELMo_(W|gamma)")
-_HDF5 = (".hdf5", ".h5")
+_ALLENNLP = re.compile(r"((?:.*\.)?scalar_mix_\d+)\.(?:scalar_parameters\.(\d+)|gamma)")
+_BILM_TF = re.compile(r"(.*)ELMo_(W|gamma)")
 _MIX_FILES = "Give a .safetensors or .hdf5 file that holds a trained mix, or the weights.th of AllenNLP."
 
 
@@ -140,95 +141,33 @@ def make_mix(config: MixConfig, n_layers: int, dim: int, seed: int = 0) -> Mix:
     return ScalarMix(config, n_layers, dim, seed)
 
 
-class PublishedMix(nn.Module):
-    """gamma * sum_k softmax(w)_k * layer_k, once for each of several outputs.
-
-    Args:
-        n_layers: Layers to mix, token encoder included.
-        n_outputs: Mixes side by side, each with weights of its own.
-        layer_norm: Normalize each layer to mean 0 and variance 1 first, over *all words of the batch*
-            together, as the published code can. A word's vector then depends on the rest of the batch.
-        l2: Penalty on the squared raw weights.
+@dataclass(frozen=True)
+class PublishedMix:
+    """gamma * sum_k softmax(w)_k * layer_k, once for each of several outputs, as trained by other tools.
 
     Attributes:
-        weights: Raw weights, (n_outputs, n_layers); zero at the start.
-        gammas: (n_outputs,); one at the start.
+        shares: softmax(w) of each output.
+        gammas: gamma of each output.
+        layer_norm: Normalize each layer first with one mean and variance over *all words of the batch*, as
+            the published code can. A word's vector then depends on the rest of the batch.
     """
 
-    def __init__(
-        self, n_layers: int, n_outputs: int = 1, *, layer_norm: bool = False, l2: float = 0.0
-    ) -> None:
-        super().__init__()
-        if n_layers < 1 or n_outputs < 1:
-            raise ConfigError(f"n_layers = {n_layers}, n_outputs = {n_outputs}: both must be at least 1.")
-        self.n_layers, self.n_outputs, self.layer_norm, self.l2 = n_layers, n_outputs, layer_norm, l2
-        self.weights = nn.Parameter(torch.zeros(n_outputs, n_layers))
-        self.gammas = nn.Parameter(torch.ones(n_outputs))
+    shares: list[list[float]]
+    gammas: list[float]
+    layer_norm: bool = False
 
-    def forward(self, layers: Sequence[Tensor], mask: Tensor | None = None) -> list[Tensor]:
-        """All outputs, each of a layer's shape.
-
-        Args:
-            layers: Each (batch, time, dim) or (n_words, dim), token encoder first.
-            mask: (batch, time), True or 1 where there is a word; None for everywhere.
-        """
-        if len(layers) != self.n_layers:
-            raise ConfigError(
-                f"{len(layers)} layers were given to a mix of {self.n_layers}.",
-                remedy="Give the layers of the model that the mix was trained with.",
-            )
-        if self.layer_norm:
-            layers = [_normalize(layer, mask) for layer in layers]
-        factors = self.gammas.unsqueeze(1) * torch.softmax(self.weights, dim=1)
-        return list(torch.einsum("ol,l...->o...", factors, torch.stack(list(layers))))
-
-    @torch.no_grad()
-    def mixed(self, embeddings: Embeddings) -> list[list[Array]]:
+    def mixed(self, embeddings: Embeddings) -> list[list[FloatArray]]:
         """For each output, one (n_words, dim) array per text. To ``layer_norm``, all texts are one batch."""
-        outputs: list[Any] = self.forward(torch.as_tensor(embeddings.flat).unbind(1))
-        is_torch = isinstance(embeddings.flat, Tensor)
-        return [embeddings.split(out if is_torch else out.numpy()) for out in outputs]
-
-    def penalty(self) -> Tensor:
-        """L2 term of the loss."""
-        return self.l2 * self.weights.square().sum()
-
-    def values(self) -> list[dict[str, float]]:
-        """The share of each layer, and gamma, of each output."""
-        shares = torch.softmax(self.weights.detach(), dim=1)
-        return [
-            {f"mix_{depth}": float(share) for depth, share in enumerate(row)} | {"mix_gamma": float(gamma)}
-            for row, gamma in zip(shares, self.gammas.detach(), strict=True)
-        ]
-
-    def save(self, path: str | Path) -> None:
-        """Write the weights: AllenNLP's names to a .safetensors file, bilm-tf's to an .hdf5 file."""
-        path = Path(path)
-        outputs = list(zip(self.weights.detach(), self.gammas.detach(), strict=True))
-        if path.suffix.lower() == ".safetensors":
-            tensors: dict[str, Tensor] = {}
-            for place, (weights, gamma) in enumerate(outputs):
-                parts = {f"scalar_parameters.{depth}": part for depth, part in enumerate(weights)}
-                for name, part in {**parts, "gamma": gamma}.items():
-                    tensors[f"scalar_mix_{place}.{name}"] = part.reshape(1).clone()
-            save_tensors(path, tensors, {"layer_norm": self.layer_norm})
-        elif path.suffix.lower() in _HDF5:
-            arrays: dict[str, Any] = {}
-            for place, (weights, gamma) in enumerate(outputs):
-                arrays |= {
-                    f"{place}_ELMo_W": weights.numpy(),
-                    f"{place}_ELMo_gamma": gamma.reshape(1).numpy(),
-                }
-            write_arrays(path, arrays.items(), 4 * len(outputs) * (self.n_layers + 1))
-        else:
-            raise ConfigError(
-                f"A mix cannot be written to {path.name}.",
-                remedy="Choose a name that ends in .safetensors or .hdf5.",
-            )
+        if self.layer_norm:
+            centered = embeddings.flat - embeddings.flat.mean(axis=(0, 2), keepdims=True)
+            deviation = np.sqrt(np.square(centered).mean(axis=(0, 2), keepdims=True) + _TINY)
+            embeddings = replace(embeddings, flat=centered / deviation)
+        outputs = zip(self.shares, self.gammas, strict=True)
+        return [embeddings.mixed(shares, gamma=gamma) for shares, gamma in outputs]
 
     @classmethod
-    def load(cls, path: str | Path, *, layer_norm: bool | None = None, l2: float = 0.0) -> PublishedMix:
-        """Read the weights of a trained mix.
+    def load(cls, path: str | Path, *, layer_norm: bool | None = None) -> PublishedMix:
+        """Read a trained mix.
 
         Args:
             path: A .safetensors file or a ``torch.save``d state dictionary with AllenNLP's names (a whole
@@ -238,19 +177,15 @@ class PublishedMix(nn.Module):
         path = Path(path)
         tensors, meta = _read_arrays(path)
         outputs: dict[str, dict[int, float]] = {}  # by depth; gamma is -1
-        modules: set[str] = set()
         for name, values in tensors.items():
             if match := _ALLENNLP.fullmatch(name):
-                module, place, depth = match.groups()
-                modules.add(module or "")
-                outputs.setdefault(place, {})[int(depth or -1)] = float(values[0])
+                outputs.setdefault(match[1], {})[int(match[2] or -1)] = float(values[0])
             elif match := _BILM_TF.fullmatch(name):
-                place, part = match.groups()
-                row = {-1: float(values[0])} if part == "gamma" else dict(enumerate(values.tolist()))
-                outputs.setdefault(place or "", {}).update(row)
-        if len(modules) > 1:
+                row = {-1: float(values[0])} if match[2] == "gamma" else dict(enumerate(values.tolist()))
+                outputs.setdefault(match[1], {}).update(row)
+        if len({name.rpartition(".")[0] for name in outputs}) > 1:
             raise ModelError(
-                f"{path} holds the mixes of several modules: {', '.join(sorted(modules))}.",
+                f"{path} holds the mixes of several modules: {', '.join(sorted(outputs))}.",
                 remedy="Save the tensors of the one that you mean to a file of its own.",
             )
         rows = [outputs[place] for place in sorted(outputs, key=lambda name: (len(name), name))]
@@ -260,11 +195,9 @@ class PublishedMix(nn.Module):
                 f"{path} holds no whole mix: weights of one or more layers, and gamma, for each output.",
                 remedy=_MIX_FILES,
             )
+        weights = torch.tensor([[row[depth] for depth in range(n_layers)] for row in rows])
         norm = bool(meta.get("layer_norm", False)) if layer_norm is None else layer_norm
-        mix = cls(n_layers, len(rows), layer_norm=norm, l2=l2)
-        mix.weights.data = torch.tensor([[row[depth] for depth in range(n_layers)] for row in rows])
-        mix.gammas.data = torch.tensor([row[-1] for row in rows])
-        return mix
+        return cls(torch.softmax(weights, dim=1).tolist(), [row[-1] for row in rows], norm)
 
 
 def _read_arrays(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -272,7 +205,7 @@ def _read_arrays(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     suffix, meta = path.suffix.lower(), dict[str, Any]()
     if suffix == ".safetensors":
         tensors, meta = load_tensors(path)
-    elif suffix in _HDF5:
+    elif suffix in (".hdf5", ".h5"):
         with open_arrays(path) as file:
             names = [name for name in file.shapes if _BILM_TF.fullmatch(name)]
             tensors = {name: torch.from_numpy(np.atleast_1d(file.read(name))) for name in names}
@@ -281,10 +214,3 @@ def _read_arrays(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     else:
         raise ModelError(f"{path} is not a file that a mix can be read from.", remedy=_MIX_FILES)
     return {name: tensor.flatten() for name, tensor in tensors.items() if tensor.numel()}, meta
-
-
-def _normalize(layer: Tensor, mask: Tensor | None) -> Tensor:
-    """With one mean and one variance over all numbers of all words of the batch."""
-    words = layer if mask is None else layer[mask.bool()]
-    mean = words.mean()
-    return (layer - mean) / torch.sqrt((words - mean).square().mean() + _TINY)

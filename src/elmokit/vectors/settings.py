@@ -10,7 +10,7 @@ from typing import Literal
 from elmokit.core.config import Config, option
 from elmokit.core.errors import ConfigError
 
-EXPORTS = ("parquet", "npz")
+EXPORTS = ("parquet",)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from elmokit.core.atomic import atomic_write, write_text
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.model_card import Facts
 from elmokit.core.model_folder import FORMAT, FORMAT_VERSION
+from elmokit.core.names import read_json
 from elmokit.core.ragged import Ragged
 from elmokit.vectors.settings import StoreConfig
 
@@ -85,6 +86,14 @@ class Manifest:
         """The bytes before the numbers in the file of vectors."""
         return array_header(self.settings.format, self.settings.dtype, self.shape)
 
+    @property
+    def description(self) -> str:
+        """What the vectors are, for people."""
+        config = self.settings
+        each = "one per word" if config.pool == "none" else f"one per text ({config.pool})"
+        shape = " × ".join(f"{size:,}" for size in self.shape)
+        return f"{each}, {config.selection}, start state {config.state}, {shape} {config.dtype}"
+
     def write(self, folder: Path) -> None:
         """Write ``manifest.json``."""
         record = {"format": FORMAT, "format_version": FORMAT_VERSION, "kind": "vectors", **asdict(self)}
@@ -96,15 +105,15 @@ class Manifest:
         file = folder / MANIFEST
         if not file.exists():
             return None
+        record = read_json(file)
+        if (record.get("format"), record.get("kind")) != (FORMAT, "vectors"):
+            raise DataError(f"{file} is damaged, or was not written by elmokit embed.", remedy=_NOT_OURS)
+        if (version := record.get("format_version")) != FORMAT_VERSION:
+            raise DataError(
+                f"{file} has format version {version!r}, this elmokit reads {FORMAT_VERSION}.",
+                remedy="Install a newer elmokit, or embed the texts again.",
+            )
         try:
-            record = json.loads(file.read_text(encoding="utf-8"))
-            if (record.get("format"), record.get("kind")) != (FORMAT, "vectors"):
-                raise DataError(f"{file} was not written by elmokit embed.", remedy=_NOT_OURS)
-            if (version := record.get("format_version")) != FORMAT_VERSION:
-                raise DataError(
-                    f"{file} has format version {version!r}, this elmokit reads {FORMAT_VERSION}.",
-                    remedy="Install a newer elmokit, or embed the texts again.",
-                )
             values = {field.name: record[field.name] for field in fields(cls) if field.name in record}
             values["model"] = ModelRef(**record["model"])
             values["settings"] = StoreConfig.from_dict(record["settings"])
@@ -112,15 +121,7 @@ class Manifest:
             if not all(type(count) is int and 0 <= count < 1 << 48 for count in counts):
                 raise ValueError("a count is not a number")
             return cls(**values)
-        except (
-            OSError,
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            RecursionError,
-            ConfigError,
-        ) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise DataError(f"{file} is damaged: {error!r}.", remedy=_FRESH) from error
 
 
@@ -262,23 +263,15 @@ class VectorStore:
 
 def store_facts(manifest: Manifest) -> Facts:
     """The card of a store."""
-    config, model = manifest.settings, manifest.model
-    each = "per word" if config.pool == "none" else f"per text ({config.pool})"
-    shape = "(n_vectors, layer, dim)" if config.all_layers else "(n_vectors, dim)"
+    model = manifest.model
     rows = (
         ("model", f"{model.name or 'not named'} ({model.fingerprint})"),
         ("texts", f"{manifest.n_texts:,}, {manifest.n_words:,} words, {manifest.n_empty:,} empty"),
-        ("vectors", f"{manifest.n_vectors:,}, one {each}: {config.selection}, start state {config.state}"),
-        (f"vectors.{config.format}", f"{shape}, {manifest.dim} wide, {config.dtype}"),
+        ("vectors", manifest.description),
         (OFFSETS, "text i is vectors[offsets[i]:offsets[i + 1]]"),
-        (TEXTS, "id, text and words of each text, one per line"),
     )
-    return Facts(
-        "A vector store.",
-        rows,
-        usage="Open it in Python with `elmokit.VectorStore.open`.",
-        title=f"Vectors of {manifest.n_texts:,} texts",
-    )
+    usage = "Open it in Python with `elmokit.VectorStore.open`."
+    return Facts("A vector store.", rows, usage=usage, title=f"Vectors of {manifest.n_texts:,} texts")
 
 
 def array_header(format: str, dtype: str, shape: Sequence[int]) -> bytes:
@@ -329,17 +322,6 @@ def export_parquet(store: VectorStore, path: Path) -> None:
                 ends = np.arange(0, len(vectors) + 1, width, dtype=np.int32)
                 vectors = pa.ListArray.from_arrays(ends, vectors)
             file.write_table(pa.table({**columns, "vector": vectors}, schema=schema))
-
-
-def export_npz(store: VectorStore, path: Path) -> None:
-    """Write a numpy archive with the arrays vectors, offsets, ids and id_offsets; no pickled objects.
-
-    Ids are UTF-8 one after the other (uint8), so that a long one costs no more than its length: id i
-    is ``bytes(ids[id_offsets[i]:id_offsets[i + 1]]).decode()``.
-    """
-    ids = Ragged.from_rows([np.frombuffer(id.encode(), np.uint8) for id in store.ids], np.uint8)
-    with atomic_write(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, vectors=store.vectors, offsets=store.offsets, ids=ids.values, id_offsets=ids.offsets)
 
 
 def check_file(path: Path, header: bytes, n_bytes: int) -> None:

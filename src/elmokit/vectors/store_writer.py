@@ -36,14 +36,12 @@ from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import IntArray
 from elmokit.vectors.settings import EXPORTS, StoreConfig
 from elmokit.vectors.store import (
-    MANIFEST,
     OFFSETS,
     TEXTS,
     Manifest,
     ModelRef,
     VectorStore,
     check_file,
-    export_npz,
     export_parquet,
     store_facts,
 )
@@ -103,7 +101,7 @@ def embed(
         source: Files, folders, glob patterns, or ``-`` for standard input.
         config: Which vectors to store, and in what form.
         read: How to read the files.
-        exports: Also write the vectors as "parquet" or "npz".
+        exports: Also write the vectors as "parquet".
         settings: Single settings of ``config`` and ``read`` by name, such as ``pool="mean"``.
     """
     merged = merge_settings(settings, store=config or StoreConfig(), read=read or ReadConfig())
@@ -188,25 +186,15 @@ def _read_texts(
     elmo: Elmo, texts: IdentifiedTexts, out: Path, manifest: Manifest, reporter: Reporter
 ) -> Manifest:
     """The first pass: write ``texts.jsonl`` and ``offsets.npy``, and the manifest with the counts."""
-    was_there = out.exists()
     with explain_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-        (out / _PROGRESS).unlink(missing_ok=True)
-    manifest.write(out)  # from now on the folder is known to be ours
-    try:
-        with atomic_write(out / TEXTS) as file:
-            n_words = _write_texts(elmo, texts, file, reporter)
-        per_text = n_words if manifest.settings.pool == "none" else np.ones_like(n_words)
-        offsets = np.concatenate([[0], np.cumsum(per_text)]).astype("<i8")
-        with atomic_write(out / OFFSETS) as temporary, open(temporary, "wb") as array_file:
-            np.save(array_file, offsets)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            for name in (MANIFEST, TEXTS, OFFSETS):
-                (out / name).unlink(missing_ok=True)
-            if not was_there:
-                out.rmdir()
-        raise
+    with atomic_write(out / TEXTS) as file:
+        n_words = _write_texts(elmo, texts, file, reporter)
+        manifest.write(out)  # from now on the folder is known to be ours
+    per_text = n_words if manifest.settings.pool == "none" else np.ones_like(n_words)
+    offsets = np.concatenate([[0], np.cumsum(per_text)]).astype("<i8")
+    with atomic_write(out / OFFSETS) as temporary, open(temporary, "wb") as array_file:
+        np.save(array_file, offsets)
     manifest = replace(
         manifest,
         n_texts=len(n_words),
@@ -246,13 +234,11 @@ class _Writer:
 
     def plan(self) -> str:
         """What will be written, for people."""
-        manifest, config = self.manifest, self.config
-        dims = " × ".join(f"{size:,}" for size in manifest.shape)
-        each = "one per word" if config.pool == "none" else f"one per text ({config.pool})"
+        manifest = self.manifest
         empty = f", {manifest.n_empty:,} without words" if manifest.n_empty else ""
         return (
             f"Text: {manifest.n_words:,} words in {manifest.n_texts:,} texts{empty}.\n"
-            f"Vectors: {each}, {escape(config.selection)}, {dims} {config.dtype}.\n"
+            f"Vectors: {escape(manifest.description)}.\n"
             f"Size: [bold]{format_size(self.n_bytes)} on disk[/]."
         )
 
@@ -352,13 +338,10 @@ class _Writer:
             return None
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
-            n_texts, n_vectors = int(record["n_texts"]), int(record["n_vectors"])
-            if not (0 <= n_texts <= self.manifest.n_texts and 0 <= n_vectors <= self.manifest.n_vectors):
-                raise ValueError("out of range")
             check_file(self.file, self.header, self.n_bytes)
+            return int(record["n_texts"]), int(record["n_vectors"])
         except (OSError, ValueError, KeyError, TypeError, DataError) as error:
             raise self._damaged(f"{_PROGRESS} or {self.file.name}") from error
-        return n_texts, n_vectors
 
     def _damaged(self, name: str) -> RunError:
         return RunError(
@@ -368,10 +351,10 @@ class _Writer:
 
 
 def _write_exports(store: VectorStore, exports: Sequence[str], reporter: Reporter) -> list[Path]:
-    """Write ``vectors.parquet`` and the like into the folder, unless they are there."""
+    """Write ``vectors.parquet`` into the folder, unless it is there."""
     paths = [store.folder / f"vectors.{name}" for name in dict.fromkeys(exports)]
     for path in paths:
         if not path.exists():
             reporter.say(f"Writing {path.name} ...")
-            (export_parquet if path.suffix == ".parquet" else export_npz)(store, path)
+            export_parquet(store, path)
     return paths

@@ -38,7 +38,7 @@ _REMAKE = "Make it again with elmokit convert --token-cache, or delete the folde
 class WordCache:
     """Token-encoder vectors in memory, up to a number of words. Safe to use from several threads.
 
-    Rows of a table that ``look_up`` has returned to a thread are not overwritten by another one.
+    A table that ``look_up`` has returned is never overwritten.
 
     Args:
         capacity: Words to keep, besides the special ones.
@@ -54,13 +54,13 @@ class WordCache:
         self._stored = stored or TokenCache({}, self._table.numpy())
         self._places: dict[str, int] = {}
         self._n_pinned = self._n_letters = self._n_written = 0
-        self._lock, self._readers = threading.RLock(), set[int]()
+        self._lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:  # locks cannot be pickled
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_readers")}
+        return {**vars(self), "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.RLock(), _readers=set[int]())
+        vars(self).update(state, _lock=threading.RLock())
 
     def look_up(self, words: Sequence[Sequence[str]]) -> tuple[Tensor, list[int]]:
         """A table of vectors, and the row in it of each word of all texts, one after the other."""
@@ -69,7 +69,6 @@ class WordCache:
             table = cast(WordEncoder, self._encoder).weight.detach()
             return table, [UNK if id < len(SPECIALS) else id for id in ids]
         with self._lock:
-            self._readers.add(threading.get_ident())
             if not self._places:
                 self.keep(())
             places, flat = self._places, list(itertools.chain.from_iterable(words))
@@ -111,13 +110,11 @@ class WordCache:
     def _add(self, words: list[str]) -> None:
         first = len(self._places)
         needed = first + len(words)
-        this = {threading.get_ident()}
-        is_in_use = first < self._n_written and not self._readers <= this
-        if needed > len(self._table) or is_in_use:  # grow by half: cheap, but never past the limit
-            n_rows = min(3 * first // 2, self._capacity + len(SPECIALS))
+        if needed > len(self._table) or first < self._n_written:  # another thread may read what is there
+            n_rows = min(3 * first // 2, self._capacity + len(SPECIALS))  # grow by half, up to the limit
             table = torch.empty(max(needed, n_rows), self._table.shape[1])
             table[:first] = self._table[:first]
-            self._table, self._readers = table, this
+            self._table = table
         self._table[first:needed] = self._vectors(words)
         self._n_written = needed
         self._places.update(zip(words, range(first, needed), strict=True))
