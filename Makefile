@@ -48,7 +48,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "==> Making the environment $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		-c constraints.txt -e '.[dev,hub,morpheme,official,serve,tensorboard]'
+		-c constraints.txt -e '.[dev,hub,morpheme,official,serve]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.installed

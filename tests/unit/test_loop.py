@@ -200,7 +200,7 @@ def test_max_steps_ends_the_run_unless_the_epochs_end_first(
 
 @pytest.mark.parametrize(
     ("often", "steps"),
-    [(1, [10, 20]), (2, [5, 10, 15, 20]), (3, [4, 7, 10, 14, 17, 20]), (99, list(range(1, 21)))],
+    [(3, [4, 7, 10, 14, 17, 20]), (99, list(range(1, 21)))],
 )
 def test_evaluations_are_spread_over_the_epoch_and_end_with_it(
     tmp_path: Path, often: int, steps: list[int]
@@ -227,16 +227,6 @@ def test_patience_ends_the_run_early_with_the_best_weights(tmp_path: Path) -> No
     assert_same(result.weights, task.evaluated[1])
 
 
-@pytest.mark.parametrize(
-    ("scores", "patience"), [([5.0, 6.0, 4.0, 6.0, 3.0, 7.0], 2), ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0)]
-)
-def test_gains_in_between_or_no_patience_let_a_run_continue_to_the_end(
-    tmp_path: Path, scores: list[float], patience: int
-) -> None:
-    result = run(Toy(scores=scores), tmp_path, settings(epochs=6, patience=patience))
-    assert (result.stopped, result.position.best_score) == ("done", min(scores))
-
-
 @pytest.mark.parametrize("ending", ["done", "early"])
 def test_a_finished_run_called_again_does_no_step_and_gives_the_same_answer(
     tmp_path: Path, ending: str
@@ -257,13 +247,6 @@ def test_the_loop_works_outside_the_main_thread_with_the_same_result(tmp_path: P
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(run, Toy(), tmp_path / "thread", settings()).result()
     assert_same(result.weights, run(Toy(), tmp_path / "main", settings()).weights)
-
-
-def test_training_leaves_the_callers_arithmetic_as_it_was(tmp_path: Path) -> None:
-    tiny, one = np.array([5e-324]), np.array([1.0])
-    assert (tiny * one)[0] > 0
-    run(Toy(), tmp_path, settings())
-    assert (tiny * one)[0] > 0
 
 
 # -- time -----------------------------------------------------------------------------------------
@@ -321,11 +304,10 @@ def by_hand(weights: list[dict[str, Tensor]], decay: float) -> dict[str, Tensor]
     return average
 
 
-@pytest.mark.parametrize("decay", [0.3, 0.9])
-def test_moving_average_equals_a_hand_computation(tmp_path: Path, decay: float) -> None:
+def test_moving_average_equals_a_hand_computation(tmp_path: Path) -> None:
     task = Toy(held_out=False)
-    result = run(task, tmp_path, settings(ema=decay))
-    expected = by_hand([*task.seen, task.snapshot()], decay)
+    result = run(task, tmp_path, settings(ema=0.3))
+    expected = by_hand([*task.seen, task.snapshot()], 0.3)
     for name, tensor in result.weights.items():
         torch.testing.assert_close(tensor.double(), expected[name], rtol=1e-5, atol=1e-6)
     assert not torch.equal(result.weights["matrix"], task.own["matrix"])
@@ -397,14 +379,6 @@ def test_a_break_down_goes_back_to_the_last_checkpoint_and_repeats_from_there(tm
     assert task.epochs_started == [0, 1, 0, 1, 2]
 
 
-def test_a_bad_step_changes_neither_weights_nor_optimizer(tmp_path: Path) -> None:
-    task = Toy(spoil=bad_gradient_at(*range(13, 100)))
-    with pytest.raises(RunError):
-        run(task, tmp_path, settings(), every=0.0)
-    for seen in task.seen[14:]:
-        assert_same(seen, task.seen[13])
-
-
 @pytest.mark.parametrize("spoil", [nan_at(*range(99)), bad_gradient_at(*range(99))], ids=["loss", "gradient"])
 def test_a_run_that_always_diverges_is_a_run_error_with_a_remedy(
     tmp_path: Path, spoil: Callable[[int, Tensor], Tensor]
@@ -414,6 +388,8 @@ def test_a_run_that_always_diverges_is_a_run_error_with_a_remedy(
         run(task, tmp_path, settings())
     assert "lr=" in caught.value.remedy
     assert task.n_calls == 6
+    for seen in task.seen:  # a bad step changes nothing
+        assert_same(seen, task.seen[0])
 
 
 def test_break_downs_are_counted_over_crashes(tmp_path: Path) -> None:
@@ -444,7 +420,7 @@ def test_the_weights_kept_after_a_break_down_are_those_of_the_best_score_on_reco
 
 
 @pytest.mark.parametrize("ema", [0.0, 0.8])
-@pytest.mark.parametrize("calls", [[0], [1], [7], [10], [15], [29], [4, 5, 0, 8]], ids=str)
+@pytest.mark.parametrize("calls", [[0], [10], [15], [4, 5, 0, 8]], ids=str)
 @pytest.mark.parametrize("every", [0.0, 3.5, math.inf], ids=["each step", "some steps", "no step"])
 def test_a_crashed_run_ends_in_the_same_bits_as_one_left_alone(
     tmp_path: Path, clock: Clock, calls: list[int], every: float, ema: float
@@ -461,49 +437,29 @@ def test_a_crashed_run_ends_in_the_same_bits_as_one_left_alone(
     assert records(tmp_path / "crashed", "valid") == records(tmp_path / "plain", "valid")
 
 
-def test_metrics_hold_every_step_once_after_a_crash_and_a_line_cut_in_two(tmp_path: Path) -> None:
-    config = settings()
-    with pytest.raises(CrashError):
-        run(Toy(before=crash_at(17)), tmp_path, config)  # goes back to the very start
-    with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
-        file.write('{"event": "train", "st')
-    with pytest.raises(CrashError):
-        run(Toy(before=crash_at(14)), tmp_path, config, every=0.0)
-    run(Toy(), tmp_path, config, every=0.0)
-    assert [record["step"] for record in records(tmp_path, "train")] == list(range(1, 31))
-    assert [record["step"] for record in records(tmp_path, "valid")] == [10, 20, 30]
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_ends_as_interrupted_and_resuming_gives_the_same_bits(
-    tmp_path: Path, number: signal.Signals
+@pytest.mark.parametrize("n_times", [1, 2])
+def test_a_signal_saves_and_resuming_gives_the_same_bits(
+    tmp_path: Path, number: signal.Signals, n_times: int
 ) -> None:
     def before(index: int, call: int) -> None:
         if call == 12:
-            signal.raise_signal(number)
+            for _ in range(n_times):
+                signal.raise_signal(number)
 
     handler = signal.getsignal(number)
     plain = run(Toy(), tmp_path / "plain", settings(ema=0.9))
-    first = run(Toy(before=before), tmp_path / "stopped", settings(ema=0.9))
+    if n_times == 1:
+        first = run(Toy(before=before), tmp_path / "stopped", settings(ema=0.9))
+        assert (first.stopped, first.position.step, first.position.stopped) == ("interrupted", 13, None)
+    else:  # ends at once
+        with pytest.raises(KeyboardInterrupt):
+            run(Toy(before=before), tmp_path / "stopped", settings(ema=0.9), every=0.0)
     assert signal.getsignal(number) is handler
-    assert (first.stopped, first.position.step, first.position.stopped) == ("interrupted", 13, None)
     second = run(Toy(), tmp_path / "stopped", settings(ema=0.9))
     assert second.stopped == "done"
     assert_same(second.weights, plain.weights)
     assert_same_run(tmp_path / "stopped", tmp_path / "plain")
-
-
-def test_a_second_signal_ends_the_run_at_once_and_it_can_be_resumed(tmp_path: Path) -> None:
-    def before(index: int, call: int) -> None:
-        if call == 12:
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)
-
-    plain = run(Toy(), tmp_path / "plain", settings())
-    with pytest.raises(KeyboardInterrupt):
-        run(Toy(before=before), tmp_path / "stopped", settings(), every=0.0)
-    result = run(Toy(), tmp_path / "stopped", settings())
-    assert_same(result.weights, plain.weights)
 
 
 def test_a_damaged_checkpoint_is_a_model_error_and_not_a_new_start(tmp_path: Path) -> None:
@@ -523,10 +479,3 @@ def test_damaged_and_later_records_go_on_resuming(tmp_path: Path) -> None:
     assert [record["step"] for record in records(tmp_path, "train")] == [1, 2]
     log.add("train", 3, loss=0.5)
     assert records(tmp_path, "train")[-1] == {"event": "train", "step": 3, "loss": 0.5}
-
-
-def test_tensorboard_files_are_written(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    log = MetricsLog(tmp_path / "metrics.jsonl", upto=0, tensorboard=tmp_path / "tensorboard")
-    log.add("train", 1, loss=0.5)
-    assert list((tmp_path / "tensorboard").glob("events.*"))

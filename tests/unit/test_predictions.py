@@ -9,13 +9,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from elmokit.core import atomic
 from elmokit.core.errors import DataError, RunError
-from elmokit.text import predictions
 from elmokit.text.predictions import PredictionWriter
 from elmokit.text.rows import Row, RowSource
 
@@ -132,11 +129,7 @@ def test_json_round_trip_keeps_every_field(tmp_path: Path) -> None:
     with PredictionWriter(out, "jsonl", rows.columns()) as writer:
         for each in rows:
             writer.write(each, answer("world", [1 / 3, 2 / 3]))
-    new = {
-        "prediction": "world",
-        "probability": 0.666667,
-        "probabilities": {"sport": 0.333333, "world": 0.666667},
-    }
+    new = answer("world", [0.333333, 0.666667])
     assert objects(out) == [{**record, **new} for record in records]
     assert "שלום" in out.read_text(encoding="utf-8")
 
@@ -155,19 +148,7 @@ def test_what_json_cannot_hold_is_written_as_null_or_text(tmp_path: Path) -> Non
     with PredictionWriter(out, "jsonl", None) as writer:
         writer.write(row(**cells), answer("sport", [1, 0]))
     (result,) = objects(out)
-    assert [result[name] for name in "abcde"] == [None, [None], "2020-01-02", "\ufffdx", "\ufffd"]
-
-
-@pytest.mark.parametrize("format", ["csv", "jsonl"])
-def test_parquet_rows_are_written(tmp_path: Path, format: Any) -> None:
-    pq.write_table(pa.table({"text": ["one", None], "n": [1, None]}), tmp_path / "in.parquet")
-    rows = RowSource(tmp_path / "in.parquet", keep=True)
-    out = tmp_path / f"out.{format}"
-    with PredictionWriter(out, format, rows.columns()) as writer:
-        for each in rows:
-            writer.write(each, answer("sport", [1, 0]))
-    result = [(each["text"], each["n"]) for each in (table(out) if format == "csv" else objects(out))]
-    assert result == ([("one", "1"), ("", "")] if format == "csv" else [("one", 1), (None, None)])
+    assert [result[name] for name in "abcde"] == [None, [None], "2020-01-02", "\ufffdx", "?"]
 
 
 # -- several labels ---------------------------------------------------------------------------
@@ -186,7 +167,7 @@ def test_predictions_of_other_tasks_are_written_as_they_are(tmp_path: Path) -> N
 # -- files and standard output ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, OSError])
 def test_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, kind: type[BaseException]) -> None:
     out = tmp_path / "out.csv"
     out.write_text("old")
@@ -233,29 +214,15 @@ def test_device_is_written_to_and_not_replaced() -> None:
     assert not Path("/dev/null").is_file()
 
 
-def test_standard_output_comes_in_chunks_and_is_left_open(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    n_rows = 2000
-    with PredictionWriter(None, "csv", ["a"]) as writer:
-        for _ in range(n_rows):
-            writer.write(row(a="x" * 100), answer("é", [1]))
-        early = capfdbinary.readouterr().out
-        assert 0 < early.count(b"\n") <= n_rows
-        assert early.endswith(b"\n")
-    print("still open")
-    late = capfdbinary.readouterr().out
-    text = (early + late).decode()
-    assert text.startswith("a,prediction,probability,p(é)\n")
-    assert text.count("\n") == n_rows + 2
-    assert text.endswith("still open\n")
-
-
-def test_slow_rows_do_not_wait_for_a_chunk(
-    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+def test_standard_output_gets_every_row_at_once_and_is_left_open(
+    capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    monkeypatch.setattr(predictions, "_SECONDS", -1.0)
-    with PredictionWriter(None, "jsonl", None) as writer:
-        writer.write(row(a=1), answer("sport", [1, 0]))
-        assert json.loads(capfdbinary.readouterr().out)["prediction"] == "sport"
+    with PredictionWriter(None, "csv", ["a"]) as writer:
+        writer.write(row(a="x"), answer("é", [1]))
+        early = capfdbinary.readouterr().out.decode()
+        assert early == "a,prediction,probability,p(é)\nx,é,1.000000,1.000000\n"
+    print("still open")
+    assert capfdbinary.readouterr().out == b"still open\n"
 
 
 def test_rows_before_a_failure_reach_standard_output(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

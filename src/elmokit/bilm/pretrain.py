@@ -127,7 +127,6 @@ def pretrain(  # many parameters because each is a flag of the command
     corpus: str | Path | None = None,
     read: ReadConfig | None = None,
     checkpoint_every: float = 60.0,
-    tensorboard: bool = False,
     reporter: Reporter | None = None,
     command: str = "",
     **settings: Any,
@@ -145,7 +144,6 @@ def pretrain(  # many parameters because each is a flag of the command
         from_model: A model to train further (``--from``); its words and shape stay as they are.
         corpus: Where to keep the prepared text, to share it between runs.
         checkpoint_every: Seconds between checkpoints.
-        tensorboard: Write TensorBoard files into the run folder.
         command: The command line, for the model card.
         settings: Changes to ``preset`` and ``read`` by name, such as ``epochs=3`` or ``text_columns="body"``.
     """
@@ -175,12 +173,7 @@ def pretrain(  # many parameters because each is a flag of the command
         task = LanguageModeling(saved, prepared, config.training)
         _describe(config, prepared, task, reporter)
         result = train(
-            task,
-            config.training,
-            folder.run,
-            reporter=reporter,
-            checkpoint_every=checkpoint_every,
-            tensorboard=tensorboard,
+            task, config.training, folder.run, reporter=reporter, checkpoint_every=checkpoint_every
         )
         saved.model.load_state_dict(result.weights, strict=False)
         saved.model.eval()

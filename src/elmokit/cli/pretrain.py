@@ -42,7 +42,6 @@ def command(
         Path | None, options.flag("Keep the prepared text here, to share it between runs.")
     ] = None,
     checkpoint_every: options.CheckpointEvery = "60s",
-    tensorboard: Annotated[bool, options.flag("Write TensorBoard files.", "--tensorboard")] = False,
     as_json: options.Json = False,
     *,
     settings: options.Settings,
@@ -70,7 +69,6 @@ def command(
         from_model=from_model,
         corpus=corpus,
         checkpoint_every=duration(checkpoint_every),
-        tensorboard=tensorboard,
         reporter=reporter,
         command=options.command_line(),
         **settings,

@@ -22,6 +22,8 @@ def explain_os_errors(path: Path) -> Iterator[None]:
     """Turn a system error while writing ``path`` into a RunError with a remedy."""
     try:
         yield
+    except BrokenPipeError:  # the reader has seen enough
+        raise
     except (OSError, SafetensorError) as error:
         text = getattr(error, "strerror", None) or str(error)
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or any(

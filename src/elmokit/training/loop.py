@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from elmokit.core.atomic import explain_os_errors, write_text
 from elmokit.core.config import RunConfig
 from elmokit.core.console import Advance, Reporter
-from elmokit.core.errors import MissingExtraError, RunError
+from elmokit.core.errors import RunError
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.training.machine import tuned_process
 from elmokit.training.optimizer import Optimizer, learning_rate
@@ -52,27 +52,21 @@ class Trainable(Protocol):
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
         """All trained parameters by name."""
-        ...
 
     def lr_scales(self) -> Mapping[str, float]:
         """Factors for the learning rates of parameters; 1 for those not named."""
-        ...
 
     def steps_per_epoch(self) -> int:
         """Steps in a pass over the data."""
-        ...
 
     def start_epoch(self, epoch: int) -> Carry:
         """Put the data in the order of this epoch; return the state before its first step."""
-        ...
 
     def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
         """The loss of step ``index`` of the epoch that was started last."""
-        ...
 
     def evaluate(self) -> dict[str, float]:
         """Held-out figures, ``score`` among them (lower is better); empty if nothing is held out."""
-        ...
 
 
 Stopped = Literal["done", "early", "time", "interrupted"]
@@ -118,17 +112,15 @@ def train(
     *,
     reporter: Reporter,
     checkpoint_every: float = 60.0,
-    tensorboard: bool = False,
 ) -> TrainingResult:
     """Train ``task`` to the end, resuming the run in ``folder`` if there is one.
 
     Args:
         folder: For checkpoints and metrics; it exists.
         checkpoint_every: Seconds between checkpoints.
-        tensorboard: Also write TensorBoard files.
     """
     with tuned_process():
-        return _Run(task, config, folder, reporter, checkpoint_every, tensorboard).go()
+        return _Run(task, config, folder, reporter, checkpoint_every).go()
 
 
 class _Run:
@@ -139,16 +131,13 @@ class _Run:
         folder: Path,
         reporter: Reporter,
         checkpoint_every: float,
-        tensorboard: bool,
     ) -> None:
         self.task, self.config, self.folder, self.reporter = task, config, folder, reporter
         self.checkpoint_every = checkpoint_every
         self.parameters = dict(task.parameters())
+        decay, scales = config.weight_decay, task.lr_scales()
         self.optimizer = Optimizer(
-            self.parameters,
-            kind=config.optimizer,
-            weight_decay=config.weight_decay,
-            lr_scales=task.lr_scales(),
+            self.parameters, kind=config.optimizer, weight_decay=decay, lr_scales=scales
         )
         self.rng = torch.Generator().manual_seed(config.seed)
         self.position = Position()
@@ -158,11 +147,7 @@ class _Run:
         self.file, self.best_file = folder / "checkpoint.safetensors", folder / "best.safetensors"
         if self.file.exists():
             self.load()
-        self.log = MetricsLog(
-            folder / "metrics.jsonl",
-            upto=self.position.step,
-            tensorboard=_tensorboard_folder(folder) if tensorboard else None,
-        )
+        self.log = MetricsLog(folder / "metrics.jsonl", upto=self.position.step)
         n_steps = config.epochs * self.per_epoch
         self.limit = min(n_steps, config.max_steps) if config.max_steps else n_steps
         if config.max_time is None:
@@ -184,9 +169,7 @@ class _Run:
 
         def part(prefix: str) -> dict[str, Tensor]:
             return {
-                name.removeprefix(prefix): tensor
-                for name, tensor in tensors.items()
-                if name.startswith(prefix)
+                name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)
             }
 
         _copy_into(self.parameters, part("weights."))
@@ -281,11 +264,8 @@ class _Run:
             if self.average:
                 # The decay grows with the steps, so that short runs have an average, too.
                 decay = min(self.config.ema, (1 + self.position.step) / (10 + self.position.step))
-                torch._foreach_lerp_(
-                    list(self.average.values()),
-                    [p.detach() for p in self.parameters.values()],
-                    1 - decay,
-                )
+                weights = [p.detach() for p in self.parameters.values()]
+                torch._foreach_lerp_(list(self.average.values()), weights, 1 - decay)
         return loss, norm, result.n_words
 
     def plan(self, seconds_per_step: float, advance: Advance) -> None:
@@ -356,10 +336,7 @@ class _Run:
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
         """Inside the block, the parameters are the moving average."""
-        if not self.average:
-            yield
-            return
-        own = {name: p.detach().clone() for name, p in self.parameters.items()}
+        own = {name: p.detach().clone() for name, p in self.parameters.items() if self.average}
         _copy_into(self.parameters, self.average)
         try:
             yield
@@ -367,27 +344,18 @@ class _Run:
             _copy_into(self.parameters, own)
 
     def result(self, stopped: Stopped, *, was_done: bool = False) -> TrainingResult:
-        if self.position.best_score is not None and self.best_file.exists():
-            weights, meta = load_tensors(self.best_file)
-            if meta["step"] == self.position.best_step:
-                return TrainingResult(stopped, self.position, weights, was_done)
         source = self.average or self.parameters
         weights = {name: tensor.detach().clone() for name, tensor in source.items()}
+        if self.position.best_score is not None and self.best_file.exists():
+            best, meta = load_tensors(self.best_file)
+            weights = best if meta["step"] == self.position.best_step else weights
         return TrainingResult(stopped, self.position, weights, was_done)
 
 
 @torch.no_grad()
 def _copy_into(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    for name, parameter in parameters.items():
-        parameter.copy_(values[name])
-
-
-def _tensorboard_folder(folder: Path) -> Path:
-    try:
-        import tensorboard  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("tensorboard", "tensorboard", "Writing TensorBoard files") from error
-    return folder / "tensorboard"
+    for name, value in values.items():
+        parameters[name].copy_(value)
 
 
 @contextlib.contextmanager
@@ -415,26 +383,16 @@ def _stop_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
 class MetricsLog:
     """``metrics.jsonl``: one JSON object a line. On resuming, lines past the checkpoint are removed."""
 
-    def __init__(self, path: Path, *, upto: int, tensorboard: Path | None = None) -> None:
+    def __init__(self, path: Path, *, upto: int) -> None:
         self._path = path
         if path.exists():
             lines = path.read_bytes().decode("utf-8", "replace").splitlines(keepends=True)
             write_text(path, "".join(line for line in lines if _step_of(line) <= upto))
-        self._writer: Any = None
-        if tensorboard is not None:
-            from torch.utils.tensorboard.writer import SummaryWriter
-
-            self._writer = SummaryWriter(str(tensorboard), purge_step=upto + 1)
 
     def add(self, kind: str, step: int, **values: Any) -> None:
         """Append one record."""
         with explain_os_errors(self._path), open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"event": kind, "step": step, **values}) + "\n")
-        if self._writer is not None:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self._writer.add_scalar(f"{kind}/{name}", value, step)
-            self._writer.flush()
 
 
 def _step_of(line: str) -> float:
