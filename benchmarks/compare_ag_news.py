@@ -31,8 +31,8 @@ import torch
 from ag_news import FINETUNED, FROZEN, LANGUAGE_MODELS
 from elmokit.bilm.settings import resolve
 from elmokit.comparison.compare import compare
-from elmokit.comparison.data import Sources, read_data
-from elmokit.comparison.methods import CATALOG, Method, Plan
+from elmokit.comparison.data import read_data
+from elmokit.comparison.methods import Method, Plan, catalog
 from elmokit.comparison.recipes import make_plan, with_text
 from elmokit.comparison.result import Comparison, to_json
 from elmokit.comparison.steps import Step, StepResult, Workspace, measure_splits, plan_steps
@@ -68,7 +68,7 @@ def methods() -> list[Method]:
         ("better", "trainable"),
     ):
         found.append(
-            CATALOG[f"elmo-{mix}"].vary(
+            catalog()[f"elmo-{mix}"].vary(
                 id=f"{name}-{mix}",
                 name=f"ELMo ({name}), {mix} mix",
                 classifier=FROZEN,
@@ -76,15 +76,15 @@ def methods() -> list[Method]:
             )
         )
     better = {"language_model": language_model("better")}
-    found.append(CATALOG["elmo-linear"].vary(**better))
-    found.append(CATALOG["elmo-finetuned"].vary(id="finetuned", classifier=FINETUNED, **better))
+    found.append(catalog()["elmo-linear"].vary(**better))
+    found.append(catalog()["elmo-finetuned"].vary(id="finetuned", classifier=FINETUNED, **better))
     found.append(
-        CATALOG["elmo-function"].vary(
+        catalog()["elmo-function"].vary(
             id="pooled-function", name="ELMo, learned function, pooled", classifier=_POOLED, **better
         )
     )
     found.append(
-        CATALOG["sgns-function"].vary(
+        catalog()["sgns-function"].vary(
             id="pooled-sgns",
             name="Skip-gram, learned function, pooled",
             classifier=_POOLED,
@@ -92,10 +92,10 @@ def methods() -> list[Method]:
         )
     )
     for id in ("sgns", "cbow", "svd"):
-        found.append(CATALOG[id].vary(classifier=_STATIC, vectors={"dim": 300}))
-    found.append(CATALOG["sgns-linear"].vary(vectors={"dim": 300}))
+        found.append(catalog()[id].vary(classifier=_STATIC, vectors={"dim": 300}))
+    found.append(catalog()["sgns-linear"].vary(vectors={"dim": 300}))
     found = with_text(found, resolve("small", {"text": language_model("better")["text"]}).text)
-    return [*found, *(CATALOG[id] for id in ("tfidf-svm", "tfidf-lr"))]
+    return [*found, *(catalog()[id] for id in ("tfidf-svm", "tfidf-lr"))]
 
 
 def adopt(work: Path, space: Workspace, plan: Plan, n_workers: int) -> None:
@@ -160,7 +160,8 @@ def run(arguments: argparse.Namespace, plan: Plan, *, adopting: bool) -> Compari
     train, valid, test = [work / "train.csv", work / "extra.csv"], [work / "valid.csv"], [work / "test.csv"]
     read, labels = ReadConfig(text_columns="text"), LabelConfig(label_column="label")
     if adopting:
-        data = read_data(Sources(train, test, valid), get_task("classify"), read, labels, Reporter())
+        sources = {"train": train, "valid": valid, "test": test, "unlabeled": ()}
+        data = read_data(sources, get_task("classify"), read, labels, Reporter())
         folder = open_out(out, "comparison", resume=True)
         inputs = {f"text.{name}_rows": value for name, value in data.fingerprints.items()}
         with folder.lock():

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elmokit.comparison.data import Data, Sources, draw_rows, read_data
-from elmokit.comparison.methods import CATALOG, choose_methods, source_id
+from elmokit.comparison.data import Data, draw_rows, read_data
+from elmokit.comparison.methods import catalog, choose_methods, source_id
 from elmokit.comparison.recipes import (
     fitting_config,
     make_plan,
@@ -27,7 +27,7 @@ from toy_tasks import TOYS
 
 
 def read(train: Path, test: Path, **more: Path) -> Data:
-    sources = Sources(train, test, **more)
+    sources = {"train": train, "valid": (), "test": test, "unlabeled": (), **more}
     return read_data(sources, get_task("classify"), ReadConfig(), LabelConfig(), Reporter("silent"))
 
 
@@ -69,8 +69,6 @@ def test_rows_in_several_splits_are_counted(tmp_path: Path) -> None:
         valid=table(tmp_path / "valid.csv", [("text 5", "money"), ("new", "sport")]),
     )
     assert "Also in the train rows: 2 of the 11 test rows." in found.notes
-    assert "Also in the train rows: 1 of the 2 validation rows." in found.notes
-    assert "Repeated within the train rows: 1 row." in found.notes
 
 
 def test_labels_of_the_test_rows_alone_are_noted(train: Path, tmp_path: Path) -> None:
@@ -94,7 +92,7 @@ def test_test_texts_among_the_unlabeled_are_noted(train: Path, tmp_path: Path) -
     test, more = rows(9, 1), tmp_path / "more.txt"
     more.write_text(test[0][0] + "\nother\n", encoding="utf-8")
     found = read(train, table(tmp_path / "test.csv", test), unlabeled=more)
-    assert any("are test texts" in note for note in found.notes)
+    assert "2 unlabeled texts are used for pretraining; 1 are test texts." in found.notes
 
 
 @pytest.mark.parametrize("n_labels", [3, 10, 99, 100])
@@ -121,7 +119,7 @@ def test_draws_are_fair_beyond_one_of_each_class() -> None:
 
 
 def test_methods_are_chosen_by_id_and_family() -> None:
-    known = list(CATALOG.values())
+    known = list(catalog().values())
     assert [method.id for method in choose_methods(known, ["tfidf-svm", "svd"])] == ["svd", "tfidf-svm"]
     assert {method.family for method in choose_methods(known, ["static", "linear"])} == {"static", "linear"}
     with pytest.raises(ConfigError, match="no method 'tfidf-smv'") as error:
@@ -138,13 +136,8 @@ def test_every_recipe_is_a_plan_whose_steps_come_after_what_they_need(recipe: st
     assert all(ids.index(need) < ids.index(step.id) for step in steps for need in step.needs)
 
 
-def test_the_write_ups_recipe_holds_every_system_with_its_figures() -> None:
+def test_the_write_ups_recipe_holds_every_system() -> None:
     plan = make_plan("write-ups")
-    published = {method.id: method.published for method in plan.methods}
-    assert published["elmo-trainable"] == [0.91, 0.887]
-    assert published["svd-4"] == [0.781, 0.860]
-    assert published["cbow"] == [0.875]
-    assert not published["elmo-deep"]
     assert not plan.left_out or "morfessor" in plan.left_out[0]
     inputs = {pretraining_config(m, 10**6).model.input for m in plan.methods if m.family == "elmo"}
     assert inputs == {"word", "char", "subword", "morpheme"}

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from elmokit.comparison.data import SPLITS, Sources, read_data
+from elmokit.comparison.data import SPLITS, read_data
 from elmokit.comparison.methods import CompareConfig, Plan, source_id
 from elmokit.comparison.recipes import make_plan, plan_for_task, with_text
 from elmokit.comparison.report import write_report
@@ -68,7 +68,8 @@ def compare(  # many parameters because each is an argument or flag of the comma
     read, labels = read or ReadConfig(), labels or LabelConfig()
     configs: Any = merge_settings(settings, compare=CompareConfig(), read=read, labels=labels)
     config, read_config, label_config = configs.values()
-    task, sources = get_task(config.task), Sources(train, test, valid, unlabeled)
+    task = get_task(config.task)
+    sources = {"train": train, "valid": valid, "test": test, "unlabeled": unlabeled}
     names = ("methods", "seeds", "config", "curve", "draws", "curve_methods")
     plan = plan or make_plan(config.recipe, **{name: getattr(config, name) for name in names})
     plan, path, encoder_hash = plan_for_task(plan, task), None, ""
@@ -76,7 +77,8 @@ def compare(  # many parameters because each is an argument or flag of the comma
         given, path = Elmo.load(encoder), resolve_name(encoder)
         plan, encoder_hash = _plan_for_encoder(plan, given), given.fingerprint
     data = read_data(sources, task, read_config, label_config, reporter)
-    plan = _limit_curve(plan, len(data.splits["train"]))
+    n_train = len(data.splits["train"])
+    plan = replace(plan, counts=tuple(count for count in plan.counts if count < n_train))
     folder = open_out(out, "comparison", resume=True)
     with folder.lock():
         hashes = {f"text.{split}_rows": value for split, value in data.fingerprints.items()}
@@ -90,15 +92,15 @@ def compare(  # many parameters because each is an argument or flag of the comma
         runner = Runner(space, plan, steps, deadline, reporter)
         if runner.finished:
             reporter.say(f"Resuming: {len(runner.finished)} of {len(steps)} steps are done.")
-        summary = runner.run(config.workers or _n_cores())
+        failed = runner.run(config.workers or _n_cores())
         results = {step.id: StepResult.load(space.step_folder(step.id)) for step in steps}
         comparison = build_result(
             out,
             plan,
             data,
-            summary,
             steps,
             {id: result for id, result in results.items() if result is not None},
+            failed,
             encoder=path,
             title=config.title,
             command=replace_surrogates(command),
@@ -121,14 +123,6 @@ def _plan_for_encoder(plan: Plan, encoder: Elmo) -> Plan:
             remedy="Leave out --encoder, or choose --methods that share a language model.",
         )
     return replace(plan, methods=tuple(with_text(plan.methods, encoder.folder.text)))
-
-
-def _limit_curve(plan: Plan, n_rows: int) -> Plan:
-    counts = tuple(count for count in plan.counts if count < n_rows)
-    if counts == plan.counts:
-        return plan
-    note = f"The learning curve ends at all {n_rows:,} train rows."
-    return replace(plan, counts=counts, left_out=(*plan.left_out, note))
 
 
 def _n_cores() -> int:

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
-from elmokit.core.formatting import plural
 from elmokit.core.tensors import fingerprint
 from elmokit.tasks.classification import shorten
 from elmokit.tasks.fit import Files, content_hash, name_fields, read_splits
@@ -23,22 +22,9 @@ from elmokit.text.rows import TextSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 
 SPLITS = ("train", "valid", "test")
+MAX_MEASURED = 5000
+"""Train rows that methods are measured on."""
 _VALID_SHARE = 0.1
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The files of a comparison; without validation rows, a tenth of each class is held out."""
-
-    train: Files
-    test: Files
-    valid: Files = ()
-    unlabeled: Files = ()
-
-    def files(self, split: str) -> list[str | Path]:
-        """Those of one split."""
-        files: Files = getattr(self, split)
-        return [files] if isinstance(files, str | Path) else list(files)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,30 +66,35 @@ class Data:
 
 
 def read_data(
-    sources: Sources, task: AnyTask, read: ReadConfig, labels: LabelConfig, reporter: Reporter
+    sources: Mapping[str, Files], task: AnyTask, read: ReadConfig, labels: LabelConfig, reporter: Reporter
 ) -> Data:
-    """Read all files and hold out validation rows."""
+    """Read the files of each split and the ``unlabeled``; without validation rows, some are held out."""
     if labels.label_separator:
         raise ConfigError(
             "compare is for one label a row; --label-separator is for several.",
             remedy="Leave it out, or fit such a classifier with elmokit fit.",
         )
     read = name_fields(task, read)
-    files = {split: sources.files(split) for split in SPLITS}
+    files = {part: [some] if isinstance(some, str | Path) else list(some) for part, some in sources.items()}
+    unlabeled = list(TextSource(files["unlabeled"], read)) if files["unlabeled"] else []
+    del files["unlabeled"]
     splits = read_splits(task, files, read, labels, reporter, valid_share=_VALID_SHARE, seed=0)
     notes = [note for examples in splits.values() for note in examples.notes]
-    unlabeled = sources.files("unlabeled")
-    data = Data(
-        task,
-        splits,
-        list(TextSource(unlabeled, read)) if unlabeled else [],
-        notes,
-        {split: ", ".join(Path(path).name for path in paths) for split, paths in files.items() if paths},
-        Columns(read.text_columns, labels.label_column),
-    )
+    names = {split: ", ".join(Path(path).name for path in paths) for split, paths in files.items() if paths}
+    data = Data(task, splits, unlabeled, notes, names, Columns(read.text_columns, labels.label_column))
     if splits["test"].unknown:
         notes.append(_note_unknown(splits["test"], files["test"][0]))
-    notes += _note_duplicates(data)
+    if (n_train := len(splits["train"])) > MAX_MEASURED:
+        notes.append(f"Train scores are of {MAX_MEASURED:,} of the {n_train:,} train rows.")
+    train, test, other = (
+        [" ".join(text.split()) for text in texts]
+        for texts in (data.texts("train"), data.texts("test"), unlabeled)
+    )
+    if n_same := sum(map(set(train).__contains__, test)):
+        notes.append(f"Also in the train rows: {n_same:,} of the {len(test):,} test rows.")
+    if other:
+        n_same = sum(map(set(test).__contains__, other))
+        notes.append(f"{len(other):,} unlabeled texts are used for pretraining; {n_same:,} are test texts.")
     return data
 
 
@@ -118,22 +109,6 @@ def _note_unknown(test: Examples, file: str | Path) -> str:
         )
     n_rows = int((test.targets >= n_known).reshape(len(test), -1).any(axis=1).sum())
     return f"{n_rows:,} test rows have labels that no train row has ({unknown}): wrong for every method."
-
-
-def _note_duplicates(data: Data) -> list[str]:
-    """Notes on texts that are in several splits, or twice in one."""
-    texts = {split: [" ".join(text.split()) for text in data.texts(split)] for split in SPLITS}
-    train, test, notes = set(texts["train"]), set(texts["test"]), []
-    for split, name in (("test", "test"), ("valid", "validation")):
-        if n_same := sum(text in train for text in texts[split]):
-            notes.append(f"Also in the train rows: {n_same:,} of the {len(texts[split]):,} {name} rows.")
-    if n_repeated := len(texts["train"]) - len(train):
-        notes.append(f"Repeated within the train rows: {plural(n_repeated, 'row')}.")
-    if data.unlabeled:
-        notes.append(f"{len(data.unlabeled):,} texts without labels are used for pretraining.")
-    if n_same := sum(" ".join(text.split()) in test for text in data.unlabeled):
-        notes.append(f"{n_same:,} of the texts without labels are test texts: test figures are too good.")
-    return notes
 
 
 def n_words(texts: Iterable[str]) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from elmokit.core.config import Config, duration, option
+from elmokit.core.config import Config, duration, option, read_toml
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.tasks.task import AnyTask
 
@@ -24,12 +26,11 @@ class Method:
     Attributes:
         id: Its short name, such as "elmo-trainable".
         family: "elmo" (a biLM), "static" (one vector per word) or "linear" (TF-IDF).
-        base: The id in the catalog that it is a variant of; for static vectors, what trains them.
+        base: What makes the vectors, such as "elmo" or "svd"; for linear models, the model itself.
         classifier: Settings of mix, head and fitting by name, for methods with a head.
         vectors: Settings of the word vectors, for static methods.
         language_model: ``preset``, and changes by section, for biLMs.
         text: How raw text becomes words, for static methods: the same as for the language model.
-        published: Accuracies that the course write-ups report for it on the full data.
     """
 
     id: str
@@ -40,7 +41,6 @@ class Method:
     vectors: dict[str, Any] = field(default_factory=dict)
     language_model: dict[str, Any] = field(default_factory=dict)
     text: dict[str, Any] = field(default_factory=dict)
-    published: Sequence[float] = ()
 
     @property
     def has_linear_head(self) -> bool:
@@ -55,7 +55,8 @@ class Method:
     @property
     def uses_layers(self) -> bool:
         """True if it uses a frozen biLM, whose layers are cached."""
-        return self.family == "elmo" and not self.classifier.get("finetune")
+        is_cached = self.classifier.get("cache") != "no"
+        return self.family == "elmo" and is_cached and not self.classifier.get("finetune")
 
     def can_do(self, task: AnyTask) -> bool:
         """True if it can be fitted to this task: TF-IDF only classifies, some tasks have no linear head."""
@@ -76,43 +77,11 @@ def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _elmo(id: str, name: str, **classifier: Any) -> Method:
-    return Method(id, name, "elmo", id, classifier)
-
-
-def _static(id: str, name: str, **classifier: Any) -> Method:
-    return Method(id, name, "static", id.partition("-")[0], classifier, {"dim": 300})
-
-
-_FINETUNED = {
-    "finetune": True,
-    "mix_form": "softmax",
-    "epochs": 3,
-    "lr": 1e-3,
-    "encoder_lr": 1e-3,
-    "dropout_word": 0.1,
-    "dropout_layer": 0.2,
-    "dropout_weight": 0.1,
-    "dropout_head": 0.3,
-    "label_smoothing": 0.05,
-    "ema": 0.999,
-}
-_METHODS = (
-    _elmo("elmo-trainable", "ELMo, trainable mix", mix="trainable"),
-    _elmo("elmo-frozen", "ELMo, frozen mix", mix="frozen"),
-    _elmo("elmo-function", "ELMo, learned function", mix="function"),
-    _elmo("elmo-linear", "ELMo + LR", head="linear"),
-    _elmo("elmo-finetuned", "ELMo, fine-tuned", **_FINETUNED),
-    _static("sgns", "Skip-gram", mix="frozen"),
-    _static("cbow", "CBOW", mix="frozen"),
-    _static("svd", "SVD", mix="frozen"),
-    _static("sgns-function", "Skip-gram, learned function", mix="function"),
-    _static("sgns-linear", "Skip-gram + LR", head="linear"),
-    Method("tfidf-svm", "TF-IDF + SVM", "linear", "tfidf-svm"),
-    Method("tfidf-lr", "TF-IDF + LR", "linear", "tfidf-lr"),
-)
-CATALOG = {method.id: method for method in _METHODS}
-"""All methods by id."""
+@functools.cache
+def catalog() -> dict[str, Method]:
+    """All methods by id."""
+    methods = read_toml(Path(__file__).with_name("methods.toml"))
+    return {id: Method(id, **settings) for id, settings in methods.items()}
 
 
 @dataclass(frozen=True)
@@ -149,7 +118,7 @@ class CompareConfig(Config):
         "quick", "Set of methods: quick, thorough, or write-ups (systems from class projects)."
     )
     methods: str = option(
-        "", f"Only these, separated by commas: {', '.join(CATALOG)}; or elmo, static, linear."
+        "", "Only these, separated by commas: elmo, static, linear, or ids as in svd,tfidf-svm."
     )
     config: str = option("", "TOML file that changes settings or adds variants.")
     seeds: int = option(0, "Random seeds per method (0: as in the recipe).", at_least=0)
@@ -186,4 +155,4 @@ def source_id(method: Method) -> str:
     if method.family == "static":
         settings = {"base": method.base, **method.vectors, "text": method.text}
     digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
-    return f"{'elmo' if method.family == 'elmo' else method.base}-{digest}"
+    return f"{method.base}-{digest}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.bilm.settings import PretrainConfig, resolve
-from elmokit.comparison.methods import CATALOG, Method, Plan, choose_methods
+from elmokit.comparison.methods import Method, Plan, catalog, choose_methods
 from elmokit.core.config import read_toml
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.static.settings import SvdConfig, Word2VecConfig
@@ -91,9 +91,9 @@ def make_plan(
         raise ConfigError(f"There is no recipe {recipe!r}.", remedy=nearest(recipe, recipes))
     base = recipes[recipe]
     changes = config if isinstance(config, Mapping) else _read_changes(Path(config)) if config else {}
-    varied = _vary_methods(_vary_methods(CATALOG, base), changes)
+    varied = _vary_methods(_vary_methods(catalog(), base), changes)
     known = [varied[id] for id in dict.fromkeys([*base["methods"], *varied])]
-    usual = [method.id for method in known if method.id in base["methods"] or method.id not in CATALOG]
+    usual = [method.id for method in known if method.id in base["methods"] or method.id not in catalog()]
     wanted = _split(methods) or changes.get("methods", [])
     chosen = choose_methods(known, wanted or usual, usual)
     model = next((method for method in chosen if method.family == "elmo"), varied["elmo-trainable"])
@@ -183,7 +183,7 @@ def _vary_methods(methods: Mapping[str, Method], changes: Mapping[str, Any]) -> 
                 f"The method {id!r} is like {like!r}, which does not exist.", remedy=nearest(like, varied)
             )
         fields = {name: value for name, value in settings.items() if name != "like"}
-        new = {} if like == id else {"name": id, "published": ()}
+        new = {} if like == id else {"name": id}
         varied[id] = varied[like].vary(**{**new, **fields, "id": id})
     return varied
 

@@ -20,7 +20,7 @@ from elmokit.comparison.result import (
     class_counts,
     to_json,
 )
-from elmokit.comparison.verdict import answer, format_points, summarize_ranking
+from elmokit.comparison.verdict import answer, format_interval, format_p, format_points, summarize_ranking
 from elmokit.core.formatting import format_duration, format_size, format_value, one_line, percent, plural
 from elmokit.report import render
 from elmokit.report.document import (
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _LOOKS = {"elmo": 0, "static": 1, "linear": 2}  # color and shape of each family
-_PUBLISHED = (
-    "Published: accuracies on the same test set in write-ups of these methods, after training on all 120,000 "
-    "train rows."
-)
 _TERMINAL = ("Test", "Valid", "macro F1", "Pretrain", "Fit", "Texts per second", "Disk")
 _MAX_CLASSES = 30  # of a confusion matrix
 _STRONGEST = 0.45  # shade of the best F1
@@ -142,8 +138,6 @@ def _ranking_section(comparison: Comparison) -> Section:
         text.append("In percent: mean and standard deviation (±) over the seeds, below it the 95% interval.")
         if any(first != last for first, last in comparison.ranking.ranks.values()):
             text.append("Methods that share a range of ranks are not significantly different.")
-        if any(result.method.published for result in comparison.ranked):
-            text.append(_PUBLISHED)
     missing = [
         [_name(result), result.status, result.reason]
         for result in comparison.methods
@@ -188,7 +182,6 @@ def _ranking_cells(comparison: Comparison, result: MethodResult) -> dict[Column,
         ("Texts per second", "", _rate(cost.texts_per_second)),
         ("Memory", "Memory and disk", _size(cost.peak_memory)),
         ("Disk", "Memory and disk", _size(cost.n_bytes)),
-        ("Published", "", " / ".join(percent(share, 1) for share in result.method.published) or "–"),
     ]
     return {
         Column(title, "right", group): Cell(text, note=_interval(result) if title == "Test" else "")
@@ -230,9 +223,9 @@ def _differences_section(comparison: Comparison) -> Section:
         [
             names[pair.better],
             names[pair.worse],
-            format_points(pair.difference, 2),
-            f"{format_points(pair.low, 2)} to {format_points(pair.high, 2)}",
-            "< 0.001" if pair.p_adjusted < 0.001 else f"{pair.p_adjusted:.3f}",
+            format_points(pair.difference),
+            format_interval(pair),
+            format_p(pair.p_adjusted).removeprefix("= "),
             "significant" if pair.significant else "not significant",
         ]
         for pair in comparison.ranking.pairs

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,6 @@ import numpy as np
 from elmokit.comparison.data import SPLITS, Data
 from elmokit.comparison.methods import Method, Plan, source_id
 from elmokit.comparison.ranking import Pair, Ranking, format_rank, rank, recommend
-from elmokit.comparison.runner import RunSummary
 from elmokit.comparison.statistics import score_interval
 from elmokit.comparison.steps import MetricsRecord, Step, StepResult, encoder_folder, layers_id
 from elmokit.comparison.verdict import describe_pair, summarize_ranking
@@ -25,6 +24,7 @@ from elmokit.vectors.elmo import Elmo
 
 MAIN_SPLIT = "test"
 """The split whose scores rank the methods."""
+_TOO_LATE = "The deadline had passed before it started."
 _N_EXAMPLES = 12
 _MAX_CHARACTERS = 400  # of an example
 _Fits = Mapping[tuple[str, int], Mapping[int, StepResult]]  # by method id and number of labels, then by seed
@@ -179,37 +179,37 @@ def build_result(
     folder: Path,
     plan: Plan,
     data: Data,
-    summary: RunSummary,
     steps: Sequence[Step],
     results: Mapping[str, StepResult],
+    failed: Mapping[str, str],
     *,
     encoder: Path | None = None,
     title: str = "",
     command: str = "",
 ) -> Comparison:
-    """Put the results of the finished steps, by id, together; ``encoder`` is a biLM that was given."""
+    """Put results together.
+
+    Args:
+        results: Of the finished steps, by id. Steps that neither finished nor ``failed`` had no time.
+        failed: Reasons by step id.
+        encoder: A biLM that was given.
+    """
     fits: defaultdict[tuple[str, int], dict[int, StepResult]] = defaultdict(dict)
     for step in steps:
         if step.kind == "fit" and step.id in results:
             fits[step.method, step.n_labels][step.seed] = results[step.id]
-    reasons = {**summary.skipped, **summary.failed}
     methods, records, notes = [], {}, []
     for method in plan.methods:
         by_seed = fits[method.id, 0]
-        missing = [step.id for step in steps if step.method == method.id and step.id in reasons]
+        missing = [step.id for step in steps if step.method == method.id and step.id not in results]
+        reason = next((failed[id] for id in missing if id in failed), _TOO_LATE)
         if by_seed:
             methods.append(_finished(method, by_seed, results))
             records[method.id] = [fit.metrics[MAIN_SPLIT] for fit in by_seed.values()]
             if missing:
-                n_missing = plural(len(missing), "missing step")
-                notes.append(f"{method.name}: {n_missing}. {reasons[missing[0]]}")
+                notes.append(f"{method.name}: {plural(len(missing), 'missing step')}. {reason}")
         else:
-            failed = [id for id in missing if id in summary.failed]
-            reason = next((reasons[id] for id in failed or missing), "It was not reached.")
-            methods.append(MethodResult(method, "failed" if failed else "skipped", reason))
-    n_train = len(data.splits["train"])
-    measured = {result.scores["train"].n for result in methods if result.status == "done"} - {n_train}
-    data_notes = (f"Train scores are of {n:,} of the {n_train:,} train rows." for n in measured)
+            methods.append(MethodResult(method, "skipped" if reason is _TOO_LATE else "failed", reason))
     ranking = rank({id: [record.row_scores for record in own] for id, own in records.items()})
     seconds = {result.method.id: result.cost.seconds for result in methods}
     has_memory = "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ())
@@ -219,15 +219,15 @@ def build_result(
         plan=plan,
         title=title or "Which vectors for this text?",
         metric=next((own[0].main for own in records.values()), "score"),
-        data=replace(data, notes=(*data.notes, *data_notes)),
+        data=data,
         methods=tuple(methods),
         ranking=ranking,
         recommended=recommend(ranking, seconds) if records else None,
         pretraining=_pretraining(folder / "work", plan, results, encoder),
-        curve=_curve(plan, fits, n_train) if plan.counts else {},
+        curve=_curve(plan, fits, len(data.splits["train"])) if plan.counts else {},
         examples=_examples(data, ranking.order, records),
         notes=tuple(notes),
-        failed=summary.failed,
+        failed=failed,
         command=command,
         versions=versions("torch", "numpy"),
         machine={"cores": os.cpu_count(), "memory": memory},
@@ -404,7 +404,7 @@ def _method_json(result: MethodResult, metric: str) -> dict[str, Any]:
     return {
         **{name: getattr(method, name) for name in ("id", "name", "family")},
         **{name: getattr(result, name) for name in ("seeds", "settings", "mix", "notes")},
-        "published": method.published or None,
+        "published": None,
         "status": "left out" if result.status == "skipped" else result.status,
         "reason": result.reason or None,
         "splits": {split: _split_json(result, split, metric) for split in result.scores},

@@ -12,7 +12,7 @@ import time
 import traceback
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -32,14 +32,6 @@ _PRELOAD = (  # imported once, not in every step
     *("sklearn.linear_model", "sklearn.metrics", "sklearn.svm", "torch._dynamo"),
 )
 _POLL, _PATIENCE = 0.5, 60.0  # seconds between reports of a step; that it has to save when interrupted
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """Why steps failed or were skipped, by step id."""
-
-    failed: dict[str, str] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -83,8 +75,8 @@ class Runner:
             )
         return True
 
-    def run(self, n_workers: int) -> RunSummary:
-        """Do all steps that are not finished. An interrupt lets running steps save what they have."""
+    def run(self, n_workers: int) -> dict[str, str]:
+        """Do all unfinished steps; return why some failed. When interrupted, steps save what they have."""
         waiting = [step for step in self.steps if step.id not in self.finished]
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TaskProgressColumn())
         more = (TextColumn("[dim]{task.fields[message]}[/]"), TimeElapsedColumn())
@@ -113,10 +105,8 @@ class Runner:
         finally:
             for running in self._running.values():
                 running.process.kill()
-        reasons = {step.id: [self.failed[id] for id in step.needs if id in self.failed] for step in waiting}
-        self.failed.update({id: causes[0] for id, causes in reasons.items() if causes})
-        late = "The deadline had passed before it started."
-        return RunSummary(self.failed, {id: late for id, causes in reasons.items() if not causes})
+        causes = {step.id: self.failed[id] for step in waiting for id in step.needs if id in self.failed}
+        return {**self.failed, **causes}
 
     def _start(self, step: Step, bars: Progress) -> None:
         max_time = None
@@ -239,18 +229,14 @@ class _PipeReporter(Reporter):
     def counting(self, description: str, total: float | None = None, unit: str = "") -> Iterator[Advance]:
         """A progress bar elsewhere."""
         done = 0.0
-        fields: dict[str, Any] = {"total": total, "rate": "", "loss": ""}
 
-        def advance(amount: float, **values: Any) -> None:
-            nonlocal done
-            done += amount
-            fields.update(values)
+        def advance(amount: float, **fields: Any) -> None:
+            nonlocal done, total
+            done, total = done + amount, fields.get("total", total)
             if time.monotonic() - self._sent > _POLL:
                 self._sent = time.monotonic()
-                share = min(1.0, done / fields["total"]) if fields["total"] else 0.0
-                loss = f", loss {fields['loss']}" if fields["loss"] else ""
-                message = f"{description.lower()} {share:.0%} {fields['rate']}{loss}".rstrip()
-                self._connection.send(("running", message, share))
+                share = min(1.0, done / total) if total else 0.0
+                self._connection.send(("running", description.lower(), share))
 
         yield advance
 

@@ -22,7 +22,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from elmokit.bilm.pretrain import pretrain
-from elmokit.comparison.data import Data, draw_rows, n_words
+from elmokit.comparison.data import MAX_MEASURED, Data, draw_rows, n_words
 from elmokit.comparison.methods import FAMILIES, Method, Plan, source_id
 from elmokit.comparison.recipes import fitting_config, pretraining_config, vectors_config
 from elmokit.comparison.statistics import row_values
@@ -38,7 +38,6 @@ from elmokit.tasks.trainer import fit_task
 from elmokit.text.settings import TextConfig
 from elmokit.training.machine import tuned_process
 
-_MAX_MEASURED = 5000  # train rows
 _PERPLEXITY_TEXTS = 500  # validation texts that perplexity is measured on
 _RESULT, _INPUTS = "result.json", "inputs.json"
 Kind = Literal["language-model", "vectors", "layers", "fit"]
@@ -269,16 +268,12 @@ def _train_vectors(data: Data, method: Method, out: Path) -> StepResult:
 
 
 def _cache_layers(space: Workspace, method: Method) -> StepResult:
-    encoder, fit = (
-        load_encoder(encoder_folder(space.folder, method, space.encoder)),
-        fitting_config(method, 0, 0).fit,
-    )
-    start = time.monotonic()
-    if fit.cache != "no":
-        parts = [space.data.splits[split].inputs for split in ("train", "valid")]
-        texts = [number_texts(encoder, inputs, fit.max_words) for inputs in parts]
-        with tuned_process():
-            cached_sources(texts, space.folder / "layers", Reporter("silent"))
+    encoder = load_encoder(encoder_folder(space.folder, method, space.encoder))
+    max_words, start = fitting_config(method, 0, 0).fit.max_words, time.monotonic()
+    parts = [space.data.splits[split].inputs for split in ("train", "valid")]
+    with tuned_process():
+        texts = [number_texts(encoder, inputs, max_words) for inputs in parts]
+        cached_sources(texts, space.folder / "layers", Reporter("silent"))
     return StepResult(round(time.monotonic() - start, 2))
 
 
@@ -329,8 +324,8 @@ def measure_splits(model: Predictor, data: Data, *, is_curve: bool) -> tuple[dic
     metrics, speed = {}, 0.0
     for split in ("test",) if is_curve else ("test", "train", "valid"):  # test first: no word is cached yet
         part = data.splits[split]
-        if split == "train" and len(part) > _MAX_MEASURED:
-            part = part.select(np.sort(np.random.default_rng(0).permutation(len(part))[:_MAX_MEASURED]))
+        if split == "train" and len(part) > MAX_MEASURED:
+            part = part.select(np.sort(np.random.default_rng(0).permutation(len(part))[:MAX_MEASURED]))
         start = time.monotonic()
         predictions = list(model.predict(part.inputs))
         speed = speed or round(len(part) / max(1e-9, time.monotonic() - start), 1)
