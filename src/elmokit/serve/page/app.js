@@ -37,7 +37,7 @@ async function ask(address, signal, body) {
   throw problem;
 }
 
-function complain(problem) {
+function showProblem(problem) {
   const box = $("problem");
   box.replaceChildren(make("b", {}, problem.message ?? String(problem)), problem.remedy ?? "");
   box.hidden = false;
@@ -45,28 +45,28 @@ function complain(problem) {
 
 // Runs `work` for a view and aborts what the view did before. What `work` returns becomes the view's status;
 // without it the result is hidden. Returns true if all went well.
-async function during(view, work) {
+async function runFor(view, work) {
   running[view]?.abort();
-  const mine = (running[view] = new AbortController()), place = $(view), result = $(`${view}-result`);
+  const controller = (running[view] = new AbortController()), place = $(view), result = $(`${view}-result`);
   $("problem").hidden = true;
   place.setAttribute("aria-busy", "true");
   let status = "", problem = null;
-  try { status = await work(mine.signal); }
-  catch (caught) { problem = caught; }
-  if (running[view] === mine) place.removeAttribute("aria-busy");
-  if (mine.signal.aborted) return false;
+  try { status = await work(controller.signal); }
+  catch (error) { problem = error; }
+  if (running[view] === controller) place.removeAttribute("aria-busy");
+  if (controller.signal.aborted) return false;
   if (result) {
     if (!status && result.contains(document.activeElement)) place.focus();
     result.hidden = !status;
     $(`${view}-status`).textContent = status;
   }
-  if (problem) complain(problem);
+  if (problem) showProblem(problem);
   return !problem;
 }
 
 // ---- the address holds the view -----------------------------------------------------------
 
-function remember() {
+function saveToAddress() {
   const values = new URLSearchParams();
   if (state.model) values.set("model", state.model);
   if (state.view === "words") {
@@ -80,7 +80,7 @@ function remember() {
   history.replaceState(null, "", `#${state.view}?${values}`);
 }
 
-function recall() {
+function readAddress() {
   const [view, rest] = location.hash.slice(1).split(/\?(.*)/s);
   if (!["words", "layers", "classify", "compare"].includes(view)) return false; // an anchor on the page
   const values = new URLSearchParams(rest ?? "");
@@ -106,22 +106,21 @@ function model() { return server.models.find((one) => one.name === state.model);
 
 async function readWords() {
   tokens = null;
-  await during("words", async (signal) => {
+  await runFor("words", async (signal) => {
     $("reading").inert = true;
     try {
       const texts = state.texts.split("\n").map((line) => line.trim()).filter(Boolean);
       if (!texts.length) throw { message: "There is no sentence yet.", remedy: "Type one or more, each on its own line." };
-      const found = await ask("/v1/tokens", signal, { model: state.model, texts });
-      tokens = { texts, rows: found.tokens };
+      tokens = { texts, rows: (await ask("/v1/tokens", signal, { model: state.model, texts })).tokens };
     } finally { if (!signal.aborted) { $("reading").hidden = !tokens; $("reading").inert = false; } }
-    state.at = kept(tokens.rows) ?? repeated(tokens.rows);
+    state.at = chosenPlace(tokens.rows) ?? repeatedWordPlace(tokens.rows);
     state.word = state.at && tokens.rows[state.at[0]][state.at[1]];
     showTokens();
-    return state.at ? lookUp(signal) : "";
+    return state.at ? showSimilar(signal) : "";
   });
 }
 
-function kept(rows) {
+function chosenPlace(rows) {
   // The place of the chosen word now: models split texts differently. From an address, only the place is known.
   if (!state.at) return null;
   const [text, position] = state.at, row = rows[text] ?? [];
@@ -130,7 +129,7 @@ function kept(rows) {
   return places.length ? [text, places.sort((a, b) => Math.abs(a - position) - Math.abs(b - position))[0]] : null;
 }
 
-function repeated(rows) {
+function repeatedWordPlace(rows) {
   // The word to begin with: the longest of those that occur in the most sentences.
   const counts = new Map();
   rows.forEach((row) => new Set(row.map((word) => word.toLowerCase())).forEach((word) =>
@@ -159,34 +158,34 @@ function choose(text, position) {
   state.at = [text, position];
   state.word = tokens.rows[text][position];
   showTokens();
-  during("words", lookUp);
+  runFor("words", showSimilar);
 }
 
-async function lookUp(signal) {
+async function showSimilar(signal) {
   const [text, position] = state.at;
-  const found = await ask("/v1/similar", signal, { model: state.model, texts: tokens.texts, text, position, layer: state.layer, k: 10, different: state.different });
-  remember();
-  $("chosen").textContent = found.word;
-  $("map-word").textContent = found.word.toLowerCase();
-  $("where").textContent = `as in sentence ${found.text + 1}; from ${model().corpus_texts.toLocaleString("en")} ${model().corpus}`;
-  $("neighbors").replaceChildren(...found.neighbors.map((one) => {
+  const similar = await ask("/v1/similar", signal, { model: state.model, texts: tokens.texts, text, position, layer: state.layer, k: 10, different: state.different });
+  saveToAddress();
+  $("chosen").textContent = similar.word;
+  $("map-word").textContent = similar.word.toLowerCase();
+  $("where").textContent = `as in sentence ${similar.text + 1}; from ${model().corpus_texts.toLocaleString("en")} ${model().corpus}`;
+  $("neighbors").replaceChildren(...similar.neighbors.map((one) => {
     const bar = make("i");
     bar.style.width = `${Math.max(0, one.score) * 100}%`;
     return make("li", {}, make("span", { class: "score" }, fixed(one.score, 3), bar), snippet(one, 9));
   }));
-  if (!found.neighbors.length) $("neighbors").replaceChildren(make("li", {}, make("span"), make("span", {}, "The corpus has no other word.")));
-  showMap(found);
-  showSiblings(found);
-  return `${found.neighbors.length} words used like “${found.word}” in sentence ${found.text + 1}, by ${layerName(state.layer)}.`;
+  if (!similar.neighbors.length) $("neighbors").replaceChildren(make("li", {}, make("span"), make("span", {}, "The corpus has no other word.")));
+  showMap(similar);
+  showSiblings(similar);
+  return `${similar.neighbors.length} words used like “${similar.word}” in sentence ${similar.text + 1}, by ${layerName(state.layer)}.`;
 }
 
-function showMap(found) {
-  const dots = found.map.points, svg = $("map");
-  const held = svg.contains(document.activeElement) ? document.activeElement.dataset.at : null;
+function showMap(similar) {
+  const dots = similar.map.points, svg = $("map");
+  const focused = svg.contains(document.activeElement) ? document.activeElement.dataset.at : null;
   svg.replaceChildren();
   $("point").replaceChildren();
   svg.toggleAttribute("hidden", !dots.length);
-  if (!dots.length) { $("map-caption").textContent = found.notes.join(" "); return; }
+  if (!dots.length) { $("map-caption").textContent = similar.notes.join(" "); return; }
   const range = (values) => { const low = Math.min(...values), high = Math.max(...values); return high - low > 1e-9 ? [low, high] : [low - 1, high + 1]; };
   const [left, right] = range(dots.map((one) => one.x)), [low, high] = range(dots.map((one) => one.y));
   const x = (value) => 22 + (436 * (value - left)) / (right - left), y = (value) => 318 - (296 * (value - low)) / (high - low);
@@ -194,7 +193,7 @@ function showMap(found) {
   const ordered = [...dots].sort((a, b) => (a.source === "yours") - (b.source === "yours"));
   for (const one of ordered) {
     const yours = one.source === "yours";
-    const current = yours && one.text === found.text && one.position === found.position;
+    const current = yours && one.text === similar.text && one.position === similar.position;
     const whose = yours ? `Your sentence ${one.text + 1}: ` : "Corpus: ";
     const show = () => $("point").replaceChildren(make("span", { class: "aside" }, whose), snippet(one));
     svg.append(make("circle", {
@@ -204,11 +203,11 @@ function showMap(found) {
     }));
     if (yours) svg.append(make("text", { x: x(one.x).toFixed(1), y: (y(one.y) + 4.2).toFixed(1), "aria-hidden": "true" }, String(one.text + 1)));
   }
-  const stop = svg.querySelector(`[data-at="${held}"]`) ?? svg.querySelector(".current") ?? svg.querySelector(".dot");
+  const stop = svg.querySelector(`[data-at="${focused}"]`) ?? svg.querySelector(".current") ?? svg.querySelector(".dot");
   stop.setAttribute("tabindex", "0");
-  if (held) stop.focus();
+  if (focused) stop.focus();
   const others = dots.filter((one) => one.source === "corpus").length;
-  $("map-caption").textContent = `${dots.length - others} of yours (numbered), ${others} from the corpus. The two axes show ${percent(found.map.explained[0] + found.map.explained[1])} of the variance. Point at a dot to read it, or use the arrow keys. ${found.notes.join(" ")}`;
+  $("map-caption").textContent = `${dots.length - others} of yours (numbered), ${others} from the corpus. The two axes show ${percent(similar.map.explained[0] + similar.map.explained[1])} of the variance. Point at a dot to read it, or use the arrow keys. ${similar.notes.join(" ")}`;
 }
 
 function moveOnMap(event) {
@@ -224,16 +223,16 @@ function moveOnMap(event) {
   event.preventDefault();
 }
 
-function showSiblings(found) {
+function showSiblings(similar) {
   const block = $("siblings-block");
-  block.hidden = !found.siblings.length;
+  block.hidden = !similar.siblings.length;
   if (block.hidden) return;
-  const names = found.siblings[0].layers.map((_, layer) => (layer ? `layer ${layer}` : "layer 0, the word alone"));
+  const names = similar.siblings[0].layers.map((_, layer) => (layer ? `layer ${layer}` : "layer 0, the word alone"));
   const cell = (value, on) => make("td", { class: "number" }, fixed(value), meter(value, on ? "" : "depth0"));
   $("siblings").replaceChildren(
     make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "sentence"), ...names.map((name) => make("th", { scope: "col" }, name)), make("th", { scope: "col" }, state.layer === null ? "the mix" : "as chosen"))),
-    make("tbody", {}, ...found.siblings.map((one) => make("tr", {},
-      make("th", { scope: "row" }, `${one.text + 1}. `, snippet({ words: found.tokens[one.text], position: one.position }, 5)),
+    make("tbody", {}, ...similar.siblings.map((one) => make("tr", {},
+      make("th", { scope: "row" }, `${one.text + 1}. `, snippet({ words: similar.tokens[one.text], position: one.position }, 5)),
       ...one.layers.map((value, layer) => cell(value, state.layer === layer)), cell(one.score, true)))));
 }
 
@@ -251,49 +250,49 @@ function setSlider() {
 
 // ---- layers -----------------------------------------------------------------------------------
 
-async function lookInside() {
-  await during("layers", async (signal) => {
+async function showLayers() {
+  await runFor("layers", async (signal) => {
     if (!state.sentence.trim()) throw { message: "There is no sentence yet.", remedy: "Type one." };
-    const found = await ask("/v1/layers", signal, { model: state.model, text: state.sentence });
-    remember();
+    const answer = await ask("/v1/layers", signal, { model: state.model, text: state.sentence });
+    saveToAddress();
     const kinds = { equal: "mixed in equal parts: no classifier has learned a mix", trainable: "mixed as this classifier has learned", frozen: "mixed with random weights, drawn once", function: "mixed by a learned function; the bars show an equal mix" };
-    $("mix-kind").textContent = kinds[found.mix] ?? found.mix;
-    const classified = found.label !== null;
-    const most = Math.max(...found.layers.map((one) => Math.abs(one.weight)), 1e-9);
+    $("mix-kind").textContent = kinds[answer.mix] ?? answer.mix;
+    const classified = answer.label !== null;
+    const most = Math.max(...answer.layers.map((one) => Math.abs(one.weight)), 1e-9);
     $("layer-table").replaceChildren(
-      make("thead", {}, make("tr", {}, ...["layer", "λ", "share of the vector", "difference from the layer below (1 − cosine)", ...(classified ? [`probability of “${found.label}” without it`] : [])].map((name) => make("th", { scope: "col" }, name)))),
-      make("tbody", {}, ...found.layers.map((one) => make("tr", {},
+      make("thead", {}, make("tr", {}, ...["layer", "λ", "share of the vector", "difference from the layer below (1 − cosine)", ...(classified ? [`probability of “${answer.label}” without it`] : [])].map((name) => make("th", { scope: "col" }, name)))),
+      make("tbody", {}, ...answer.layers.map((one) => make("tr", {},
         make("th", { scope: "row" }, `${one.layer}: ${one.name}`),
         make("td", { class: "number" }, fixed(one.weight, 3), meter(Math.abs(one.weight) / most, depth(one.layer))),
         make("td", { class: "number" }, percent(one.share), meter(one.share, depth(one.layer))),
         make("td", { class: "number" }, one.turn === null ? "–" : fixed(one.turn), ...(one.turn === null ? [] : [meter(one.turn / 2, depth(one.layer))])),
-        ...(classified ? [make("td", { class: "number" }, `${percent(one.without)} (with it ${percent(found.probability)})`)] : [])))));
-    $("layer-legend").replaceChildren(...found.layers.map((one) => make("span", { class: `key ${depth(one.layer)}` }, `${one.layer}: ${one.name}`)));
-    $("word-shares").replaceChildren(...found.tokens.map((word, place) => {
-      const shares = found.shares[place];
+        ...(classified ? [make("td", { class: "number" }, `${percent(one.without)} (with it ${percent(answer.probability)})`)] : [])))));
+    $("layer-legend").replaceChildren(...answer.layers.map((one) => make("span", { class: `key ${depth(one.layer)}` }, `${one.layer}: ${one.name}`)));
+    $("word-shares").replaceChildren(...answer.tokens.map((word, place) => {
+      const shares = answer.shares[place];
       const stack = make("span", { class: "stack", "aria-hidden": "true" });
       shares.forEach((share, layer) => { const part = make("i", { class: depth(layer) }); part.style.width = `${100 * share}%`; stack.append(part); });
       return make("li", { title: shares.map((share, layer) => `layer ${layer}: ${percent(share)}`).join(", ") }, word, stack);
     }));
-    return `${found.layers.length} layers of ${found.tokens.length} words, ${$("mix-kind").textContent}.`;
+    return `${answer.layers.length} layers of ${answer.tokens.length} words, ${$("mix-kind").textContent}.`;
   });
 }
 
 // ---- classify ---------------------------------------------------------------------------------
 
-function classifier() { const own = model(); return own.task === "classify" ? own : server.models.find((one) => one.task === "classify"); }
+function classifier() { const selected = model(); return selected.task === "classify" ? selected : server.models.find((one) => one.task === "classify"); }
 
 async function classify() {
-  await during("classify", async (signal) => {
+  await runFor("classify", async (signal) => {
     if (!state.text.trim()) throw { message: "There is no text yet.", remedy: "Type one." };
     const body = { model: classifier().name, texts: [state.text] };
     const [words] = (await ask("/v1/tokens", signal, body)).tokens, most = server.limits.influence_words;
-    const found = await ask("/v1/predict", signal, { ...body, influence: words.length <= most });
-    remember();
-    const result = found.results[0];
+    const answer = await ask("/v1/predict", signal, { ...body, influence: words.length <= most });
+    saveToAddress();
+    const result = answer.results[0];
     $("label").textContent = result.prediction || "none of the classes";
-    $("by").textContent = `according to ${found.model}`;
-    $("classify-notes").textContent = found.notes.join(" ");
+    $("by").textContent = `according to ${answer.model}`;
+    $("classify-notes").textContent = answer.notes.join(" ");
     const rows = Object.entries(result.probabilities).sort((a, b) => b[1] - a[1]);
     $("bars").replaceChildren(...rows.slice(0, 12).flatMap(([name, value], place) => [
       make("span", { class: place ? "" : "best" }, name), meter(value, place ? "depth0" : ""), make("span", { class: "figure" }, percent(value))]));
@@ -301,7 +300,7 @@ async function classify() {
     $("influence-legend").hidden = !result.influence;
     if (result.influence) showInfluence(result.influence);
     else { $("influence").textContent = `This is computed for texts of up to ${most} words; this one has ${words.length}.`; $("movers").replaceChildren(); }
-    return `Prediction: ${$("label").textContent}, according to ${found.model}. ${found.notes.join(" ")}`;
+    return `Prediction: ${$("label").textContent}, according to ${answer.model}. ${answer.notes.join(" ")}`;
   });
 }
 
@@ -324,17 +323,17 @@ function showReports() {
   $("has-report").hidden = !reports.length;
   if (!reports.length) return;
   if (!reports[state.report]) state.report = 0;
-  $("report").replaceChildren(...reports.map((one, place) => make("option", { value: place, selected: place === state.report }, `${one.name}: ${one.title}`)));
+  $("report").replaceChildren(...reports.map((one, place) => make("option", { value: place, selected: place === state.report }, one.name)));
   const { address } = reports[state.report];
   $("report-link").href = address;
   if ($("report-frame").getAttribute("src") !== address) $("report-frame").src = address;
-  remember();
+  saveToAddress();
 }
 
 // ---- views ------------------------------------------------------------------------------------
 
-const VIEWS = { words: readWords, layers: lookInside, compare: async () => showReports(),
-                classify: async () => { const able = Boolean(classifier()); $("no-classifier").hidden = able; $("has-classifier").hidden = !able; if (able) await classify(); } };
+const VIEWS = { words: readWords, layers: showLayers, compare: async () => showReports(),
+                classify: async () => { const available = Boolean(classifier()); $("no-classifier").hidden = available; $("has-classifier").hidden = !available; if (available) await classify(); } };
 
 async function show(view, focus = false) {
   state.view = view;
@@ -349,7 +348,7 @@ async function show(view, focus = false) {
   Object.values(running).forEach((work) => work.abort()); // of the previous view
   if (!server) return begin(); // the server did not answer before; try again
   if (view === "words") setSlider();
-  remember();
+  saveToAddress();
   await VIEWS[view]();
 }
 
@@ -366,24 +365,24 @@ function setModel() {
 function connect() {
   $("examples").append(...Object.entries(EXAMPLES).map(([name, texts]) => make("button", {
     type: "button", onclick: () => { state.texts = $("sentences").value = texts; state.at = null; if (server) readWords(); else begin(); } }, name)));
-  const submit = (form, keep, work) => {
-    const go = (event) => { event.preventDefault(); keep(); if (server) { remember(); work(); } else begin(); };
-    $(form).addEventListener("submit", go);
+  const submit = (form, saveInput, work) => {
+    const handle = (event) => { event.preventDefault(); saveInput(); if (server) { saveToAddress(); work(); } else begin(); };
+    $(form).addEventListener("submit", handle);
     $(form).querySelector("textarea")?.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(event);
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) handle(event);
     });
   };
   submit("words-form", () => { state.texts = $("sentences").value; state.at = null; }, readWords);
-  submit("layers-form", () => { state.sentence = $("layers-text").value; }, lookInside);
+  submit("layers-form", () => { state.sentence = $("layers-text").value; }, showLayers);
   submit("classify-form", () => { state.text = $("classify-text").value; }, classify);
   submit("token-form", () => { sessionStorage.setItem("elmokit-token", $("token").value); $("token-form").hidden = true; }, begin);
   $("layer").addEventListener("input", () => {
     const value = +$("layer").value;
     state.layer = value === model().n_layers ? null : value;
     setSlider();
-    if (tokens && state.at) during("words", lookUp);
+    if (tokens && state.at) runFor("words", showSimilar);
   });
-  $("different").addEventListener("change", () => { state.different = $("different").checked; if (tokens && state.at) during("words", lookUp); });
+  $("different").addEventListener("change", () => { state.different = $("different").checked; if (tokens && state.at) runFor("words", showSimilar); });
   $("model").addEventListener("change", () => { state.model = $("model").value; setModel(); show(state.view); });
   for (const name of ["keydown", "focusin"]) $("map-block").addEventListener(name, moveOnMap); // with a listener of its own the SVG would be a Tab stop
   $("report").addEventListener("change", () => { state.report = +$("report").value; showReports(); });
@@ -397,7 +396,7 @@ function connect() {
     });
   });
   window.addEventListener("hashchange", () => {
-    if (!recall()) { if (server) remember(); } else if (server) { fill(); show(state.view); } else begin();
+    if (!readAddress()) { if (server) saveToAddress(); } else if (server) { fill(); show(state.view); } else begin();
   });
 }
 
@@ -411,16 +410,16 @@ function fill() {
 }
 
 async function begin() {
-  const went = await during("main", async (signal) => {
+  const succeeded = await runFor("main", async (signal) => {
     server = await ask("/v1/models", signal);
     $("model").replaceChildren(...server.models.map((one) => make("option", { value: one.name }, one.name)));
     $("model").disabled = false;
     $("version").textContent = `· elmokit ${server.version}`;
     fill();
   });
-  if (went) await show(state.view);
+  if (succeeded) await show(state.view);
 }
 
-recall();
+readAddress();
 connect();
 begin();

@@ -33,9 +33,8 @@ function fields(node, request = true) {
 }
 
 function example(node) {
-  const found = {};
-  for (const [name, field] of Object.entries(node.properties ?? {})) if (field.examples) found[name] = field.examples[0];
-  return found;
+  const withExample = Object.entries(node.properties ?? {}).filter(([, field]) => field.examples);
+  return Object.fromEntries(withExample.map(([name, field]) => [name, field.examples[0]]));
 }
 
 for (const [address, methods] of Object.entries(schema.paths)) {
