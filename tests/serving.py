@@ -63,11 +63,10 @@ def save_models(folder: Path) -> dict[str, Path]:
     return {name: folder / name for name in ("small", "topics", "tags", "learned", "table")}
 
 
-def save_report(folder: Path, title: str, body: str) -> Path:
-    """The files of a comparison that the server reads."""
+def save_report(folder: Path, body: str) -> Path:
+    """The page of a comparison."""
     folder.mkdir(parents=True)
     (folder / "report.html").write_text(f"<!doctype html><title>x</title>{body}", encoding="utf-8")
-    (folder / "report.json").write_text(f'{{"title": "{title}"}}', encoding="utf-8")
     return folder
 
 

@@ -85,8 +85,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     save_bilm(home / "lower", replace(make_model(), text=PIPELINES["classic"]))
     write_report(make_comparison(folder=home / "report"))
     script = "try { parent.document.title = 'broken' } catch { document.body.append('alone') }"
-    title = "<script>document.title = 1</script>"
-    save_report(home / "other", title, f"<p>other figures</p><script>{script}</script>")
+    save_report(home / "other", f"<p>other figures</p><script>{script}</script>")
     return {**found, **{name: home / name for name in ("hostile", "lower", "report", "other")}}
 
 
@@ -810,8 +809,7 @@ def test_hostile_strings_are_shown_as_text(visit: Visit, full: str) -> None:
         page.set_viewport_size({"width": width, "height": 844})
         assert page.evaluate(WIDE) == []
     turn_to(page, "Compare")
-    titles = page.locator("#report option").all_inner_texts()
-    assert titles[1] == "other: <script>document.title = 1</script>"
+    assert page.locator("#report option").all_inner_texts() == ["report", "other"]
     page.select_option("#report", "1")
     ended = re.compile(r"alone\s*$")  # as the other report's script makes it, and the first report does not
     page.frame_locator("#report-frame").locator("body").filter(has_text=ended).wait_for()

@@ -13,30 +13,28 @@ from serving import CORPUS, save_models, save_report
 
 def test_models_and_reports_by_name(tmp_path: Path) -> None:
     folders = save_models(tmp_path)
-    report = save_report(tmp_path / "a" / "report", "One", "")
-    other = save_report(tmp_path / "b" / "report", "Two", "")
-    (other / "report.json").write_text("{damaged", encoding="utf-8")
+    report, other = (save_report(tmp_path / home / "report", "") for home in "ab")
     places = [folders["small"], folders["small"], folders["topics"], folders["table"], report, other]
     registry = open_registry(list(map(str, places)), iter(CORPUS), corpus_name="odd", corpus_words=30)
     assert list(registry.models) == ["small", "small-2", "topics", "table"]
-    assert [(one.name, one.title) for one in registry.reports] == [("report", "One"), ("report-2", "report")]
+    assert registry.reports == {"report": report / "report.html", "report-2": other / "report.html"}
     models = registry.models
     assert models["small"].occurrences is models["topics"].occurrences, "read once for the same model"
     assert models["table"].occurrences is None
     small, topics, table = (models[name].facts() for name in ("small", "topics", "table"))
     assert (small["task"], small["contextual"], small["n_layers"], small["dim"]) == (None, True, 3, 12)
-    assert (small["corpus"], small["corpus_texts"], small["warm"]) == ("odd", 5, True)
-    assert small["weights"] == [1 / 3] * 3
+    assert (small["corpus"], small["corpus_texts"]) == ("odd", 5)
+    assert models["small"].weights() == [1 / 3] * 3
     assert (topics["task"], topics["fields"]) == ("classify", ("text",))
     assert topics["classes"] == ("money", "sport", "weather")
     network = models["topics"].network
     assert network is not None
-    assert topics["weights"] == pytest.approx(list(network.mix.values().values()))
+    assert models["topics"].weights() == pytest.approx(list(network.mix.values().values()))
     assert (table["contextual"], table["n_layers"], table["dim"], table["corpus_texts"]) == (False, 1, 8, 0)
 
 
 def test_a_server_needs_a_model(tmp_path: Path) -> None:
-    report = save_report(tmp_path / "report", "One", "")
+    report = save_report(tmp_path / "report", "")
     with pytest.raises(ModelError, match="only reports"):
         open_registry([report], [])
     with pytest.raises(ModelError, match="nowhere"):
@@ -46,7 +44,6 @@ def test_a_server_needs_a_model(tmp_path: Path) -> None:
 def test_a_classifier_with_a_report_is_a_classifier(tmp_path: Path) -> None:
     folder = save_models(tmp_path)["topics"]
     (folder / "report.html").write_text("x", encoding="utf-8")
-    (folder / "report.json").write_text("{}", encoding="utf-8")
     registry = open_registry([folder], [])
     assert list(registry.models) == ["topics"]
-    assert registry.reports == []
+    assert registry.reports == {}

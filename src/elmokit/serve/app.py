@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from starlette.exceptions import HTTPException
 import elmokit
 from elmokit.core.errors import ElmokitError
 from elmokit.serve import schema
-from elmokit.serve.middleware import BodyLimit, HostCheck, Token, error_response
-from elmokit.serve.registry import Registry, Report
+from elmokit.serve.middleware import RequestCheck, error_response, require_token
+from elmokit.serve.registry import Registry
 from elmokit.serve.service import Service
 from elmokit.serve.settings import ServeConfig
 
@@ -75,37 +75,31 @@ def make_app(registry: Registry, config: ServeConfig | None = None) -> FastAPI:
     app.state.worker = service.worker
     app.get("/healthz", response_model=dict[str, str], tags=["server"])(service.health)
     app.head("/healthz", include_in_schema=False)(service.health)
-    guards = [Depends(Token(config.token))] if config.token else []
+    guards = [Depends(require_token(config.token))] if config.token else []
     api = APIRouter(prefix="/v1", dependencies=guards, responses=_ERRORS)
     api.get("/models", response_model=schema.ModelList, tags=["server"])(service.models)
     for name, (answer, tag) in _ENDPOINTS.items():
         responses: Any = {200: _ARRAY} if name == "embed" else {}
         api.post(f"/{name}", response_model=answer, tags=[tag], responses=responses)(getattr(service, name))
     app.include_router(api)
-    _add_pages(app, service.reports)
-    app.add_middleware(BodyLimit, max_bytes=config.max_body)
-    if config.origins:
+    # Nothing that a client sends is ever used as a path.
+    pages = {"/": PAGE / "index.html", "/docs": PAGE / "docs.html", "/favicon.ico": PAGE / "icon.svg"}
+    pages |= {f"/page/{file.name}": file for file in PAGE.iterdir() if file.suffix in _TYPES}
+    for address, file in pages.items():
+        app.add_route(address, partial(_send_page, file, _PAGE_POLICY), include_in_schema=False)
+    for address, (_, file) in service.reports.items():
+        app.add_route(address, partial(_send_page, file, _REPORT_POLICY), include_in_schema=False)
+    is_local = config.host in ("127.0.0.1", "localhost", "::1")
+    app.add_middleware(RequestCheck, max_bytes=config.max_body, is_local=is_local)
+    if config.cors:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=config.origins,
+            allow_origins=[site.strip().rstrip("/") for site in config.cors.split(",")],
             allow_methods=["GET", "POST"],
             allow_headers=["authorization", "content-type"],
             expose_headers=["x-elmokit-offsets"],
         )
-    if config.host in ("127.0.0.1", "localhost", "::1"):
-        app.add_middleware(HostCheck, allowed=("127.0.0.1", "localhost", "[::1]"))
     return app
-
-
-def _add_pages(app: FastAPI, reports: Mapping[str, Report]) -> None:
-    """The page, its files, and reports. Nothing that a client sends is ever used as a path."""
-    files = {"/": PAGE / "index.html", "/docs": PAGE / "docs.html", "/favicon.ico": PAGE / "icon.svg"}
-    files |= {f"/page/{file.name}": file for file in PAGE.iterdir() if file.suffix in _TYPES}
-    for address, file in files.items():
-        app.add_route(address, partial(_send_page, file, _PAGE_POLICY), include_in_schema=False)
-    for name, report in reports.items():
-        send = partial(_send_page, report.page, _REPORT_POLICY)
-        app.add_route(f"/reports/{name}", send, include_in_schema=False)
 
 
 async def _send_page(file: Path, policy: str, request: Request) -> Response:
@@ -125,8 +119,7 @@ async def _explain(request: Request, error: Any) -> Response:
     if isinstance(error, ElmokitError):
         return error_response(400, error.message, error.remedy)
     if isinstance(error, HTTPException):
-        remedy = getattr(error, "remedy", "")
-        return error_response(error.status_code, error.detail, remedy, error.headers)
+        return error_response(error.status_code, error.detail, getattr(error, "remedy", ""), error.headers)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part != "body")
     message = f"{where}: {first['msg']}." if where else f"{first['msg']}."

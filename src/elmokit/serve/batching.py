@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -45,9 +44,8 @@ class Worker:
         before: Callable[[int], None] = lambda cost: None,
     ) -> None:
         self._max_batch, self._max_waiting, self._before = max_batch, max_waiting, before
-        self._jobs: deque[_Job] = deque()
-        self._waiting = 0
-        self._thread = _new_thread()
+        self._jobs: list[_Job] = []  # waiting
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="elmokit-models")
         self._task: asyncio.Task[None] | None = None
 
     async def do(
@@ -68,12 +66,12 @@ class Worker:
             admitted: Part of a request that was admitted before, so never refused.
             gone: True if the client has disconnected; then a waiting job is dropped.
         """
-        if not admitted and self._waiting and self._waiting + cost > self._max_waiting:
+        waiting = sum(job.cost for job in self._jobs)
+        if not admitted and waiting and waiting + cost > self._max_waiting:
             again = {"Retry-After": "1"}
             raise RefusedError(503, "Too many requests are waiting.", "Try again in a moment.", again)
         job = _Job(key, items, cost, work, gone, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
-        self._waiting += cost
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         return await job.future
@@ -83,34 +81,24 @@ class Worker:
         return (await self.do(object(), [None], lambda _: [work()], **options))[0]
 
     async def close(self) -> None:
-        """Finish all jobs, then stop the thread; a new job starts another, as an app can be started again."""
+        """Finish all jobs."""
         if self._task is not None and not self._task.done():
-            await asyncio.gather(self._task, return_exceptions=True)
-        self._thread.shutdown()
-        self._thread = _new_thread()
+            await self._task
 
     async def _run(self) -> None:
         while self._jobs:
             for job in list(self._jobs):
                 if job.gone is not None and not job.future.done() and await job.gone():
                     job.future.set_exception(RefusedError(400, "The client has disconnected."))
-            if batch := self._next_batch():
+            self._jobs = [job for job in self._jobs if not job.future.done()]  # also without cancelled ones
+            batch, cost = list[_Job](), 0
+            for job in self._jobs:
+                if not batch or (job.key == batch[0].key and cost + job.cost <= self._max_batch):
+                    batch.append(job)
+                    cost += job.cost
+            self._jobs = [job for job in self._jobs if job not in batch]
+            if batch:
                 await self._compute(batch)
-
-    def _next_batch(self) -> list[_Job]:
-        """The first job and those with the same key that fit."""
-        key, batch, left, cost = self._jobs[0].key, list[_Job](), deque[_Job](), 0
-        for job in self._jobs:
-            if job.future.done():  # cancelled
-                self._waiting -= job.cost
-            elif job.key == key and (not batch or cost + job.cost <= self._max_batch):
-                batch.append(job)
-                cost += job.cost
-            else:
-                left.append(job)
-        self._jobs = left
-        self._waiting -= cost
-        return batch
 
     async def _compute(self, batch: list[_Job]) -> None:
         def work() -> Sequence[Any]:
@@ -130,7 +118,3 @@ class Worker:
             own = [next(results) for _ in job.items]
             if not job.future.done():
                 job.future.set_result(own)
-
-
-def _new_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="elmokit-models")  # starts with the first job

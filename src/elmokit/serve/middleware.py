@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any
 
 import orjson
+from fastapi import Depends
 from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _MAX_DISCARDED = 64 << 20  # bytes
 _TIMEOUT = 60.0  # seconds to wait for the next part of a request
-_CLOSE = {"connection": "close"}
+_BEARER = HTTPBearer(auto_error=False)
+_LOCAL_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d*)?", re.IGNORECASE)
 
 
 class RefusedError(HTTPException):
@@ -37,31 +39,30 @@ def error_response(
     return Response(content, code, headers, "application/json")
 
 
-class Token(HTTPBearer):
-    """Requires a token in the Authorization header."""
+def require_token(token: str) -> Callable[..., Awaitable[None]]:
+    """A dependency that refuses requests without the token in their Authorization header."""
 
-    def __init__(self, token: str) -> None:
-        super().__init__(scheme_name="HTTPBearer", auto_error=False)
-        self._token = token.encode()
-
-    async def __call__(self, request: HTTPConnection) -> HTTPAuthorizationCredentials | None:
-        """Refuse a request without the token."""
-        given = await super().__call__(request)
-        if not given or not secrets.compare_digest(given.credentials.encode("latin-1"), self._token):
+    async def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
+        if not given or not secrets.compare_digest(given.credentials.encode("latin-1"), token.encode()):
             raise RefusedError(
                 401,
                 "This server requires a token.",
                 "Send the header Authorization: Bearer TOKEN.",
                 {"WWW-Authenticate": "Bearer"},
             )
-        return given
+
+    return check
 
 
-class BodyLimit:
-    """Refuses bodies that are too large, whatever length they declare."""
+class RequestCheck:
+    """Refuses bodies that are too large, whatever length they declare, and requests for another host.
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
-        self._app, self._max_bytes = app, max_bytes
+    Args:
+        is_local: Answer only to names of this machine, so that no other site can pose as it.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, is_local: bool) -> None:
+        self._app, self._max_bytes, self._is_local = app, max_bytes, is_local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body, then pass the request on.
@@ -72,46 +73,23 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
-        length = headers.get(b"content-length", b"0")
-        too_large = length.isdigit() and int(length) > self._max_bytes
-        is_complete = too_large and headers.get(b"expect", b"").lower() == b"100-continue"  # not sent yet
-        message, body, n_read = dict[str, Any](), b"", 0
-        while not is_complete and n_read < _MAX_DISCARDED:
+        message, body, n_read = dict[str, Any](more_body=True), b"", 0
+        while message.get("more_body") and n_read < _MAX_DISCARDED:
             try:
                 message = dict(await asyncio.wait_for(receive(), _TIMEOUT))
             except asyncio.TimeoutError:
                 message = {"type": "http.disconnect"}
-            part = message.get("body", b"")
-            is_complete = not message.get("more_body")
-            n_read += len(part)
-            too_large = too_large or n_read > self._max_bytes
-            body = b"" if too_large else body + part
+            n_read += len(message.get("body", b""))
+            body = body + message.get("body", b"") if n_read <= self._max_bytes else b""
         whole = [{**message, "body": body}]
 
         async def replay() -> Message:
             return whole.pop() if whole else await receive()
 
-        app = self._app
-        if too_large:
+        app, host = self._app, dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        if self._is_local and not _LOCAL_HOST.fullmatch(host):
+            app = error_response(400, "This server answers only to 127.0.0.1, localhost and [::1].")
+        elif n_read > self._max_bytes:
             remedy = f"Send up to {self._max_bytes} bytes."
-            app = error_response(413, "The request is too large.", remedy, _CLOSE)
+            app = error_response(413, "The request is too large.", remedy, {"connection": "close"})
         await app(scope, replay, send)
-
-
-class HostCheck:
-    """Refuses requests for another host, so that no other site can pose as this machine."""
-
-    def __init__(self, app: ASGIApp, allowed: Sequence[str]) -> None:
-        self._app, self._allowed = app, allowed
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on requests for an allowed host."""
-        app = self._app
-        if scope["type"] == "http":
-            host = dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
-            name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
-            if name not in self._allowed:
-                message = f"This server answers only to {', '.join(self._allowed)}."
-                app = error_response(400, message, headers=_CLOSE)
-        await app(scope, receive, send)

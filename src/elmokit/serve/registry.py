@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +77,9 @@ class Served:
             "task": predictor.task.name if predictor else None,
             "fields": predictor.task.fields if predictor else (),
             "classes": predictor.labels.names if predictor else (),
-            "multilabel": bool(predictor and predictor.labels.separator),
             "contextual": self.elmo is not None,
             "n_layers": encoder.n_layers if encoder else 0,
             "dim": encoder.dim if encoder else 0,
-            "weights": self.weights(),
-            "warm": bool(self.elmo and self.elmo.folder.start_state is not None),
             "corpus": corpus.name if corpus else "",
             "corpus_texts": len(corpus.texts) if corpus else 0,
             "perplexity": (training.get("held_out") or {}).get("perplexity"),
@@ -91,24 +88,16 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Report:
-    """The HTML report of a comparison."""
-
-    name: str
-    title: str
-    page: Path
-
-
-@dataclass(frozen=True)
 class Registry:
     """Everything that a server has.
 
     Attributes:
         models: By name; the first is the default.
+        reports: Pages of comparisons, by the name of their folder.
     """
 
     models: dict[str, Served]
-    reports: Sequence[Report] = ()
+    reports: Mapping[str, Path] = field(default_factory=dict)
 
 
 def open_registry(
@@ -129,13 +118,12 @@ def open_registry(
     """
     reporter = reporter or Reporter("silent")
     models: dict[str, Served] = {}
-    reports: dict[str, Report] = {}
+    reports: dict[str, Path] = {}
     corpora: dict[str, Occurrences] = {}  # by the fingerprint of a language model: classifiers may share one
     for place in places:
-        if (title := _report_title(Path(place))) is not None:
-            page = Path(place).resolve() / "report.html"
-            name = _unused(replace_surrogates(page.parent.name), reports)
-            reports[name] = Report(name, title, page)
+        page = Path(place).resolve() / "report.html"
+        if os.path.isfile(page) and kind_of(page.parent) is None:  # a model may have a report, too
+            reports[_unused(page.parent.name, reports)] = page
             continue
         path = resolve_name(place)
         model: Any = load(path)
@@ -153,32 +141,19 @@ def open_registry(
                     elmo, texts, name=corpus_name, most=corpus_words, progress=advance
                 )
         folder = path.resolve() if path.is_dir() else path.resolve().parent
-        is_hub = str(place).startswith(HUB)
-        name = str(place).partition("@")[0].rpartition("/")[2] if is_hub else replace_surrogates(folder.name)
-        name = _unused(name, models)
+        if str(place).startswith(HUB):
+            folder = Path(str(place).partition("@")[0])
+        name = _unused(folder.name, models)
         models[name] = Served(name, elmo, predictor, corpora[elmo.fingerprint] if elmo else None)
     if not models:
         raise ModelError(
             "No model was given, only reports.", remedy="Add a model, as in: elmokit serve news report"
         )
-    return Registry(models, list(reports.values()))
-
-
-def _report_title(folder: Path) -> str | None:
-    """The title of a comparison's report; None if the folder is something else."""
-    facts = folder / "report.json"
-    try:
-        if not (folder / "report.html").is_file() or not facts.is_file() or kind_of(folder) is not None:
-            return None
-    except OSError:  # opening it as a model says what is wrong
-        return None
-    try:
-        title = str(json.loads(facts.read_text(encoding="utf-8")).get("title") or folder.name)
-    except (OSError, ValueError, AttributeError):
-        title = folder.name
-    return replace_surrogates(title)
+    return Registry(models, reports)
 
 
 def _unused(name: str, taken: Container[str]) -> str:
+    """``name``, with a number if it is taken."""
+    name = replace_surrogates(name)
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     return next(other for other in names if other not in taken)

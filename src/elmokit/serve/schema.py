@@ -14,7 +14,7 @@ def _whole(value: Any) -> Any:
 
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_whole)]
-Place = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
+Place = Annotated[Whole, Field(ge=0)]
 Layer = Annotated[Whole | None, Field(description="One layer: 0 is the token encoder, -1 the top.")]
 Weights = Annotated[list[Weight] | None, Field(description="The weight of each layer, lowest first.")]
 _EXAMPLES: Any = ["The bank raised its rates.", "He sat on the river bank."]
@@ -53,7 +53,6 @@ class EmbedRequest(Request):
     )
     layer: Layer = None
     weights: Weights = None
-    all_layers: bool = Field(False, description="Every layer instead of a mix; for words only.")
     state: Literal["zero", "warm"] = Field("zero", description="The state that each text starts from.")
     format: Literal["json", "npy"] = Field(
         "json",
@@ -63,10 +62,9 @@ class EmbedRequest(Request):
 
 
 class EmbedAnswer(TokensAnswer):
-    """Vectors. vectors[i] is text i: a list of numbers; for words, one such list for each word; with all
-    layers, one for each layer of each word."""
+    """Vectors. vectors[i] is text i: a list of numbers; for words, one such list for each word."""
 
-    vectors: list[list[float] | list[list[float]] | list[list[list[float]]]]
+    vectors: list[list[float] | list[list[float]]]
     notes: list[str]
 
 
@@ -143,14 +141,12 @@ class LayersRequest(Request):
 
 
 class LayerFacts(BaseModel):
-    """A layer: its weight in the mix, the mean length of its vectors, its share of the mix (weight times
-    length), how far it turns a word's vector from the layer below (1 - cosine), and, for a classifier, the
-    probability of the predicted class without this layer."""
+    """A layer: its weight in the mix, its share of the mix (weight times length), its difference from the
+    layer below (turn: 1 - cosine), and, for a classifier, the probability of the class without this layer."""
 
     layer: int
     name: str
     weight: float
-    length: float
     share: float
     turn: float | None
     without: float | None
@@ -211,12 +207,9 @@ class ModelFacts(BaseModel):
     task: str | None = Field(description="What it predicts; null for a language model.")
     fields: list[str] = Field(description="The texts that its task reads.")
     classes: list[str]
-    multilabel: bool
     contextual: bool
     n_layers: int
     dim: int
-    weights: list[float]
-    warm: bool
     corpus: str
     corpus_texts: int
     perplexity: float | None
@@ -227,7 +220,6 @@ class ReportFacts(BaseModel):
     """The report of a comparison."""
 
     name: str
-    title: str
     address: str
 
 

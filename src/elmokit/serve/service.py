@@ -49,9 +49,9 @@ class Service:
 
     def __init__(self, registry: Registry, config: ServeConfig) -> None:
         self.registry, self.config = registry, config
-        self.reports = {  # a frame cannot send a token, so with one the address is a secret
-            f"{number}{f'-{secrets.token_urlsafe(12)}' if config.token else ''}": report
-            for number, report in enumerate(registry.reports)
+        self.reports = {  # by address, which is a secret if there is a token: a frame cannot send one
+            f"/reports/{number}{f'-{secrets.token_urlsafe(12)}' if config.token else ''}": report
+            for number, report in enumerate(registry.reports.items())
         }
         n_threads = torch.get_num_threads()
 
@@ -73,16 +73,14 @@ class Service:
     async def models(self) -> Response:
         """The models and reports of this server, and its limits."""
         limits = {name: getattr(self.config, name) for name in _LIMITS}
-        answer = {
-            "version": elmokit.__version__,
-            "models": [served.facts() for served in self.registry.models.values()],
-            "reports": [
-                {"name": report.name, "title": report.title, "address": f"/reports/{key}"}
-                for key, report in self.reports.items()
-            ],
-            "limits": {**limits, "influence_words": INFLUENCE_WORDS},
-        }
-        return json_response(answer)
+        return json_response(
+            {
+                "version": elmokit.__version__,
+                "models": [served.facts() for served in self.registry.models.values()],
+                "reports": [{"name": one[0], "address": address} for address, one in self.reports.items()],
+                "limits": {**limits, "influence_words": INFLUENCE_WORDS},
+            }
+        )
 
     async def tokens(self, request: Request, body: schema.TokensRequest) -> Response:
         """Split texts into words, as a model sees them."""
@@ -94,15 +92,9 @@ class Service:
         """Vectors of words in context, or of whole texts."""
         served = self._model(body.model)
         elmo = served.require_elmo()
-        if body.all_layers and (body.vectors != "words" or body.layer is not None or body.weights):
-            raise ConfigError(
-                "all_layers needs vectors = 'words', and neither layer nor weights.",
-                remedy="Leave out all_layers or the other options.",
-            )
         weights = layer_factors(elmo.n_layers, body.layer, body.weights)
         tokens = await self._words(request, served, body.texts)
-        n_rows = sum(map(len, tokens)) if body.vectors == "words" else len(tokens)
-        n_numbers = n_rows * elmo.dim * (elmo.n_layers if body.all_layers else 1)
+        n_numbers = elmo.dim * (sum(map(len, tokens)) if body.vectors == "words" else len(tokens))
         if body.format == "json" and n_numbers > _JSON_NUMBERS:
             raise RefusedError(
                 413,
@@ -287,13 +279,7 @@ def _embed_response(
 ) -> Response:
     offsets = np.cumsum([0, *map(len, tokens)])
     out = Embeddings(tokens, np.concatenate(layers), offsets, elmo.sif_weights(tokens))
-    rows: Any
-    if body.all_layers:
-        rows = out.layers
-    elif body.vectors == "words":
-        rows = out.mixed(weights)
-    else:
-        rows = out.sentence(body.vectors, weights=weights)
+    rows: Any = out.mixed(weights) if body.vectors == "words" else out.sentence(body.vectors, weights=weights)
     if body.format == "json":
         n_empty = sum(not row for row in tokens)
         notes = [f"There is no word in {plural(n_empty, 'text')}."] if n_empty else []
@@ -327,15 +313,12 @@ def _similar(
         notes.append(f"The word occurs {len(same):,} times in the texts; {_MAX_OCCURRENCES} are shown.")
         same.remove(chosen)
         same = sorted([chosen, *same[: _MAX_OCCURRENCES - 1]])
-    largest = max(map(abs, weights)) or 1.0  # only directions count, so tiny weights may be scaled up
-    weights = [weight / largest for weight in weights]
     rows = np.stack([layers[text][position] for text, position in same])  # (n, layer, dim)
     mixed = np.einsum("nld,l->nd", rows, np.asarray(weights, dtype=np.float32))
     units = _units(np.concatenate([rows, mixed[:, None]], axis=1))
     here = same.index(chosen)
     cosines = np.einsum("nld,ld->nl", units, units[here]).tolist()  # with each layer, then with the mix
-    excluded = word if body.different else ""
-    neighbors = corpus.nearest(mixed[here], weights, body.k, different_from=excluded)
+    neighbors = corpus.nearest(mixed[here], weights, body.k, different_from=word if body.different else "")
     places = corpus.of_word(word, _MAX_OCCURRENCES)
     points, explained = list[dict[str, Any]](), list[float]()
     if len(same) + len(places) < 3:
@@ -368,28 +351,27 @@ def _similar(
 
 def _position(body: schema.SimilarRequest, tokens: list[list[str]]) -> int:
     """The place of the word that is asked for in its text."""
-    text, position, word = body.text, body.position, body.word
-    if text >= len(tokens):
-        raise ConfigError(f"There is no text {text}: {len(tokens)} were given, counted from 0.")
-    row = tokens[text]
-    if position is not None and word is None:
-        if position < len(row):
-            return position
-        raise ConfigError(f"There is no word {position}: text {text} has {len(row)}, counted from 0.")
-    if position is not None or word is None:
+    if body.text >= len(tokens):
+        raise ConfigError(f"There is no text {body.text}: {len(tokens)} were given, counted from 0.")
+    row = tokens[body.text]
+    if (body.position is None) == (body.word is None):
         raise ConfigError("Give either position or word, not both.")
-    folded = [other.casefold() for other in row]
-    if word.casefold() in folded:
-        return folded.index(word.casefold())
-    remedy = nearest(word, dict.fromkeys(row)) if row else ""
-    raise ConfigError(f"Text {text} has no word {word!r}.", remedy=remedy)
+    word = (body.word or "").casefold()
+    for position, other in enumerate(row):
+        if position == body.position or other.casefold() == word:
+            return position
+    remedy = f"It has {len(row)}, counted from 0."
+    if body.word and row:
+        remedy = nearest(body.word, dict.fromkeys(row))
+    name = body.position if body.word is None else repr(body.word)
+    raise ConfigError(f"Text {body.text} has no word {name}.", remedy=remedy)
 
 
 def _snippet(text: int, position: int, words: Sequence[str]) -> dict[str, Any]:
     """A word with the words around it."""
     start = max(0, position - _CONTEXT)
-    shown = list(words[start : position + _CONTEXT + 1])
-    return {"text": text, "position": position, "start": start, "words": shown}
+    around = words[start : position + _CONTEXT + 1]
+    return {"text": text, "position": position, "start": start, "words": around}
 
 
 def _units(layers: FloatArray) -> npt.NDArray[np.float64]:
@@ -415,7 +397,6 @@ def _layer_facts(served: Served, words: list[str], layers: FloatArray) -> dict[s
                 "layer": depth,
                 "name": f"LSTM layer {depth}" if depth else "token encoder",
                 "weight": weight,
-                "length": lengths[:, depth].sum() / n,
                 "share": shares[:, depth].sum() / n,
                 "turn": turns[depth - 1] if depth and words else None,
                 "without": without[depth] if without else None,

@@ -32,8 +32,3 @@ class ServeConfig(Config):
                 "The token has a space or another character that an HTTP header cannot hold.",
                 remedy="Use the letters a to z, digits and punctuation.",
             )
-
-    @property
-    def origins(self) -> list[str]:
-        """The other sites whose pages may use the API."""
-        return [part.strip().rstrip("/") for part in self.cors.split(",") if part.strip()]
