@@ -109,7 +109,7 @@ def test_interrupted_it_says_how_to_go_on_and_going_on_with_another_model_is_ref
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate()
     assert process.returncode == 130, said
-    assert "Run the same command to resume" in said
+    assert "Run the same command again to resume" in said
     assert "Traceback" not in said
     before = contents(out)
 

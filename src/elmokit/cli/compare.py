@@ -57,11 +57,7 @@ def command(
     reporter, report = Reporter("json" if as_json else "auto"), str(out / "report.html")
     settings |= {"valid": files[1:-1], "unlabeled": unlabeled or (), "encoder": encoder}
     settings |= {"reporter": reporter, "command": options.command_line()}
-    try:
-        result = compare(files[0], files[-1], out, **settings)
-    except KeyboardInterrupt:
-        reporter.say(f"Saved in {escape(str(out))}. Run the same command again to resume.")
-        raise typer.Exit(130) from None
+    result = compare(files[0], files[-1], out, **settings)
     reporter.event("result", ranking=to_json(result)["ranking"], report=report)
     if not as_json:
         reporter.say("")

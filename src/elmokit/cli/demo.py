@@ -46,13 +46,6 @@ def command(
     _show_senses(Elmo.load(folder), folder.name, reporter)
     comparison = _compare(folder, out, seeds, reporter)
     print_comparison(comparison, reporter.console)
-    reporter.say("\n[bold]3. The weights of the layers in each mix[/] [dim](λ of the first seed)[/]\n")
-    notes = {"function": "share of the function's matrix", "frozen": "drawn at random, not learned"}
-    for result in comparison.methods:
-        if (mix := result.mix) is not None:
-            values = "   ".join(f"λ{depth} {value:.3f}" for depth, value in enumerate(mix["values"]))
-            note = f"  [dim]({notes[mix['kind']]})[/]" if mix["kind"] in notes else ""
-            reporter.say(f"   {escape(result.method.name):<24} {values}{note}")
     name, report = str(model or "news"), out / "report"
     reporter.say(
         f"\n[bold]Your turn:[/]\n   open    {escape(str(report / 'report.html'))}\n"
@@ -67,15 +60,17 @@ def _show_senses(elmo: Elmo, name: str, reporter: Reporter) -> None:
     """One word in several sentences: its nearest occurrences, and how similar it is to itself."""
     import numpy as np
 
-    from elmokit.cli.similar import around
+    from elmokit.cli.similar import show_similar
     from elmokit.corpora import mini_news
+    from elmokit.report.document import make_table
+    from elmokit.report.render import print_table
     from elmokit.text.rows import TextSource
     from elmokit.text.settings import ReadConfig
-    from elmokit.vectors.neighbors import Occurrences, unit_rows
+    from elmokit.vectors.neighbors import Occurrences, SimilarWords, cosines, unit_rows
 
     reporter.say(
         f"[bold]1. One word, more than one sense[/]  [dim]({escape(name)}, mean of the LSTM layers)[/]\n"
-        "   Below each sentence: the most similar uses in the bundled texts, with their cosine similarity.\n"
+        "   Below each sentence: the most similar uses in the bundled texts, with their cosine similarity."
     )
     texts = TextSource([mini_news()], ReadConfig(text_columns="text"))
     with reporter.counting("Reading the bundled texts", unit="words") as advance:
@@ -86,24 +81,13 @@ def _show_senses(elmo: Elmo, name: str, reporter: Reporter) -> None:
     for words, rows in zip(embeddings.tokens, embeddings.mixed(weights), strict=True):
         place = words.index(_WORD)
         vectors.append(rows[place])
-        before, after = map(escape, around(words, place))
-        reporter.say(f"   [bold]{len(vectors)}[/]  {before}[bold cyan]{_WORD}[/]{after}")
-        for near in corpus.nearest(rows[place], weights, 2):
-            before, after = around(near.words, near.position)
-            before, after = before[-34:].partition(" ")[2], after[:34].rpartition(" ")[0]
-            reporter.say(
-                f"      [dim]{near.score:.2f}  … {escape(before)}[/][cyan]{escape(near.word)}[/]"
-                f"[dim]{escape(after)} …[/]"
-            )
-    units = unit_rows(np.stack(vectors))
-    cosines = units @ units.T
-    reporter.say(f"\n   Cosine of the vectors of “{_WORD}” (1 is the same), sentence by sentence:\n")
-    reporter.say("       " + "".join(f"[bold]{number:6}[/]" for number in range(1, len(cosines) + 1)))
-    for number, row in enumerate(cosines, 1):
-        colors = ["green" if cosine > np.median(cosines) else "yellow" for cosine in row]
-        cells = "".join(f"[{color}]{cosine:6.2f}[/]" for color, cosine in zip(colors, row, strict=True))
-        reporter.say(f"      [bold]{number}[/]{cells}")
-    reporter.say("   [dim]With static vectors every number in this table would be 1.00.[/]\n")
+        neighbors = corpus.nearest(rows[place], weights, 2)
+        show_similar(words, SimilarWords(_WORD, place, neighbors), reporter.console)
+    scores = cosines(np.stack(vectors), unit_rows(np.stack(vectors)))
+    cells = [[str(number), *(f"{score:.2f}" for score in row)] for number, row in enumerate(scores, 1)]
+    reporter.say(f"\nCosine of the vectors of “{_WORD}” (1 is the same), sentence by sentence:\n")
+    print_table(make_table(["", *(row[0] for row in cells)], cells), reporter.console)
+    reporter.say("[dim]With static vectors every number in this table would be 1.00.[/]\n")
 
 
 def _compare(model: Path, out: Path, seeds: int, reporter: Reporter) -> Comparison:
@@ -116,23 +100,19 @@ def _compare(model: Path, out: Path, seeds: int, reporter: Reporter) -> Comparis
         "[bold]2. Topics of news texts[/]: every method learns from the same few labeled texts\n"
         "   [dim]ELMo was pretrained on other news text; the other methods see only these texts.[/]\n"
     )
-    try:
-        comparison = compare(
-            train,
-            test,
-            out / "report",
-            methods=_METHODS,
-            seeds=seeds,
-            encoder=model,
-            text_columns="text",
-            label_column="topic",
-            title="The demo: topics of the bundled news texts",
-            reporter=reporter,
-            command="elmokit demo",
-        )
-    except KeyboardInterrupt:
-        reporter.say("Saved. Run elmokit demo again to resume.")
-        raise typer.Exit(130) from None
+    comparison = compare(
+        train,
+        test,
+        out / "report",
+        methods=_METHODS,
+        seeds=seeds,
+        encoder=model,
+        text_columns="text",
+        label_column="topic",
+        title="The demo: topics of the bundled news texts",
+        reporter=reporter,
+        command="elmokit demo",
+    )
     if comparison.failed:
         raise typer.Exit(1)
     return comparison

@@ -36,12 +36,7 @@ def command(
     from elmokit.vectors.store_writer import embed
 
     reporter = Reporter("json" if as_json else "auto")
-    try:
-        result = embed(model, texts, out, exports=export or (), reporter=reporter, **settings)
-    except KeyboardInterrupt:
-        reporter.event("end", folder=str(out), stopped="interrupted")
-        reporter.say("[bold]Interrupted.[/] What was done is kept. Run the same command to resume.")
-        raise
+    result = embed(model, texts, out, exports=export or (), reporter=reporter, **settings)
     names = {"folder": str(out), "exports": [file.name for file in result.exports]}
     reporter.event(
         "end", **{**asdict(result), **names, "stopped": "done", "seconds": round(result.seconds, 1)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from typing import Annotated, Any
@@ -39,7 +40,9 @@ class _Verb(TyperCommand):
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         command = importlib.import_module(f"elmokit.cli.{self.name}").command
         app = typer.Typer(**_LOOK)
-        app.command(self.name, no_args_is_help=self.name not in ("demo", "serve"))(command)
+        paragraphs = inspect.cleandoc(command.__doc__).split("\n\n")
+        help = "\n\n".join(" ".join(part.split()) for part in paragraphs)
+        app.command(self.name, no_args_is_help=self.name not in ("demo", "serve"), help=help)(command)
         try:
             return typer.main.get_command(app).make_context(info_name, args, parent, **extra)
         except Exception as error:
@@ -57,6 +60,13 @@ class _Verbs(TyperGroup):
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
         self.commands = {name: _Verb(name, callback=None, help=summary) for name, summary in VERBS.items()}
+
+    def invoke(self, context: Any) -> Any:
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            typer.echo("Interrupted. Finished work is saved. Run the same command again to resume.", err=True)
+            raise typer.Exit(130) from None
 
 
 app = typer.Typer(
@@ -90,9 +100,6 @@ def main() -> None:
         if error.remedy:
             console.print(f"  [bold]try:[/] {escape(error.remedy)}", soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("Interrupted. Finished work is saved; run the same command to resume.", err=True)
-        sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

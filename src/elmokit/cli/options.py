@@ -91,8 +91,7 @@ class Setting:
     def __init__(self, section: Section, field: dataclasses.Field[Any], hint: Any) -> None:
         self.section, self.name, self.help = section, field.name, str(field.metadata["help"])
         self.types = get_args(hint) or (hint,)  # the choices of a Literal; a type, and that of None
-        metavars = {int: "INT", float: "NUMBER"}
-        self.metavar = metavars.get(self.types[0], "TEXT")
+        self.metavar = {int: "INT", float: "NUMBER"}.get(self.types[0], "TEXT")
         if get_origin(hint) is Literal:
             self.metavar = "CHOICE"
             self.help += f" \\[{'|'.join(self.types)}]"
@@ -170,8 +169,7 @@ def with_settings(*sections: Section) -> Callable[[Command], Command]:
 
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own.values()]
         parameters += [*(setting.parameter() for setting in shown.values()), *shared]
-        paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
-        run.__doc__ = "\n\n".join(" ".join(part.split()) for part in paragraphs)
+        run.__doc__ = command.__doc__
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         run.setting_names = list(known)  # type: ignore[attr-defined]

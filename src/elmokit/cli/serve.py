@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,8 +74,6 @@ def command(
                 server_header=False,
             )
         )
-        with _explain_errors(config):
-            listener.listen()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)  # uvicorn raises the signal again when it is done
         host, port = listener.getsockname()[:2]
@@ -91,26 +87,15 @@ def command(
 
 
 def bind(config: ServeConfig) -> socket.socket:
-    """A socket at the address of the server, not listening yet."""
-    with _explain_errors(config), contextlib.ExitStack() as on_error:
-        family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-        # asyncio sets TCP_NODELAY only if the protocol is given; without it answers are delayed.
-        listener = on_error.enter_context(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((config.host, config.port))
-        on_error.pop_all()
-    return listener
-
-
-@contextlib.contextmanager
-def _explain_errors(config: ServeConfig) -> Iterator[None]:
+    """A socket that listens at the address of the server."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
-        yield
+        listener = socket.create_server((config.host, config.port), family=family)
     except (OSError, TypeError, UnicodeError) as error:
-        remedy = "Choose another --port (0 picks a free one), or stop what is using it."
-        if isinstance(error, TypeError | UnicodeError | socket.gaierror):
-            remedy = "Choose another --host: 127.0.0.1, or 0.0.0.0 for all addresses of this machine."
-        text = getattr(error, "strerror", "") or error
         raise ConfigError(
-            f"Cannot listen on {config.host} port {config.port}: {text}.", remedy=remedy
+            f"Cannot listen on {config.host} port {config.port}: {getattr(error, 'strerror', '') or error}.",
+            remedy="Choose another --port (0 picks a free one), or another --host: 127.0.0.1, or 0.0.0.0 for "
+            "all addresses of this machine.",
         ) from error
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else answers are delayed
+    return listener

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -19,17 +17,19 @@ from elmokit.text.settings import ReadConfig
 from elmokit.vectors.settings import LayerConfig
 
 if TYPE_CHECKING:
-    from elmokit.vectors.neighbors import Occurrence, SimilarWords
+    from elmokit.vectors.neighbors import SimilarWords
 
 _CORPUS = (
     "Where to look: files, folders, patterns, - or a folder of elmokit embed; can be repeated. Needed unless "
     "MODEL is word vectors."
 )
 _WORD = "Only this word of the sentence. Else: all but punctuation and the 50 most frequent words."
-_CLOSING = {*".,;:!?%)]}…”’»。、！？", "...", "n't", "n’t"}
-_OPENING = set("([{$£€#“‘«")
-_CLITIC = re.compile(r"['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
-_WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]")  # no spaces
+_NO_SPACE = re.compile(  # \0 marks the word
+    r" (?=\0?(?:[.,;:!?%)\]}…”’»。、！？]|n['’]t\b|['’](?:s|re|ve|ll|d|m)\b))"
+    r"|(?<=[(\[{$£€#“‘«]) |(?<=[(\[{$£€#“‘«]\0) ",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r'" ([^"]*) "')
 
 
 @options.with_settings(
@@ -94,11 +94,11 @@ def command(
         if names := escape(", ".join(dict.fromkeys(unknown))):
             console.print(f"[yellow]Unknown to this model, so read as <unk>: {names}[/]", soft_wrap=True)
     for one in similar:
-        _show(words, one, console)
+        show_similar(words, one, console)
 
 
-def _show(words: Sequence[str], one: SimilarWords, console: Console) -> None:
-    """A word of the query and its neighbors, each in its text, one below the other."""
+def show_similar(words: Sequence[str], one: SimilarWords, console: Console) -> None:
+    """Print a word of a sentence, given as ``words``, and its neighbors, each in its text."""
     heading = Text(one.word, "bold cyan")
     if words:
         before, after = around(words, one.position)
@@ -109,27 +109,19 @@ def _show(words: Sequence[str], one: SimilarWords, console: Console) -> None:
             "  [dim]no other word in the corpus[/]" if one.known else "  [yellow]unknown to these vectors[/]"
         )
         return
-    widest = min(20, max(cell_len(hit.word) for hit in one.neighbors))
-    side = max(10, (console.width - 2 * widest - 14) // 2)
     table = Table(box=None, show_header=False)
     table.add_column(justify="right")
-    table.add_column(max_width=widest, no_wrap=True, overflow="ellipsis", style="bold")
-    table.add_column(no_wrap=True, overflow="crop")
+    table.add_column(max_width=20, no_wrap=True, overflow="ellipsis", style="bold")
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    side = max(10, console.width // 2 - 17)
     for hit in one.neighbors:
         style = "green" if hit.score >= 0.8 else "yellow" if hit.score >= 0.5 else "dim"
-        snippet = _snippet(hit, side) if hit.words else ""
+        before, after = around(hit.words, hit.position) if hit.words else ("", "")
+        left = Text(before if len(before) <= side else f"…{before[1 - side :]}")
+        left.align("right", side)  # so that all words begin in one column
+        snippet = Text.assemble(left, (hit.word, "bold cyan"), after) if hit.words else ""
         table.add_row(Text(f"{hit.score:.3f}", style), Text(hit.word), snippet)
     console.print(table)
-
-
-def _snippet(hit: Occurrence, side: int) -> Text:
-    """The text around a word, cut so that all words begin in one column."""
-    before, after = around(hit.words, hit.position)
-    if cell_len(before) > side:
-        before = "…" + set_cell_size(before[::-1], side - 1)[::-1]
-    if cell_len(after) > side:
-        after = set_cell_size(after, side - 1) + "…"
-    return Text.assemble(" " * (side - cell_len(before)), before, (hit.word, "bold cyan"), after)
 
 
 def around(words: Sequence[str], position: int) -> tuple[str, str]:
@@ -138,12 +130,7 @@ def around(words: Sequence[str], position: int) -> tuple[str, str]:
     >>> print("no".join(around(["He", "did", "n't", "say", '"', "no", '"', "(", "yet", ")", "."], 5)))
     He didn't say "no" (yet).
     """
-    spaces, n_quotes = [""], words[:1].count('"')
-    for last, word in itertools.pairwise(words):
-        after_opening = last in _OPENING or (last == '"' and n_quotes % 2 == 1)
-        n_quotes += word == '"'
-        closing = word in _CLOSING or (word == '"' and n_quotes % 2 == 0) or _CLITIC.fullmatch(word)
-        dense = _WIDE.match(last, len(last) - 1) and _WIDE.match(word)
-        spaces.append("" if after_opening or closing or dense else " ")
-    spaced = [space + word for space, word in zip(spaces, words, strict=True)]
-    return "".join(spaced[:position]) + spaces[position], "".join(spaced[position + 1 :])
+    marked = [*words[:position], f"\0{words[position]}\0", *words[position + 1 :]]
+    text = _QUOTED.sub(r'"\1"', _NO_SPACE.sub("", " ".join(marked)))
+    before, _, after = text.split("\0")
+    return before, after
