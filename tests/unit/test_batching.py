@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -31,22 +29,6 @@ def test_order_decides_which_document_comes_first() -> None:
     assert window.forward_inputs[:, 0].tolist() == [2, 20, 21, 22, 3, 2, 10, 11]
 
 
-def test_a_stream_goes_on_in_the_next_window() -> None:
-    streams = Streams(TWO, 3, 2)
-    windows = [streams.window(index) for index in range(len(streams))]
-    assert [window.forward_inputs.shape for window in windows] == [(2, 3), (1, 2)]
-    for before, after in itertools.pairwise(windows):
-        n_left = after.forward_inputs.shape[1]
-        assert after.forward_inputs[0].tolist() == before.forward_targets[-1, :n_left].tolist()
-        assert after.backward_inputs[0].tolist() == before.backward_targets[-1, :n_left].tolist()
-
-
-def test_there_are_never_more_streams_than_pairs() -> None:
-    streams = Streams(documents([2, 10, 3]), 64, 35)
-    assert streams.n_streams == 2
-    assert streams.window(0).forward_inputs.tolist() == [[2, 10]]
-
-
 @pytest.mark.parametrize("texts", [[], [[5]]])
 def test_text_without_a_pair_has_no_window(texts: list[list[int]]) -> None:
     assert len(Streams(documents(*texts), 4, 8)) == 0
@@ -56,11 +38,6 @@ def test_text_without_a_pair_has_no_window(texts: list[list[int]]) -> None:
 def test_window_outside_the_pass_is_an_index_error(index: int) -> None:
     with pytest.raises(IndexError):
         Streams(TWO, 3, 2).window(index)
-
-
-def test_ids_come_out_as_wide_integers() -> None:
-    window = Streams(TWO, 2, 4).window(0)
-    assert window.forward_inputs.dtype == window.backward_targets.dtype == np.int64
 
 
 @pytest.mark.parametrize(

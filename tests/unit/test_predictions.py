@@ -42,7 +42,7 @@ def objects(path: Path) -> list[dict[str, Any]]:
 
 
 def write_and_fail(out: Path | None, n_rows: int, kind: type[BaseException]) -> None:
-    with PredictionWriter(out, "jsonl", None) as writer:
+    with PredictionWriter(out, "jsonl") as writer:
         for _ in range(n_rows):
             writer.write(row(a="sport" * 20), answer("x", [1]))
         assert out is None or out.read_text() == "old"
@@ -54,7 +54,7 @@ def write_and_fail(out: Path | None, n_rows: int, kind: type[BaseException]) -> 
 
 def test_csv_has_the_columns_as_they_were_and_then_the_predictions(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    with PredictionWriter(out, "csv", ["id", "text"]) as writer:
+    with PredictionWriter(out, "csv") as writer:
         writer.write(row(id="01", text="one, two"), answer("world", [0.12345678, 0.87654322]))
         writer.write(row(id="02", text=""), answer("sport", [1.0, 1e-9]))
     assert out.read_text() == (
@@ -71,7 +71,7 @@ def test_csv_round_trip_keeps_every_cell(tmp_path: Path) -> None:
         written.writerow(["text", "note, odd"])
         written.writerows([f"text {number}", cell.replace("\r", "")] for number, cell in enumerate(ODD))
     rows = RowSource(source, keep=True)
-    with PredictionWriter(out, "csv", rows.columns()) as writer:
+    with PredictionWriter(out, "csv") as writer:
         for each in rows:
             writer.write(each, answer("sport", [0.75, 0.25]))
     before = [each.cells for each in rows]
@@ -85,7 +85,7 @@ def test_csv_round_trip_keeps_every_cell(tmp_path: Path) -> None:
 def test_new_column_whose_name_is_taken_gets_a_number(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     columns = ["prediction", "probability_2", "probability", "p(sport)"]
-    with PredictionWriter(out, "csv", columns) as writer:
+    with PredictionWriter(out, "csv") as writer:
         writer.write(row(**dict.fromkeys(columns, "old")), answer("sport", [1, 0]))
     (result,) = table(out)
     assert list(result) == [*columns, "prediction_2", "probability_3", "p(sport)_2", "p(world)"]
@@ -94,22 +94,22 @@ def test_new_column_whose_name_is_taken_gets_a_number(tmp_path: Path) -> None:
 
 def test_csv_without_rows_still_has_a_header(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    with PredictionWriter(out, "csv", ["text"]) as writer:
+    with PredictionWriter(out, "csv") as writer:
         writer.write_header(answer("sport", [1, 0]))
-    assert out.read_text() == "text,prediction,probability,p(sport),p(world)\n"
+    assert out.read_text() == "prediction,probability,p(sport),p(world)\n"
 
 
 def test_values_of_other_types_become_cells(tmp_path: Path) -> None:
     values = [None, math.nan, True, 3, 0.5, ["a", None], {"é": math.inf}, datetime.date(2020, 1, 2), b"x\xff"]
     cells = ["", "", "true", "3", "0.5", '["a", null]', '{"é": null}', "2020-01-02", "x\ufffd"]
     names = [f"c{number}" for number in range(len(values))]
-    with PredictionWriter(tmp_path / "out.csv", "csv", names) as writer:
+    with PredictionWriter(tmp_path / "out.csv", "csv") as writer:
         writer.write(row(**dict(zip(names, values, strict=True))), answer("sport", [1, 0]))
     assert list(table(tmp_path / "out.csv")[0].values())[: len(cells)] == cells
 
 
 def test_column_that_came_later_is_named_and_one_that_lacks_is_blank(tmp_path: Path) -> None:
-    with PredictionWriter(tmp_path / "out.csv", "csv", None) as writer:
+    with PredictionWriter(tmp_path / "out.csv", "csv") as writer:
         writer.write(row(id=1, text="one"), answer("sport", [1, 0]))
         writer.write(row(text="two"), answer("sport", [1, 0]))
         with pytest.raises(DataError, match=r"a\.csv, line 2.*'late'.*id, text") as caught:
@@ -126,7 +126,7 @@ def test_json_round_trip_keeps_every_field(tmp_path: Path) -> None:
     records = [{"text": cell, "n": [number, None], "more": {"é": True}} for number, cell in enumerate(ODD)]
     source.write_text("".join(json.dumps(record) + "\n" for record in records))
     rows = RowSource(source, keep=True)
-    with PredictionWriter(out, "jsonl", rows.columns()) as writer:
+    with PredictionWriter(out, "jsonl") as writer:
         for each in rows:
             writer.write(each, answer("world", [1 / 3, 2 / 3]))
     new = answer("world", [0.333333, 0.666667])
@@ -136,16 +136,16 @@ def test_json_round_trip_keeps_every_field(tmp_path: Path) -> None:
 
 def test_json_names_that_are_taken_get_a_number(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    with PredictionWriter(out, "jsonl", ["probability"]) as writer:
+    with PredictionWriter(out, "jsonl") as writer:
         writer.write(row(prediction="old"), answer("sport", [1, 0]))
-    assert list(objects(out)[0]) == ["prediction", "prediction_2", "probability_2", "probabilities"]
+    assert list(objects(out)[0]) == ["prediction", "prediction_2", "probability", "probabilities"]
     assert objects(out)[0]["prediction"] == "old"
 
 
 def test_what_json_cannot_hold_is_written_as_null_or_text(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     cells = {"a": math.nan, "b": [math.inf], "c": datetime.date(2020, 1, 2), "d": b"\xffx", "e": "\ud83d"}
-    with PredictionWriter(out, "jsonl", None) as writer:
+    with PredictionWriter(out, "jsonl") as writer:
         writer.write(row(**cells), answer("sport", [1, 0]))
     (result,) = objects(out)
     assert [result[name] for name in "abcde"] == [None, [None], "2020-01-02", "\ufffdx", "?"]
@@ -157,7 +157,7 @@ def test_what_json_cannot_hold_is_written_as_null_or_text(tmp_path: Path) -> Non
 def test_predictions_of_other_tasks_are_written_as_they_are(tmp_path: Path) -> None:
     values = {"tags": ["O", "B"], "value": 1 / 3, "scores": {"a": 0.5, "b": 1}}
     for format in ("csv", "jsonl"):
-        with PredictionWriter(tmp_path / f"out.{format}", format, []) as writer:
+        with PredictionWriter(tmp_path / f"out.{format}", format) as writer:
             writer.write(row(), values)
     expected = {"tags": '["O", "B"]', "value": "0.333333", "scores(a)": "0.500000", "scores(b)": "1"}
     assert table(tmp_path / "out.csv") == [expected]
@@ -181,7 +181,7 @@ def test_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, kind: type
 def test_place_that_cannot_be_written_to_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(RunError, match=name) as caught:
-        PredictionWriter(tmp_path / name, "csv", []).__enter__()
+        PredictionWriter(tmp_path / name, "csv").__enter__()
     assert caught.value.remedy
 
 
@@ -190,7 +190,7 @@ def test_full_disk_is_explained_and_leaves_nothing(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(atomic, "sync", full)
-    writer = PredictionWriter(tmp_path / "out.csv", "csv", []).__enter__()
+    writer = PredictionWriter(tmp_path / "out.csv", "csv").__enter__()
     writer.write(row(), answer("sport", [1, 0]))
     with pytest.raises(RunError, match="disk is full") as caught:
         writer.__exit__(None, None, None)
@@ -201,7 +201,7 @@ def test_full_disk_is_explained_and_leaves_nothing(tmp_path: Path, monkeypatch: 
 def test_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real.csv").write_text("old")
     (tmp_path / "link.csv").symlink_to("real.csv")
-    with PredictionWriter(tmp_path / "link.csv", "csv", []) as writer:
+    with PredictionWriter(tmp_path / "link.csv", "csv") as writer:
         writer.write(row(), answer("x", [1]))
     assert (tmp_path / "link.csv").is_symlink()
     assert (tmp_path / "real.csv").read_text() == "prediction,probability,p(x)\nx,1.000000,1.000000\n"
@@ -209,7 +209,7 @@ def test_link_stays_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/null"), reason="needs a device file")
 def test_device_is_written_to_and_not_replaced() -> None:
-    with PredictionWriter(Path("/dev/null"), "csv", []) as writer:
+    with PredictionWriter(Path("/dev/null"), "csv") as writer:
         writer.write(row(), answer("x", [1]))
     assert not Path("/dev/null").is_file()
 
@@ -217,7 +217,7 @@ def test_device_is_written_to_and_not_replaced() -> None:
 def test_standard_output_gets_every_row_at_once_and_is_left_open(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    with PredictionWriter(None, "csv", ["a"]) as writer:
+    with PredictionWriter(None, "csv") as writer:
         writer.write(row(a="x"), answer("é", [1]))
         early = capfdbinary.readouterr().out.decode()
         assert early == "a,prediction,probability,p(é)\nx,é,1.000000,1.000000\n"
@@ -234,6 +234,6 @@ def test_rows_before_a_failure_reach_standard_output(capfdbinary: pytest.Capture
 def test_text_stream_in_place_of_standard_output_does(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stdout", stream)
-    with PredictionWriter(None, "csv", []) as writer:
+    with PredictionWriter(None, "csv") as writer:
         writer.write(row(), answer("x", [0.5]))
     assert stream.getvalue() == "prediction,probability,p(x)\nx,0.500000,0.500000\n"

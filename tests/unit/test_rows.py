@@ -62,7 +62,7 @@ def test_text_and_label_are_found_by_their_usual_names(tmp_path: Path) -> None:
     assert list(source(file)) == [Row(f"{file}, line 2", "one", "x"), Row(f"{file}, line 3", "two", "y")]
 
 
-@pytest.mark.parametrize("name", ["class", "category", "target", "class,target,label"])
+@pytest.mark.parametrize("name", ["category", "class,target,label"])
 def test_other_usual_names_of_labels_are_found(tmp_path: Path, name: str) -> None:
     cells = ",".join("x" * len(name.split(",")))
     assert read(write(tmp_path / "a.csv", f"text,{name}\none,{cells}\n")) == [("one", "x")]
@@ -81,13 +81,7 @@ def test_columns_are_chosen_by_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "label", "header"),
-    [
-        ("2,3", "4", "yes"),
-        ("title,body", "4", "auto"),
-        ("2,3", "topic", "auto"),
-        ("title,3", "topic", "yes"),
-    ],
+    ("text", "label", "header"), [("2,3", "4", "yes"), ("title,3", "4", "auto"), ("2,3", "topic", "auto")]
 )
 def test_one_name_among_numbers_means_there_is_a_header(
     tmp_path: Path, text: str, label: str, header: str
@@ -107,11 +101,8 @@ def test_a_usual_name_among_numbers_means_there_is_a_header(tmp_path: Path) -> N
         ({}, ["4 columns", "title, body", "which hold the text?", "--text-columns"]),
         ({"text_columns": "body"}, ["4 columns", "topic", "which holds the label?", "--label-column"]),
         ({"text_columns": "body", "label_column": "topik"}, ["'topik'", "Did you mean 'topic'?"]),
-        ({"text_columns": "bodi", "label_column": "topic"}, ["'bodi'", "Did you mean 'body'?"]),
         ({"text_columns": "2", "label_column": "5"}, ["no column '5'", "from 1 to 4"]),
         ({"text_columns": "2", "label_column": "topic", "header": "no"}, ["header", "'topic'"]),
-        ({"text_columns": "2", "header": "no"}, ["which holds the label?"]),
-        ({"text_columns": "body,topic", "label_column": "topic"}, ["both as text and as label"]),
         ({"text_columns": "3,4", "label_column": "4"}, ["both as text and as label"]),
     ],
 )
@@ -130,10 +121,8 @@ def test_table_of_one_column_is_text_even_if_it_begins_with_a_usual_name(tmp_pat
 
 
 def test_line_of_a_row_is_where_it_begins(tmp_path: Path) -> None:
-    file = write(
-        tmp_path / "a.csv",
-        'text,label\n"one\ntwo\n\nthree",x\n\n,\nfour,"y\n"\n  five,z\n',
-    )
+    content = 'text,label\n"one\ntwo\n\nthree",x\n\n,\nfour,"y\n"\n  five,z\n'
+    file = write(tmp_path / "a.csv", content)
     assert lines(file) == ["line 2", "line 8", "line 10"]
     assert read(file) == [("one\ntwo\n\nthree", "x"), ("four", "y"), ("five", "z")]
 
@@ -141,9 +130,11 @@ def test_line_of_a_row_is_where_it_begins(tmp_path: Path) -> None:
 def test_error_in_a_row_names_the_line_where_it_begins(tmp_path: Path) -> None:
     check_refused(write(tmp_path / "a.csv", 'text,label\n"one\ntwo",x\n"three\nfour",\n'), "line 4: ")
     check_refused(write(tmp_path / "b.csv", 'text,label\n"one\ntwo",x\n"three\nfour"\n'), "line 4: 1 fields")
+    check_refused(write(tmp_path / "c.csv", "text,label\none,x,y\n"), "line 2: 3 fields")
     check_refused(
-        write(tmp_path / "c.csv", 'text,label\none,x\n"two\nthree,y\n'), "begins on line 3", "quote"
+        write(tmp_path / "d.csv", 'text,label\none,x\n"two\nthree,y\n'), "begins on line 3", "quote"
     )
+    check_refused(write(tmp_path / "e.csv", 'text,label\n1,"one"x\n'), "line 2", "quote")
 
 
 SCRIPTS = ["👩‍👩‍👧 🇫🇷", "שלום עולם", "مرحبا", "e\u0301 a\u030a", "한국어 ไทย", "ﬁ ½ Ⅷ"]
@@ -171,34 +162,28 @@ def test_all_columns_are_kept_as_they_are_if_asked_for(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "id, text ,label,id\n 1,  one ,x,\n")
     cells = {"id": " 1", "text": "  one ", "label": "x", "id_2": ""}
     assert list(source(file, keep=True)) == [Row(f"{file}, line 2", "one", "x", cells)]
-    assert source(file, keep=True).columns() == list(cells)
 
 
 def test_columns_without_a_header_are_called_by_number(tmp_path: Path) -> None:
     rows = source(write(tmp_path / "a.csv", "one,x\n"), keep=True, text_columns="1", label_column="2")
     assert [row.cells for row in rows] == [{"1": "one", "2": "x"}]
-    assert rows.columns() == ["1", "2"]
 
 
 def test_repeated_names_are_told_apart() -> None:
     assert unique(["a", "a", "a_2", "a", "", ""]) == ["a", "a_3", "a_2", "a_4", "", "_2"]
 
 
-def test_columns_of_an_empty_table_are_none_at_all(tmp_path: Path) -> None:
-    assert source(write(tmp_path / "a.csv", "\n")).columns() == []
-
-
 # -- labels -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cell", ["", "  ", "nan", "NaN", "<NA>"])
+@pytest.mark.parametrize("cell", ["  ", "NaN", "<NA>"])
 def test_blank_label_is_an_error_unless_dropped(tmp_path: Path, cell: str) -> None:
     file = write(tmp_path / "a.csv", f"text,label\none,x\ntwo,{cell}\nthree,y\n")
     check_refused(file, "line 3: the row has no label", "--set", "drop_unlabeled=true")
     assert read(file, drop_unlabeled=True) == [("one", "x"), ("three", "y")]
 
 
-@pytest.mark.parametrize("cell", ["None", "NA", "N/A", "null", "0", "no"])
+@pytest.mark.parametrize("cell", ["NA", "null", "0"])
 def test_word_that_may_be_a_class_is_a_label(tmp_path: Path, cell: str) -> None:
     assert read(write(tmp_path / "a.csv", f"text,label\none, {cell} \n")) == [("one", cell)]
 
@@ -217,15 +202,11 @@ def test_several_labels_stay_one_text_and_are_split_by_the_settings(tmp_path: Pa
 @pytest.mark.parametrize(
     ("cell", "label"),
     [
-        ('"x"', "x"),
         ('" x "', "x"),
-        ("3", "3"),
         ("3.0", "3"),
         ("-0.5", "-0.5"),
         ("1e300", "1e+300"),
         ("true", "true"),
-        ("false", "false"),
-        ("0", "0"),
         ('"\\ud83d"', "\ufffd"),
     ],
 )
@@ -233,7 +214,7 @@ def test_json_labels_of_other_types_become_text(tmp_path: Path, cell: str, label
     assert read(write(tmp_path / "a.jsonl", f'{{"text": "one", "label": {cell}}}\n')) == [("one", label)]
 
 
-@pytest.mark.parametrize("rest", [', "label": null', ', "label": NaN', ', "label": " "', ""])
+@pytest.mark.parametrize("rest", [', "label": null', ', "label": NaN', ""])
 def test_missing_json_label_is_an_error_unless_dropped(tmp_path: Path, rest: str) -> None:
     file = write(tmp_path / "a.jsonl", f'{{"text": "one", "label": "x"}}\n\n{{"text": "two"{rest}}}\n')
     check_refused(file, "line 3", "--set", "drop_unlabeled=true")
@@ -263,10 +244,9 @@ def test_odd_json_labels_are_refused(tmp_path: Path, cell: str, part: str) -> No
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        ({}, ["which holds the label?", "text, lable", "Did you mean 'lable'?", "--label-column"]),
+        ({}, ["which holds the label?", "text, lable", "--label-column"]),
         ({"label_column": "labels"}, ["'labels'", "Did you mean 'lable'?", "--label-column"]),
-        ({"label_column": "2"}, ["'2'", "by name, not by number"]),
-        ({"text_columns": "1", "label_column": "lable"}, ["'1'", "by name, not by number"]),
+        ({"text_columns": "1", "label_column": "lable"}, ["no field '1'", "text, lable"]),
         ({"text_columns": "txt", "label_column": "lable"}, ["'txt'", "Did you mean 'text'?"]),
         ({"label_column": "text"}, ["both as text and as label"]),
     ],
@@ -287,7 +267,6 @@ def test_json_objects_are_kept_if_asked_for(tmp_path: Path) -> None:
     record = {"text": "one", "n": [1, None], "category": True}
     rows = source(write(tmp_path / "a.jsonl", json.dumps(record)), keep=True)
     assert [(row.label, row.cells) for row in rows] == [("true", record)]
-    assert rows.columns() is None
 
 
 # -- Parquet ----------------------------------------------------------------------------------
@@ -310,16 +289,7 @@ def test_parquet_labels_of_all_types_become_text(tmp_path: Path, column: Any, la
     assert [row.place for row in rows] == [f"{rows.name}, row 1", f"{rows.name}, row 2"]
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        ["x", None],
-        pa.array(["x", None]).dictionary_encode(),
-        pa.array([1, None]),
-        [1.0, math.nan],
-        ["x", ""],
-    ],
-)
+@pytest.mark.parametrize("column", [pa.array(["x", None]).dictionary_encode(), [1.0, math.nan]], ids=str)
 def test_missing_parquet_label_is_an_error_unless_dropped(tmp_path: Path, column: Any) -> None:
     file = parquet(tmp_path / "a.parquet", text=["one", "two"], label=column)
     check_refused(file, "row 2: the row has no label", "--set", "drop_unlabeled=true")
@@ -330,8 +300,6 @@ def test_parquet_columns_are_chosen_by_name_or_number(tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", n=[1], title=["T"], body=["one"], topic=["x"])
     for text, label in (("title,body", "topic"), ("2,3", "4"), ("title,3", "4")):
         assert read(file, text_columns=text, label_column=label) == [("T one", "x")]
-    check_refused(file, "no column '5'", text_columns="2", label_column="5")
-    check_refused(file, "which holds the label?", "n, title, body, topic", text_columns="title")
     check_refused(file, "'topik'", "Did you mean 'topic'?", text_columns="title", label_column="topik")
 
 
@@ -339,7 +307,6 @@ def test_parquet_cells_are_kept_if_asked_for(tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", label=["x"], n=[1.5], text=[None])
     rows = source(file, keep=True)
     assert list(rows) == [Row(f"{file}, row 1", "", "x", {"label": "x", "n": 1.5, "text": None})]
-    assert rows.columns() == ["label", "n", "text"]
 
 
 def test_parquet_columns_of_one_name_are_all_kept(tmp_path: Path) -> None:
@@ -360,7 +327,6 @@ def test_plain_text_holds_no_labels(tmp_path: Path) -> None:
     rows = source(file, labels=False, keep=True)
     assert [row.place for row in rows] == [f"{file}, line {number}" for number in (2, 4, 5)]
     assert [row.cells for row in rows][:2] == [{"text": " one "}, {"text": "two"}]
-    assert rows.columns() == ["text"]
 
 
 def test_paragraphs_begin_on_their_first_line(tmp_path: Path) -> None:
@@ -373,7 +339,6 @@ def test_standard_input_is_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
     rows = RowSource("-")
     assert [row.place for row in rows] == ["standard input, line 1", "standard input, line 2"]
-    assert rows.columns() == ["text"]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
     with pytest.raises(DataError, match="Standard input is plain text"):
         RowSource("-", None, LabelConfig())

@@ -37,18 +37,15 @@ def test_words_have_their_places_and_others_that_of_unk() -> None:
     assert [vocabulary.id_of(word) for word in ("<pad>", "the", "cat", "dog")] == [PAD, 4, 5, UNK]
     assert "cat" in vocabulary
     assert "dog" not in vocabulary
+    assert WordIds(vocabulary).rows(["the", "dog", "<s>"]).tolist() == [[4], [UNK], [2]]
 
 
-@pytest.mark.parametrize("words", [[], ["the"], ["<unk>", "<pad>", "<s>", "</s>"], list(SPECIALS[:3])])
+@pytest.mark.parametrize("words", [[], ["<unk>", "<pad>", "<s>", "</s>"]])
 def test_vocabulary_without_its_special_words_or_with_a_word_twice_is_refused(words: list[str]) -> None:
     with pytest.raises(ModelError, match="must begin with"):
         Vocabulary(words)
     with pytest.raises(ModelError, match="twice"):
         Vocabulary([*SPECIALS, *(words or ["the"]), *(words or ["the"])])
-
-
-def test_vocabulary_file_holds_a_word_a_line() -> None:
-    assert Vocabulary([*SPECIALS, "the"]).text() == "<pad>\n<unk>\n<s>\n</s>\nthe\n"
 
 
 @pytest.mark.parametrize(
@@ -68,17 +65,7 @@ def test_damaged_vocabulary_file_is_named(tmp_path: Path, content: bytes, reason
     assert str(file) in caught.value.message
 
 
-def test_missing_vocabulary_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"vocab\.txt"):
-        Vocabulary.load(tmp_path / "vocab.txt")
-
-
 # -- rows -------------------------------------------------------------------------------------
-
-
-def test_word_rows_are_the_places_of_the_words() -> None:
-    rows = WordIds(Vocabulary([*SPECIALS, "the"])).rows(["the", "dog", "<s>"])
-    assert rows.tolist() == [[4], [UNK], [2]]
 
 
 def test_character_rows_follow_the_published_scheme() -> None:

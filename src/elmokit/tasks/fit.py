@@ -342,7 +342,7 @@ def predict(
 
     n_rows = n_cut = 0
     with (
-        PredictionWriter(target, kind, source.columns()) as writer,
+        PredictionWriter(target, kind) as writer,
         reporter.counting("Predicting", unit="rows") as advance,
     ):
         for prediction in predictor.predict(inputs(), progress=advance):

@@ -174,8 +174,6 @@ def prepare_corpus(
     Args:
         progress: Called with the number of characters just read; the text is read more than once.
     """
-    if valid and valid.is_stdin and train.is_stdin:
-        raise DataError("Standard input (-) cannot be both the text and the held-out text.")
     reading = {**settings.to_dict(), "reading": train.config.to_dict()}
     header = {
         "format_version": _VERSION,
@@ -193,17 +191,13 @@ def prepare_corpus(
             f"{folder} exists and is not a prepared corpus; nothing in it was touched.",
             remedy="Choose another folder for the prepared text.",
         )
-    try:
-        with staging(folder, _MANIFEST) as staged, explain_os_errors(folder):
-            held_out = 0.0 if valid else settings.held_out
-            manifest = header | _Builder(staged, settings, train, valid, progress, held_out).build()
-            text = json.dumps(manifest, indent=2) + "\n"  # ASCII: file names need not be valid Unicode
-            (staged / _MANIFEST).write_text(text, encoding="utf-8")
-            for file in staged.iterdir():
-                sync(file)
-    finally:
-        with contextlib.suppress(OSError):
-            folder.rmdir()  # if nothing was written
+    with staging(folder, _MANIFEST) as staged, explain_os_errors(folder):
+        held_out = 0.0 if valid else settings.held_out
+        manifest = header | _Builder(staged, settings, train, valid, progress, held_out).build()
+        text = json.dumps(manifest, indent=2) + "\n"  # ASCII: file names need not be valid Unicode
+        (staged / _MANIFEST).write_text(text, encoding="utf-8")
+        for file in staged.iterdir():
+            sync(file)
     return load_corpus(folder)
 
 

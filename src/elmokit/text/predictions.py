@@ -28,20 +28,15 @@ class PredictionWriter:
 
     Args:
         out: The file to write; None for standard output, which gets every row at once.
-        columns: Names of the rows' own columns (``RowSource.columns()``); None for those of the first row.
-            JSON lines need none: there every row keeps its own fields.
     """
 
-    def __init__(
-        self, out: Path | None, format: Literal["csv", "jsonl"], columns: Sequence[str] | None
-    ) -> None:
+    def __init__(self, out: Path | None, format: Literal["csv", "jsonl"]) -> None:
         self.out, self.format = out, format
-        self.columns = None if columns is None else unique(columns)
+        self._columns: list[str] | None = None  # of the first row; JSON objects have fields of their own
         self._files = contextlib.ExitStack()
         self._stream: Any = None
         # With both \r and \n at the end of a row, every version of csv quotes cells that hold either.
         self._csv = csv.writer(SimpleNamespace(write=self._write_line), lineterminator="\r\n")
-        self._has_header = False
 
     def __enter__(self) -> PredictionWriter:
         if self.out is None:
@@ -67,31 +62,28 @@ class PredictionWriter:
         """Add a row with its predictions."""
         own = row.cells or {}
         if self.format == "jsonl":
-            # All known columns count as taken, so that the new names are the same in every row.
-            taken = dict.fromkeys([*own, *(self.columns or ())])
-            names = unique([*taken, *values])[len(taken) :]
+            names = unique([*own, *values])[len(own) :]
             record = own | dict(zip(names, _finite(list(values.values()), 6), strict=True))
             self._write_line(_json(record))
             return
-        if self.columns is None:
-            self.columns = list(own)
-        if not self._has_header:
-            self.write_header(values)
-        if late := [name for name in own if name not in self.columns]:
+        if self._columns is None:
+            self.write_header(values, list(own))
+        known = self._columns or []
+        if late := [name for name in own if name not in known]:
             raise DataError(
                 f"{row.place}: the column {late[0]!r} is not among those of the first row "
-                f"({', '.join(self.columns)[:200]}).",
+                f"({', '.join(known)[:200]}).",
                 remedy="Predict files with different columns one by one, or write JSON lines.",
             )
         new = _flatten(values).values()
         cells = [f"{value:.6f}" if isinstance(value, float) else _cell(value) for value in new]
-        self._csv.writerow([*(_cell(own.get(name)) for name in self.columns), *cells])
+        self._csv.writerow([*(_cell(own.get(name)) for name in known), *cells])
 
-    def write_header(self, values: Mapping[str, Any]) -> None:
+    def write_header(self, values: Mapping[str, Any], columns: Sequence[str] = ()) -> None:
         """Write the header of a CSV file, for predictions such as ``values``; needed only without rows."""
         if self.format == "csv":
-            self._has_header = True
-            self._csv.writerow(unique([*(self.columns or ()), *_flatten(values)]))
+            self._columns = list(columns)
+            self._csv.writerow(unique([*columns, *_flatten(values)]))
 
     def _write_line(self, line: str) -> None:
         with explain_os_errors(self.out or Path("standard output")):

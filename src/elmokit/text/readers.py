@@ -33,7 +33,6 @@ FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
 }  # fmt: skip
 _COMPRESSED = (".gz", ".zst")
-_UNREADABLE = {".zip", ".tar", ".7z", ".rar", ".pdf", ".doc", ".docx", ".xls", ".xlsx", ".bz2", ".xz"}
 _CHUNK = 1 << 20
 _LONGEST_LINE = 1 << 20
 _LARGEST_FIELD = 1 << 26
@@ -61,11 +60,20 @@ def find_files(sources: Sequence[str | Path], exclude: Path | None = None) -> li
     files: dict[Path, None] = {}
     for source in sources:
         path = Path(source)
-        if os.path.isdir(path):  # unlike Path.is_dir, False for a name that is too long
-            matches = list(_files_below(path))
-        elif os.path.exists(path):
-            files[_require_readable(path)] = None
+        if os.path.isfile(path):  # unlike Path.is_file, False for a name that is too long
+            files[path] = None
             continue
+        if os.path.isdir(path):
+            matches = [
+                file
+                for file in sorted(path.rglob("*"))
+                if _suffix(file) in FORMATS and "/." not in f"/{file.relative_to(path).as_posix()}"
+            ]
+        elif os.path.exists(path):
+            raise DataError(
+                f"{path} is neither a file nor a folder; texts are read more than once.",
+                remedy="Pipe it to standard input: ... | elmokit pretrain -",
+            )
         else:
             matches = [Path(match) for match in sorted(glob.glob(str(source), recursive=True))]
         inside = [file for file in matches if file.is_file()]
@@ -89,28 +97,6 @@ def _missing(path: Path) -> DataError:
         f"There is no file or folder {str(path)!r}.",
         remedy=hint if hint.startswith("Did") else "Check the name and the folder.",
     )
-
-
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Files with a known suffix; hidden files and folders are skipped."""
-    for file in sorted(folder.rglob("*")):
-        is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        if not is_hidden and _suffix(file) in FORMATS:
-            yield file
-
-
-def _require_readable(path: Path) -> Path:
-    if not path.is_file():
-        raise DataError(
-            f"{path} is neither a file nor a folder; texts are read more than once.",
-            remedy="Pipe it to standard input: ... | elmokit pretrain -",
-        )
-    if path.suffix.lower() in _UNREADABLE:
-        raise DataError(
-            f"{path}: files ending in {path.suffix} cannot be read.",
-            remedy="Unpack or export it first to .txt, .csv, .tsv, .jsonl or .parquet.",
-        )
-    return path
 
 
 # -- bytes and lines --------------------------------------------------------------------------
@@ -351,20 +337,15 @@ class FileSource:
     @property
     def name(self) -> str:
         """What to call it in a message."""
-        if self.is_stdin:
+        if self._stdin is not None:
             return "standard input"
         more = f" and {len(self.files) - 1} more files" if len(self.files) > 1 else ""
         return f"{self.files[0]}{more}"
 
-    @property
-    def is_stdin(self) -> bool:
-        """Whether this is standard input."""
-        return self._stdin is not None
-
     def plain_file(self) -> str:
         """The first file of plain text, for a message; empty if there is none."""
         plain = (str(path) for path in self.files if format_of(path) == "txt")
-        return "Standard input" if self.is_stdin else next(plain, "")
+        return "Standard input" if self._stdin is not None else next(plain, "")
 
     def fingerprints(self) -> list[list[Any]]:
         """Name, size and time of each file: cheap to compare, and enough to notice a change."""

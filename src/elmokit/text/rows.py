@@ -145,11 +145,9 @@ class _Records(FileSource):
         if label == "" and header != "no":
             label = usual_label(names, [names[place] for place in text]) or ""
         if label == "":
-            hint = nearest("label", names)
             raise DataError(
                 f"{listed}: which holds the label?",
-                remedy=(f"{hint} " if hint.startswith("Did") else "")
-                + "Use --label-column NAME or, without a header row, a number from 1."
+                remedy="Use --label-column NAME or, without a header row, a number from 1."
                 + (f" {_UNLABELED}" if header == "json" else ""),
             )
         place = _place(label, names, where, header, "--label-column") if label else None
@@ -305,16 +303,6 @@ class RowSource(_Records):
             else:
                 raise DataError(f"{row.place}: the row has no label.", remedy=_UNLABELED)
 
-    def columns(self) -> list[str] | None:
-        """The names that ``Row.cells`` has in the first file; None where every row has its own (JSON)."""
-        files = self.open()  # closes the file when it is collected
-        file = next(files)
-        if file.format == "jsonl":
-            return None
-        if file.format in ("csv", "tsv"):
-            return next((self._table_layout(first, file.name)[0].names for _, first in file.table()), [])
-        return unique(file.parquet_names()) if file.format == "parquet" else ["text"]
-
 
 def usual_label(names: Collection[str], texts: Collection[str] = ()) -> str | None:
     """The column that is the label unless another is named; never one of ``texts``.
@@ -352,13 +340,9 @@ def _place(name: str, names: list[str], where: str, header: _Header, flag: str) 
     if header != "json" and name.isdecimal() and 1 <= int(name) <= len(names):
         return int(name) - 1
     hint = f"{nearest(name, names)} Choose with {flag}."
-    if header == "json" and name.isdecimal():
-        hint = f"JSON fields are chosen by name, not by number: {', '.join(names)}."
-    elif header == "no" or name.isdecimal():
-        hint = f"Choose by number, from 1 to {len(names)}, with {flag}."
-    elif header == "yes":
-        hint += " Without a header row, columns are chosen by number."
     if header == "json" and flag == "--label-column":
         hint += f" {_UNLABELED}"
+    elif header == "no" or (header == "yes" and name.isdecimal()):
+        hint = f"Choose by number, from 1 to {len(names)}, with {flag}."
     kind = {"yes": "column", "no": "header row and so no column", "json": "field"}[header]
     raise DataError(f"{where} has no {kind} {name!r}.", remedy=hint)

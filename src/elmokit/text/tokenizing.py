@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
-from elmokit.core.errors import ConfigError, DataError, ModelError
+from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError
 from elmokit.text.cleaning import normalizer
 from elmokit.text.settings import TextConfig
 
@@ -123,16 +123,8 @@ def load_tokenizer(path: Path) -> Tokenizer:
     """Read ``tokenizer.json``."""
     try:
         return Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(
-            f"Cannot read {path}: {error.strerror}.",
-            remedy="A file of the folder is missing; take a fresh copy of the folder.",
-        ) from error
     except Exception as error:  # the library raises bare Exception for a bad file
-        raise ModelError(
-            f"{path} is not a tokenizer file: {error}",
-            remedy="The file is damaged or from another program; take a fresh copy of the folder.",
-        ) from error
+        raise ModelError(f"{path} cannot be read as a tokenizer file: {error}", remedy=FRESH) from error
 
 
 def tokenize_texts(pipeline: TextPipeline, texts: Sequence[Text]) -> list[list[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -88,7 +89,6 @@ class WordFeatures(Protocol):
 
     def rows(self, words: Sequence[str]) -> Rows:
         """One row for each word, shape (n_words, width)."""
-        ...
 
 
 class WordIds:
@@ -238,13 +238,9 @@ def learn_morphemes(words: Sequence[str], counts: npt.NDArray[np.int64]) -> mode
         segmenter.train_batch()
     finally:
         random.setstate(state)
-    morphs: dict[str, int] = {}
-    for _, word in known:
-        for morph in segmenter.viterbi_segment(word)[0]:
-            morphs[morph] = morphs.get(morph, 0) + 1
-    for _, word in known:  # so that any word can be spelled out
-        for letter in word:
-            morphs.setdefault(letter, 1)
+    morphs = Counter(morph for _, word in known for morph in segmenter.viterbi_segment(word)[0])
+    for letter in {letter for _, word in known for letter in word}:  # so that any word can be spelled out
+        morphs.setdefault(letter, 1)
     total = sum(morphs.values())
     ranked = sorted(morphs.items(), key=lambda item: (-item[1], item[0]))
     lexicon = [(special, 0.0) for special in SPECIALS]
