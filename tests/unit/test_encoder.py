@@ -94,9 +94,9 @@ def test_unfreezing_goes_from_the_top_layer_down_to_the_token_encoder(elmo: Elmo
 
 
 def test_a_copy_is_frozen_and_leaves_the_original_as_it_is(elmo: Elmo) -> None:
-    elmo.training.update(held_out={"perplexity": 3.0}, command="pretrain")
+    elmo.folder.training.update(held_out={"perplexity": 3.0}, command="pretrain")
     mark, copied = elmo.fingerprint, elmo.copy()
-    assert copied.training == {"command": "pretrain", "fine_tuned": True}
+    assert copied.folder.training == {"command": "pretrain", "fine_tuned": True}
     assert copied.folder.start_state is None
     assert not any(parameter.requires_grad for parameter in copied.module.parameters())
     with torch.no_grad():

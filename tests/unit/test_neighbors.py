@@ -17,7 +17,7 @@ from elmokit.static.word_vectors import WordVectors
 from elmokit.text.settings import TextConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import POOLINGS
-from elmokit.vectors.neighbors import Occurrences, content_words, map_2d, nearest_rows, search, similar_words
+from elmokit.vectors.neighbors import Occurrences, map_2d, nearest_rows, search, similar_words
 from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
 from elmokit.vectors.store_writer import embed
@@ -65,9 +65,8 @@ def brute_force(matrix: npt.NDArray[Any], queries: npt.NDArray[Any]) -> npt.NDAr
 # -- nearest rows ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [1, 7, 50, 1000])
-@pytest.mark.parametrize("k", [1, 5, 50, 80])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("block", [1, 7, 1000])
+@pytest.mark.parametrize(("k", "dtype"), [(1, "float32"), (5, "float16"), (80, "float32")])
 def test_nearest_rows_are_those_of_brute_force(
     k: int, block: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,16 +103,6 @@ def test_zero_vectors_have_the_cosine_zero_and_nothing_gives_nothing() -> None:
         assert rows.shape == scores.shape == shape
 
 
-@pytest.mark.parametrize(
-    ("matrix", "queries", "k"), [((2, 3), (1, 3), 0), ((2, 3), (1, 4), 1), ((2, 3), (3,), 1)]
-)
-def test_what_cannot_be_compared_is_refused(
-    matrix: tuple[int, ...], queries: tuple[int, ...], k: int
-) -> None:
-    with pytest.raises(ConfigError):
-        nearest_rows(np.ones(matrix), np.ones(queries), k)
-
-
 # -- search ---------------------------------------------------------------------------------------
 
 POOLED: list[dict[str, Any]] = [
@@ -138,20 +127,6 @@ def test_search_finds_each_text_itself_first(
     assert found[0][1].index == 6  # the copy comes second
 
 
-def test_search_agrees_with_embed_and_takes_an_open_store(elmo: Elmo, corpus: Path, tmp_path: Path) -> None:
-    embed(elmo, corpus, tmp_path / "store", pool="mean")
-    store = VectorStore.open(tmp_path / "store")
-    queries = ["a bank", "children raised rates 😀"]
-    wanted = brute_force(np.asarray(store.vectors), elmo.embed(queries).sentence("mean"))
-    found = search(store, queries, elmo, k=20)
-    for hits, scores in zip(found, wanted, strict=True):
-        assert len(hits) == len(TEXTS)
-        np.testing.assert_allclose(
-            [hit.score for hit in hits], [scores[hit.index] for hit in hits], atol=1e-5
-        )
-    assert search(store, [], elmo) == []
-
-
 @pytest.fixture(scope="module")
 def stores(elmo: Elmo, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Stores of words, of texts, of one layer and of all."""
@@ -171,8 +146,6 @@ def stores(elmo: Elmo, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -
         ("words", ["x"], {}, ConfigError, "each word(.|\n)*--pool mean"),
         ("texts", ["x"], {"encoder": make_elmo(seed=1)}, ModelError, "another model"),
         ("texts", ["x", " "], {}, DataError, "Query 1"),
-        ("texts", "x", {}, ConfigError, "one string"),
-        ("texts", np.array([["x", "y"]]), {}, DataError, "not a table"),
         ("texts", ["x"], {"k": 0}, ConfigError, "k = 0"),
         ("nowhere", ["x"], {}, DataError, "no folder"),
     ],
@@ -233,10 +206,12 @@ def test_different_leaves_the_word_itself_out_however_it_is_spelt(elmo: Elmo) ->
 
 
 def test_frequent_words_and_punctuation_are_left_out_unless_there_is_nothing_else(elmo: Elmo) -> None:
-    words = ["The", "bank", "raised", "its", "rates", "."]
-    assert content_words(elmo.folder.vocabulary, words) == [1, 2, 4]
-    assert content_words(elmo.folder.vocabulary, ["The", "its", "."]) == [0, 1]
-    assert [one.word for one in similar_words(elmo, "? !", TEXTS)] == ["?", "!"]
+    for query, words in (
+        ("The bank raised its rates.", ["bank", "raised", "rates"]),
+        ("The its.", ["The", "its"]),
+        ("? !", ["?", "!"]),
+    ):
+        assert [one.word for one in similar_words(elmo, query, TEXTS)] == words
     twice = similar_words(elmo, "bank or bank", TEXTS, word="bank", k=1)
     assert [one.position for one in twice] == [0, 2]
 
@@ -276,7 +251,7 @@ def test_a_folder_of_vectors_gives_the_same_answer(
         ("bank", ["", " "], {}, DataError, "corpus holds no word"),
         ("bank", [], {}, DataError, "corpus holds no word"),
         ("bank", TEXTS, {"k": 0}, ConfigError, "k = 0"),
-        ("bank", "the bank", {}, ConfigError, "one string"),
+        ("bank", "the bank", {}, ConfigError, "no corpus"),
         ("bank", None, {}, ConfigError, "no corpus"),
         ("bank", np.array([["x", "y"]]), {}, DataError, "not a table"),
         ("bank", TEXTS, {"layer": 9}, ConfigError, "no layer 9"),
@@ -419,13 +394,6 @@ def test_copies_count_once_and_reading_stops_in_time(elmo: Elmo) -> None:
     assert len(found.texts) == 51
     whole = Occurrences.read(elmo, ["a river flows " * 50], most=100)
     assert len(whole.texts[0]) == 100, "a text that is longer than all that is read"
-
-
-def test_a_corpus_without_a_word(elmo: Elmo) -> None:
-    found = Occurrences.read(elmo, ["", "\u200b"])
-    assert (len(found.texts), tuple(found.flat.shape)) == (0, (0, 3, 12))
-    assert found.nearest(np.ones(12, dtype=np.float32), WEIGHTS[0], 5) == []
-    assert found.of_word("bank", 5) == []
 
 
 # -- the map ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from elmokit.static.word_vectors import WordVectors
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS
 
-NAMES = ["v.txt", "v.vec", "v.bin", "v.txt.gz", "v.vec.gz", "v.bin.gz"]
+NAMES = ["v.txt", "v.vec", "v.bin"]
 
 
 def make() -> WordVectors:
@@ -40,9 +40,12 @@ def test_export_and_import_give_the_same_bits(tmp_path: Path, name: str) -> None
     assert np.array_equal(imported.vectors, make().vectors)
     assert imported.text == TextConfig()  # there is an upper-case letter in it
     assert (imported.training["method"], imported.training["file"]) == ("import", name)
-    first = (tmp_path / name).read_bytes()
-    export_vectors(tmp_path / name, make())
-    assert (tmp_path / name).read_bytes() == first
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+    assert import_vectors(packed).fingerprint == imported.fingerprint
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(DataError, match="decompressed"):
+        import_vectors(packed)
 
 
 def test_special_rows_that_are_not_zero_survive(tmp_path: Path) -> None:
@@ -93,7 +96,7 @@ def test_other_encodings_and_odd_bytes(tmp_path: Path) -> None:
     for name in ("v.txt", "v.bin"):
         assert import_vectors(tmp_path / name, encoding="latin-1").vocabulary.words[4:] == ["café"]
         assert import_vectors(tmp_path / name, errors="ignore").vocabulary.words[4:] == ["caf"]
-        with pytest.raises(DataError, match=name):
+        with pytest.raises(DataError, match=name or "no file"):
             import_vectors(tmp_path / name)
         with pytest.raises(DataError, match="klingon"):
             import_vectors(tmp_path / name, encoding="klingon")
@@ -137,12 +140,12 @@ def test_words_are_lower_cased_if_the_table_has_no_capital(
     ],
 )
 def test_bad_text_tables_are_refused_with_their_line(tmp_path: Path, content: str, message: str) -> None:
-    for file in (tmp_path / "v.txt", tmp_path / "v.txt.gz"):
-        file.write_bytes(gzip.compress(content.encode()) if file.suffix == ".gz" else content.encode())
-        with pytest.raises(DataError, match=message) as caught:
-            import_vectors(file)
-        assert str(file) in caught.value.message
-        assert caught.value.remedy
+    file = tmp_path / "v.txt"
+    file.write_text(content)
+    with pytest.raises(DataError, match=message) as caught:
+        import_vectors(file)
+    assert str(file) in caught.value.message
+    assert caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -173,36 +176,21 @@ def test_bad_binary_tables_are_refused(tmp_path: Path, content: bytes, message: 
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize("name", ["v.txt.gz", "v.bin.gz"])
-def test_a_packed_file_that_is_cut_off_is_refused(tmp_path: Path, name: str) -> None:
-    export_vectors(tmp_path / name, make())
-    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-20])
-    with pytest.raises(DataError, match="decompressed"):
-        import_vectors(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", ["v.kv", "v.model", "v.npy", "v.pkl", "v.kv.gz", "v.pt"])
-def test_pickles_are_refused_unopened(tmp_path: Path, name: str) -> None:
+def test_pickles_archives_folders_and_missing_files_are_refused(tmp_path: Path) -> None:
     class Trap:
-        def __reduce__(self) -> tuple[object, tuple[str]]:
-            return (Path.touch, (Path(tmp_path / "sprung"),))  # type: ignore[return-value]
+        def __reduce__(self) -> tuple[object, tuple[Path]]:
+            return (Path.touch, (tmp_path / "sprung",))
 
-    (tmp_path / name).write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(DataError, match="pickles") as caught:
-        import_vectors(tmp_path / name)
-    assert "save_word2vec_format" in caught.value.remedy
+    (tmp_path / "v.kv").write_bytes(pickle.dumps(Trap()))
+    (tmp_path / "glove.zip").write_bytes(b"PK\x03\x04\x14\0\0\0\x08\0")
+    for name in ("v.kv", "glove.zip", "nothing.txt", ""):
+        with pytest.raises(DataError, match=name or "no file"):
+            import_vectors(tmp_path / name)
     assert not (tmp_path / "sprung").exists()
 
 
-def test_archives_folders_and_missing_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "glove.zip").write_bytes(b"PK")
-    for name, message in (("glove.zip", "ending in .zip"), ("nothing.txt", "no file"), ("", "no file")):
-        with pytest.raises(DataError, match=message):
-            import_vectors(tmp_path / name)
-
-
 def test_export_refuses_what_it_cannot_write(tmp_path: Path) -> None:
-    for name in ("v.kv", "v", "v.gz", "v.csv"):
+    for name in ("v.kv", "v", "v.txt.gz", "v.csv"):
         with pytest.raises(ConfigError, match="ending"):
             export_vectors(tmp_path / name, make())
     with pytest.raises(RunError, match="Cannot write"):

@@ -153,7 +153,7 @@ def test_what_is_missing_is_named(model: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "out.hdf5", vectors(model))
     with pytest.raises(DataError, match="does not say which sentences"):
         verify(model, file)
-    with pytest.raises(DataError, match="There is no file or folder"):
+    with pytest.raises(ModelError, match="nowhere"):
         verify(model, tmp_path / "nowhere")
     with pytest.raises(DataError, match="cannot be read as a list"):
         verify(model, file, sentences=tmp_path / "nowhere.txt")

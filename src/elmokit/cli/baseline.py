@@ -52,14 +52,11 @@ def command(
     start = time.perf_counter()
     about: Any = {"reporter": reporter, "command": options.command_line()}
     vectors = baseline(cast(Any, method), texts, out, **about, **settings)
-    seconds, neighbors = time.perf_counter() - start, vectors.sample_neighbors()
+    seconds = time.perf_counter() - start
     size = {"n_words": vectors.n_words, "dim": vectors.dim, "seconds": round(seconds, 1)}
-    reporter.event("end", folder=str(out), method=method, **size, neighbors=neighbors)
+    reporter.event("end", folder=str(out), method=method, **size)
     reporter.say(
         f"[bold green]Done.[/] {vectors.n_words:,} words, vectors {vectors.dim} wide, in {seconds:,.1f} s."
     )
-    for word, nearest_words in neighbors.items():
-        scores = ", ".join(f"{other} {score:.2f}" for other, score in nearest_words)
-        reporter.say(f"  [cyan]{escape(word)}[/]: {escape(scores)}")
-    query = options.next_command("similar", out, next(iter(neighbors), "a word"))
+    query = options.next_command("similar", out, "a word")
     reporter.say(f"The vectors are in [bold]{escape(str(out))}[/]. Look at them with: {query}")

@@ -295,7 +295,7 @@ def _pretraining(
     if not methods or (encoder is None and source_id(methods[0]) not in results):
         return None
     elmo = Elmo.load(encoder_folder(work, methods[0], encoder))
-    training = elmo.training
+    training = elmo.folder.training
     held_out = training.get("held_out") or {}
     return Pretraining(
         name=encoder.resolve().name if encoder is not None else f"{elmo.model.config.input} input",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import gzip
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,6 @@ from elmokit.text.readers import decode_lines, open_bytes, read_chunks
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, replace_surrogates
 
-_FORMATS: dict[str, Literal["text", "binary"]] = {".txt": "text", ".vec": "text", ".bin": "binary"}
-_PICKLES = (".kv", ".model", ".npy", ".npz", ".pkl", ".pickle", ".pt", ".pth", ".joblib")
-_ARCHIVES = (".zip", ".7z", ".tar", ".bz2", ".xz", ".ftz")
 _LONGEST_HEADER = 100
 _DAMAGED = "The file looks truncated or damaged; download it again."
 _Record = tuple[int, str, npt.NDArray[Any]]
@@ -50,8 +46,10 @@ def import_vectors(
             upper-case letter.
     """
     file = Path(file)
-    is_binary = _require_readable(file) == ".bin"
-    unit, read = ("word", _read_binary) if is_binary else ("line", _read_text)
+    if not file.is_file():
+        raise DataError(f"There is no file {file}.", remedy="Check the path.")
+    ending = Path(file.name.lower().removesuffix(".gz")).suffix
+    unit, read = ("word", _read_binary) if ending == ".bin" else ("line", _read_text)
     numbers: dict[str, int] = {}
     values, n_skipped = bytearray(), 0
     for number, word, row in read(file, max_words, encoding, errors):
@@ -89,13 +87,13 @@ def import_vectors(
 
 
 def export_vectors(file: str | Path, vectors: WordVectors) -> None:
-    """Write word vectors as word2vec text (``.txt``, ``.vec``) or binary (``.bin``), also with ``.gz``.
+    """Write word vectors as word2vec text (``.txt``, ``.vec``) or binary (``.bin``).
 
     ``<unk>`` comes first, then all words in their order; ``<pad>``, ``<s>`` and ``</s>`` are left out where
     they are zero. Text has enough digits to be read back to the bit.
     """
     file = Path(file)
-    is_binary = export_format(file) == "binary"
+    is_binary = export_format(file) == ".bin"
     words = vectors.vocabulary.words
     for word in words:
         if " " in word or "\n" in word:
@@ -105,9 +103,7 @@ def export_vectors(file: str | Path, vectors: WordVectors) -> None:
             )
     places = [place for place in (PAD, BOS, EOS) if vectors.vectors[place].any()]
     places += [UNK, *range(len(SPECIALS), len(words))]
-    with atomic_write(file) as temporary, open(temporary, "wb") as raw:
-        is_packed = file.suffix.lower() == ".gz"
-        out: IO[bytes] = gzip.GzipFile("", "wb", 6, raw, mtime=0) if is_packed else raw  # type: ignore[assignment]
+    with atomic_write(file) as temporary, open(temporary, "wb") as out:
         out.write(f"{len(places)} {vectors.dim}\n".encode())
         for place in places:
             row = vectors.vectors[place]
@@ -115,40 +111,15 @@ def export_vectors(file: str | Path, vectors: WordVectors) -> None:
                 out.write(words[place].encode() + b" " + row.astype("<f4").tobytes() + b"\n")
             else:
                 out.write(f"{words[place]} {' '.join(row.astype(str))}\n".encode())
-        if is_packed:
-            out.close()
 
 
-def export_format(file: Path) -> Literal["text", "binary"]:
-    """What ``export_vectors`` writes into a file of this name."""
-    if _ending(file) not in _FORMATS:
+def export_format(file: Path) -> str:
+    """The ending of a file that ``export_vectors`` can write."""
+    ending = file.suffix.lower()
+    if ending not in (".txt", ".vec", ".bin"):
         raise ConfigError(
             f"{file.name}: this ending is not that of a word vector file.",
-            remedy="End it in .txt or .vec (word2vec text) or .bin (word2vec binary), or these with .gz.",
-        )
-    return _FORMATS[_ending(file)]
-
-
-def _ending(file: Path) -> str:
-    """The ending of a file's name in lower case, ignoring ``.gz``."""
-    name = Path(file.stem) if file.suffix.lower() == ".gz" else file
-    return name.suffix.lower()
-
-
-def _require_readable(file: Path) -> str:
-    """The ending of a file that exists and may be opened."""
-    ending = _ending(file)
-    if not file.is_file():
-        raise DataError(f"There is no file {file}.", remedy="Check the path.")
-    if ending in _PICKLES:
-        raise DataError(
-            f"{file}: files ending in {ending} are or contain pickles, which can run any code when opened; "
-            "they are not read.",
-            remedy="Where it was made, write it as text: vectors.save_word2vec_format('vectors.txt').",
-        )
-    if ending in _ARCHIVES:
-        raise DataError(
-            f"{file}: files ending in {ending} are not read.", remedy="Unpack it to .txt, .vec or .bin first."
+            remedy="End it in .txt or .vec (word2vec text) or .bin (word2vec binary).",
         )
     return ending
 

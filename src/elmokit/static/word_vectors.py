@@ -20,7 +20,6 @@ from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.core.atomic import write_text
 from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import FRESH, DataError, ModelError
-from elmokit.core.formatting import join_names
 from elmokit.core.model_card import Facts, origin_rows
 from elmokit.core.model_folder import explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
@@ -30,7 +29,7 @@ from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, UNK, Text, TextPipeline, tokenize_texts
 from elmokit.text.vocabulary import Vocabulary, WordIds, load_words
 from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, number_words
-from elmokit.vectors.neighbors import nearest_rows, unit_rows
+from elmokit.vectors.neighbors import Occurrence, SimilarWords, nearest_rows, query_places, unit_rows
 
 UNKNOWN_WORDS = (SPECIALS[UNK], "<UNK>", "unk", "UNK")
 """What tables call the row for words that they do not know; the first one present is used."""
@@ -155,12 +154,16 @@ class WordVectors:
         word = self._require(word)
         return self._nearest(self.look_up([word])[0], [word], k)
 
-    def sample_neighbors(self, k: int = 5) -> dict[str, Neighbors]:
-        """The neighbors of a few words that are neither very frequent nor rare, for a first impression."""
-        frequent = self.vocabulary.words[len(SPECIALS) :][:1000]
-        words = [word for word in frequent if len(word) > 3 and word.isalpha()]
-        samples = words[len(words) // 4 :: max(1, len(words) // 4)][:3]
-        return {word: self.neighbors(word, k) for word in samples}
+    def similar_words(self, query: str, word: str | None, k: int) -> list[SimilarWords]:
+        """The nearest words of the table for words of ``query``: ``word``, or all but very frequent ones."""
+        words = self.words([query])[0]
+        similar = []
+        for place in query_places(self.pipeline, self.vocabulary, words, word):
+            known = words[place] in self
+            near = self.neighbors(words[place], k) if known else []
+            neighbors = [Occurrence(score, other) for other, score in near]
+            similar.append(SimilarWords(words[place], place, neighbors, known))
+        return similar
 
     def analogy(self, a: str, b: str, c: str, k: int = 10) -> Neighbors:
         """The ``k`` words that are to ``c`` as ``b`` is to ``a``, without these three.
@@ -263,7 +266,7 @@ class WordVectors:
 
     def facts(self) -> Facts:
         """What the table is, for its card and ``elmokit inspect``."""
-        training, neighbors = self.training, self.sample_neighbors()
+        training = self.training
         first_words = self.vocabulary.words[len(SPECIALS) :][:12]
         method = training.get("method", "unknown")
         rows = [
@@ -275,8 +278,6 @@ class WordVectors:
             rows.append(("settings", ", ".join(f"{name} {value}" for name, value in settings.items())))
         if "seconds" in training:
             rows.append(("training", f"{training['seconds']:,.1f} s"))
-        for word, nearest in neighbors.items():
-            rows.append((f"near {word}", join_names(f"{other} {score:.2f}" for other, score in nearest)))
         rows += origin_rows(training, "not stated: that of the text applies")
         return Facts(
             "Static word vectors: one vector per word, the same in every context.",
@@ -287,7 +288,6 @@ class WordVectors:
                 "dim": self.dim,
                 "text": self.text.to_dict(),
                 "first_words": first_words,
-                "neighbors": neighbors,
                 "training": training,
             },
             "Look at them with `elmokit similar` or, in Python, `elmokit.load`.",

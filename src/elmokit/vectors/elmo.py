@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -118,11 +118,6 @@ class Elmo:
         """Write the model to ``folder``."""
         save_bilm(folder, self.folder)
 
-    @property
-    def training(self) -> dict[str, Any]:
-        """Where the model came from: corpus, settings, perplexity."""
-        return self.folder.training
-
     def embed(
         self,
         texts: Sequence[Text],
@@ -183,7 +178,7 @@ class Elmo:
 
     def sentences(self, texts: Sequence[Text]) -> FloatArray:
         """One vector per text, (n_texts, dim): the mean over its words of an equal mix of the layers."""
-        parts = [out.sentence("mean") for out in self.chunks(iter(texts))]
+        parts = [out.sentence("mean") for out in self.chunks(texts)]
         return np.concatenate([np.zeros((0, self.dim), dtype=np.float32), *parts])
 
     def unfreezing_order(self) -> list[list[str]]:
@@ -197,7 +192,7 @@ class Elmo:
         """A frozen copy to fine-tune, without figures that will no longer be true of it."""
         model: Bilm = copy.deepcopy(self.model).requires_grad_(False)
         outdated = ("held_out", "history")
-        training = {name: value for name, value in self.training.items() if name not in outdated}
+        training = {name: value for name, value in self.folder.training.items() if name not in outdated}
         training |= {"fine_tuned": True}
         return Elmo(replace(self.folder, model=model, training=training, start_state=None))
 
@@ -227,23 +222,18 @@ class Elmo:
         out = self.encode(words).padded()
         return Layers(out.layers, out.mask, self.n_edge)
 
-    def chunks(self, texts: Iterator[Text], **options: Any) -> Iterator[Embeddings]:
+    def chunks(self, texts: Iterable[Text], state: Literal["zero", "warm"] = "zero") -> Iterator[Embeddings]:
         """``embed`` for a stream of texts, a few hundred at a time, so that memory stays flat."""
         chunk: list[Text] = []
         n_read = 0
-        rows = _carried_rows(options.get("state", "zero"), options.get("batch_size")) or 1
         for text in texts:
             chunk.append(text)
             n_read += n_characters(text)
-            is_full = len(chunk) >= _CHUNK_TEXTS or n_read > 400 * _CHUNK_TEXTS
-            if is_full and len(chunk) % rows == 0:  # each row of a state continues with its own texts
-                embeddings = self.embed(chunk, **options)
-                if embeddings.state is not None:
-                    options["state"] = embeddings.state
-                yield embeddings
+            if len(chunk) >= _CHUNK_TEXTS or n_read > 400 * _CHUNK_TEXTS:
+                yield self.embed(chunk, state=state)
                 chunk, n_read = [], 0
         if chunk:
-            yield self.embed(chunk, **options)
+            yield self.embed(chunk, state=state)
 
     def sif_weights(self, words: list[list[str]], boundaries: IntArray | None = None) -> FloatArray:
         """The weight of each word of some texts in "sif" pooling, (n_words,).

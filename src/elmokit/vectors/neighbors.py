@@ -17,7 +17,7 @@ from torch import Tensor
 from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline, reject_table
+from elmokit.text.tokenizing import SPECIALS, TextPipeline, reject_table
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import FloatArray
@@ -44,9 +44,7 @@ class Occurrence:
     """A word of a corpus in its context; of static word vectors, just a word.
 
     Attributes:
-        score: Cosine with the query's word.
-        position: Its place in its text, from 0.
-        words: All words of its text.
+        words: All words of its text; ``position`` is its place among them.
         index: The number of its text in the corpus.
         id: The id of its text in a vector store; elsewhere the number.
     """
@@ -63,9 +61,7 @@ class Occurrence:
 class SimilarWords:
     """A word of the query and the occurrences most like it, best first.
 
-    Attributes:
-        position: Its place in the query, from 0.
-        known: False if static word vectors have no vector for it.
+    ``known`` is False if static word vectors have no vector for it.
     """
 
     word: str
@@ -83,13 +79,8 @@ class SimilarWords:
 class WordTable(Protocol):
     """Word vectors without context."""
 
-    @property
-    def pipeline(self) -> TextPipeline: ...
-    @property
-    def vocabulary(self) -> Vocabulary: ...
-    def __contains__(self, word: str) -> bool: ...
-    def words(self, texts: Sequence[Text]) -> list[list[str]]: ...
-    def neighbors(self, word: str, k: int = 10) -> list[tuple[str, float]]: ...
+    def similar_words(self, query: str, word: str | None, k: int) -> list[SimilarWords]:
+        """The nearest words of the table for words of ``query``."""
 
 
 def search(
@@ -152,11 +143,9 @@ def similar_words(
     vectors know no context: for them, the nearest words of their own vocabulary, without a corpus.
 
     Args:
-        texts: The corpus: any stream of texts, or a vector store with a vector for each word.
-        word: Only this word of the query; by default, its content words (see ``content_words``).
+        texts: The corpus, or a vector store with a vector for each word.
+        word: Only this word of the query; by default, all but punctuation and very frequent words.
         layer: Compare by one layer instead of a mix. A vector store decides on layer or mix itself.
-        weights: Weights of the mix; equal by default.
-        state: Where each text starts; a vector store decides itself.
         different: Leave out occurrences of the same word.
         progress: Called with the number of texts just done.
     """
@@ -169,26 +158,19 @@ def similar_words(
                 "not apply to them.",
                 remedy="Leave them out: the nearest words are found without a corpus.",
             )
-        words = model.words([query])[0]
-        places = _query_places(model.pipeline, model.vocabulary, words, word)
-        similar = [SimilarWords(words[place], place, known=words[place] in model) for place in places]
-        for one in similar:
-            near = model.neighbors(one.word, k) if one.known else []
-            one.neighbors.extend(Occurrence(score, other) for other, score in near)
-        return similar
+        return model.similar_words(query, word, k)
     if texts is None or isinstance(texts, str):
-        problem = "There is no corpus: --in is missing." if texts is None else "The corpus is one string."
         raise ConfigError(
-            problem, remedy="Give texts, files or a vector store (with --in on the command line)."
+            "There is no corpus.",
+            remedy="Give texts, files or a vector store (with --in on the command line).",
         )
     reject_table(texts)
     config.factors(model.n_layers)  # checks them
     if isinstance(texts, VectorStore):
-        _check_store(texts, model, pooled=False)
-        config = _store_config(texts, config, model.n_layers)
+        config = _store_config(texts, config, model)
     embeddings = model.embed([query], state=config.state)
     words = embeddings.tokens[0]
-    places = _query_places(model.folder.pipeline, model.folder.vocabulary, words, word)
+    places = query_places(model.folder.pipeline, model.folder.vocabulary, words, word)
     units = unit_rows(embeddings.select(config)[places])
     similar = [SimilarWords(words[place], place) for place in places]
     has_words = False
@@ -200,19 +182,6 @@ def similar_words(
     if not has_words:
         raise DataError("The corpus holds no word.", remedy="Give a corpus with some text in it.")
     return similar
-
-
-def content_words(vocabulary: Vocabulary, words: Sequence[str]) -> list[int]:
-    """Places of the words that say something: those with a letter or digit that are not among the 50
-    most frequent words of the vocabulary; if there are none, all with a letter or digit."""
-    frequent = set(vocabulary.words[len(SPECIALS) :][:_N_FREQUENT])
-    spelled = [place for place, word in enumerate(words) if _is_spelled(word)]
-    rare = [place for place in spelled if frequent.isdisjoint((words[place], words[place].lower()))]
-    return rare or spelled
-
-
-def _is_spelled(word: str) -> bool:
-    return any(map(str.isalnum, word))
 
 
 def nearest_rows(
@@ -228,11 +197,6 @@ def nearest_rows(
     ([[1, 2]], [[0.8899999856948853, 0.44999998807907104]])
     """
     _check_k(k)
-    if matrix.ndim != 2 or queries.ndim != 2 or matrix.shape[1] != queries.shape[1]:
-        raise ConfigError(
-            f"Rows of shape {matrix.shape} and queries of shape {queries.shape} cannot be compared.",
-            remedy="Both must have two axes, and the same width.",
-        )
     units, size = unit_rows(queries), max(1, _BLOCK_NUMBERS // max(1, matrix.shape[1]))
     rows = np.empty((len(queries), 0), dtype=np.int64)
     scores = np.empty((len(queries), 0), dtype=np.float32)
@@ -284,14 +248,18 @@ def _check_store(store: VectorStore, elmo: Elmo, *, pooled: bool) -> None:
         )
 
 
-def _query_places(
+def query_places(
     pipeline: TextPipeline, vocabulary: Vocabulary, words: Sequence[str], word: str | None
 ) -> list[int]:
-    """The places of a query's words to look for: those of ``word``, or the content words."""
+    """The places of a query's words to look for: those of ``word``, or the words that say something: those
+    with a letter or digit that are not among the 50 most frequent words of the vocabulary."""
     if not words:
         raise DataError("The query holds no word.", remedy="Give a sentence with the word to look for.")
     if word is None:
-        return content_words(vocabulary, words) or list(range(len(words)))
+        frequent = set(vocabulary.words[len(SPECIALS) :][:_N_FREQUENT])
+        spelled = [place for place, one in enumerate(words) if any(map(str.isalnum, one))]
+        rare = [place for place in spelled if frequent.isdisjoint((words[place], words[place].lower()))]
+        return rare or spelled or list(range(len(words)))
     cleaned = pipeline.word(word)
     fold: Callable[[str], str] = str if cleaned in words else str.casefold
     places = [place for place, one in enumerate(words) if fold(one) == fold(cleaned)]
@@ -300,12 +268,13 @@ def _query_places(
     return places
 
 
-def _store_config(store: VectorStore, config: StoreConfig, n_layers: int) -> StoreConfig:
+def _store_config(store: VectorStore, config: StoreConfig, elmo: Elmo) -> StoreConfig:
     """Layer or mix to compare by, which must be what the store holds."""
+    _check_store(store, elmo, pooled=False)
     stored = store.config
     if config.layer is None and config.weights is None:
         return replace(config, layer=stored.layer, mix_weights=stored.mix_weights, state=stored.state)
-    if not stored.all_layers and stored.factors(n_layers) != config.factors(n_layers):
+    if not stored.all_layers and stored.factors(elmo.n_layers) != config.factors(elmo.n_layers):
         raise ConfigError(
             f"{store.folder} holds the {stored.selection}, not the {config.selection}.",
             remedy="Leave --layer and --mix-weights out, or embed again with them (--all-layers serves any).",
@@ -316,9 +285,7 @@ def _store_config(store: VectorStore, config: StoreConfig, n_layers: int) -> Sto
 class _Texts:
     """The words of some texts of a corpus; a word is named by its place in all of them.
 
-    Args:
-        first: The number of the first text in the corpus.
-        ids: Of the texts; by default, their numbers.
+    ``first`` is the number of the first text in the corpus; ids are numbers by default.
     """
 
     def __init__(self, texts: Sequence[Sequence[str]], first: int = 0, ids: Sequence[str] = ()) -> None:
@@ -337,17 +304,16 @@ def _parts(
     elmo: Elmo, texts: Iterable[str] | VectorStore, config: StoreConfig
 ) -> Iterator[tuple[_Texts, npt.NDArray[Any]]]:
     """Some texts of a corpus at a time, with a vector for each word."""
+    first = 0
     if isinstance(texts, VectorStore):
-        weights = config.factors(elmo.n_layers)
         for first, records, vectors in texts.groups(_BLOCK_ROWS):
             if texts.config.all_layers:
-                vectors = _mix(torch.tensor(vectors), weights).numpy()
+                vectors = _mix(torch.tensor(vectors), config.factors(elmo.n_layers)).numpy()
             yield _Texts([one.words for one in records], first, [one.id for one in records]), vectors
-        return
-    first = 0
-    for embeddings in elmo.chunks(iter(texts), state=config.state):
-        yield _Texts(embeddings.tokens, first), embeddings.select(config)
-        first += len(embeddings)
+    else:
+        for embeddings in elmo.chunks(texts, state=config.state):
+            yield _Texts(embeddings.tokens, first), embeddings.select(config)
+            first += len(embeddings)
 
 
 def _add_best(
@@ -355,15 +321,13 @@ def _add_best(
 ) -> None:
     """Add what is better to the ``k`` best so far; of copies of a text and of equals, the first stays.
 
-    Args:
-        excluded: Leave out this word.
-        any_word: False: leave out words without a letter or digit.
+    The word ``excluded`` is left out and, unless ``any_word``, those without a letter or digit.
     """
     distinct = {(one.words, one.position): one for one in top}
     most = len(distinct) + k
     for place in np.argsort(-scores, kind="stable").tolist():
         one = part.at(place, float(scores[place]))
-        if one.word.casefold() != excluded.casefold() and (any_word or _is_spelled(one.word)):
+        if one.word.casefold() != excluded.casefold() and (any_word or any(map(str.isalnum, one.word))):
             distinct.setdefault((one.words, one.position), one)
         if len(distinct) == most:
             break
@@ -373,8 +337,7 @@ def _add_best(
 class Occurrences(_Texts):
     """Every word of a small corpus with all its layers, in memory: answers at once, by any mix.
 
-    Args:
-        flat: All layers of all words, (n_words, layer, dim), in half precision.
+    ``flat`` is all layers of all words, (n_words, layer, dim), in half precision.
     """
 
     def __init__(self, name: str, texts: Sequence[Sequence[str]], flat: Tensor) -> None:
@@ -394,7 +357,7 @@ class Occurrences(_Texts):
         """Embed the first ``most`` words of a corpus; copies of a text count once."""
         kept: dict[tuple[str, ...], Tensor] = {}
         n_words = 0
-        for embeddings in elmo.chunks(iter(texts)):
+        for embeddings in elmo.chunks(texts):
             for words, layers in zip(map(tuple, embeddings.tokens), embeddings.layers, strict=True):
                 if words and n_words < most and words not in kept:
                     kept[words] = torch.from_numpy(layers[: most - n_words]).half()

@@ -5,7 +5,6 @@ vectors.npy | .safetensors  all vectors one after the other, (n_vectors, [layer,
 offsets.npy                 text i is vectors[offsets[i]:offsets[i + 1]], (n_texts + 1,)
 texts.jsonl                 id, text and words of each text, one per line
 progress.json               how much is done; deleted at the end
-README.md                   a card for people
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ import numpy.typing as npt
 
 from elmokit.core.atomic import atomic_write, write_text
 from elmokit.core.errors import ConfigError, DataError
-from elmokit.core.model_card import Facts
 from elmokit.core.model_folder import FORMAT, FORMAT_VERSION
 from elmokit.core.names import read_json
 from elmokit.core.ragged import Ragged
@@ -85,14 +83,6 @@ class Manifest:
     def header(self) -> bytes:
         """The bytes before the numbers in the file of vectors."""
         return array_header(self.settings.format, self.settings.dtype, self.shape)
-
-    @property
-    def description(self) -> str:
-        """What the vectors are, for people."""
-        config = self.settings
-        each = "one per word" if config.pool == "none" else f"one per text ({config.pool})"
-        shape = " × ".join(f"{size:,}" for size in self.shape)
-        return f"{each}, {config.selection}, start state {config.state}, {shape} {config.dtype}"
 
     def write(self, folder: Path) -> None:
         """Write ``manifest.json``."""
@@ -259,19 +249,6 @@ class VectorStore:
                 f"{self.folder / TEXTS}, line {index + 1}: damaged ({error}).", remedy=_FRESH
             ) from error
         return record
-
-
-def store_facts(manifest: Manifest) -> Facts:
-    """The card of a store."""
-    model = manifest.model
-    rows = (
-        ("model", f"{model.name or 'not named'} ({model.fingerprint})"),
-        ("texts", f"{manifest.n_texts:,}, {manifest.n_words:,} words, {manifest.n_empty:,} empty"),
-        ("vectors", manifest.description),
-        (OFFSETS, "text i is vectors[offsets[i]:offsets[i + 1]]"),
-    )
-    usage = "Open it in Python with `elmokit.VectorStore.open`."
-    return Facts("A vector store.", rows, usage=usage, title=f"Vectors of {manifest.n_texts:,} texts")
 
 
 def array_header(format: str, dtype: str, shape: Sequence[int]) -> bytes:

@@ -28,7 +28,6 @@ from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, RunError, nearest
 from elmokit.core.formatting import format_size, join_names
-from elmokit.core.model_card import card_text
 from elmokit.core.run_folder import describe_changes, open_out
 from elmokit.text.rows import IdentifiedTexts
 from elmokit.text.settings import ReadConfig
@@ -43,7 +42,6 @@ from elmokit.vectors.store import (
     VectorStore,
     check_file,
     export_parquet,
-    store_facts,
 )
 
 _PROGRESS = "progress.json"
@@ -133,7 +131,6 @@ def embed(
     if not manifest.done:
         reporter.say(writer.plan())
         n_resumed = writer.fill(reporter)
-        write_text(out / "README.md", card_text(store_facts(manifest)))
         replace(manifest, done=True).write(out)
         seconds = time.monotonic() - started
     with contextlib.suppress(OSError):
@@ -234,11 +231,13 @@ class _Writer:
 
     def plan(self) -> str:
         """What will be written, for people."""
-        manifest = self.manifest
+        manifest, config = self.manifest, self.config
+        each = "one per word" if config.pool == "none" else f"one per text ({config.pool})"
+        dims = " × ".join(f"{size:,}" for size in manifest.shape)
         empty = f", {manifest.n_empty:,} without words" if manifest.n_empty else ""
         return (
             f"Text: {manifest.n_words:,} words in {manifest.n_texts:,} texts{empty}.\n"
-            f"Vectors: {escape(manifest.description)}.\n"
+            f"Vectors: {each}, {escape(config.selection)}, {dims} {config.dtype}.\n"
             f"Size: [bold]{format_size(self.n_bytes)} on disk[/]."
         )
 

@@ -162,14 +162,8 @@ def _compare(path: str, ours: list[FloatArray], expected: list[Layers]) -> list[
 
 def _vector_files(path: Path) -> list[Path]:
     """The HDF5 files of vectors that a path names; none if it names a model."""
-    if not path.exists():
-        raise DataError(
-            f"There is no file or folder {path}.",
-            remedy="Give expected vectors (an HDF5 file, a folder) or another model.",
-        )
-    if path.is_file():
-        is_vectors = path.suffix.lower() in (".hdf5", ".h5") and "weights" not in path.name.lower()
-        return [path] if is_vectors else []
+    if path.suffix.lower() in (".hdf5", ".h5") and "weights" not in path.name.lower():
+        return [path]
     files = path.glob("*embeddings*.hdf5") if kind_of(path) is None else ()
     return sorted(files, key=lambda file: list(map(int, re.findall(r"\d+", file.name))))
 
