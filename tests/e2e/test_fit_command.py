@@ -6,8 +6,7 @@ import csv
 import gzip
 import io
 import json
-import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +42,6 @@ def made(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr("elmokit.tasks.model_report.write_report", lambda folder, document, record: None)
         fitting.fit(encoder, [train], folder / "topics", config=config, test=[test])
     return folder / "topics"
-
-
-@pytest.fixture
-def copy(made: Path, tmp_path: Path) -> Path:
-    """A copy of it, free to be damaged."""
-    return Path(shutil.copytree(made, tmp_path / "copy"))
 
 
 @pytest.fixture
@@ -225,11 +218,6 @@ def test_evaluate_shows_figures_lists_unseen_labels_and_writes_a_report(
         *("accuracy", "(31 rows", "1 row without a label left out", "weather"),
         *("never seen in training, counted as wrong: [food] (1)", tmp_path / "report" / "report.html"),
     )
-    assert {file.name for file in (tmp_path / "report").iterdir()} >= {
-        "report.html",
-        "report.md",
-        "report.json",
-    }
     figures = json.loads(cli("evaluate", made, test, "--set", "drop_unlabeled=true", "--json").out)
     assert figures["unseen"] == {"[food]": 1}
     assert 29 / 31 <= figures["accuracy"] <= 30 / 31
@@ -265,28 +253,6 @@ def test_the_wrong_kind_of_folder_is_refused_kindly(
     assert not out.exists()
 
 
-def test_a_folder_without_its_encoder_is_refused(cli: Cli, copy: Path, train: Path) -> None:
-    shutil.rmtree(copy / "encoder")
-    for verb in ("predict", "evaluate"):
-        cli(verb, copy, train).check_refused("without its encoder", copy / "encoder", "whole folder")
-    cli("inspect", copy).check_refused("without its encoder")
-
-
-@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe", b'{"format": "elmokit", "format_version": 9}'])
-def test_a_damaged_config_is_refused(cli: Cli, copy: Path, train: Path, content: bytes) -> None:
-    (copy / "config.json").write_bytes(content)
-    cli("predict", copy, train).check_refused(copy / "config.json")
-
-
-@pytest.mark.parametrize("part", ["model.safetensors", "encoder/model.safetensors"])
-def test_damaged_weights_are_refused(cli: Cli, copy: Path, train: Path, part: str) -> None:
-    whole = (copy / part).read_bytes()
-    (copy / part).write_bytes(whole[: len(whole) // 2])
-    cli("predict", copy, train).check_refused(copy / part)
-    (copy / part).unlink()
-    cli("predict", copy, train).check_refused(copy / part)
-
-
 def test_a_folder_or_file_of_someone_else_is_not_touched(
     cli: Cli, encoder: Path, train: Path, tmp_path: Path, made: Path
 ) -> None:
@@ -307,95 +273,24 @@ def test_a_folder_or_file_of_someone_else_is_not_touched(
 # -- rows that cannot be used -----------------------------------------------------------------
 
 
-Refused = Callable[..., None]
-
-
-@pytest.fixture
-def refused(cli: Cli, encoder: Path, tmp_path: Path) -> Refused:
-    """Checks that fitting a file is refused with a message that names the file, and nothing is begun."""
-
-    def check(file: Path, *parts: str | Path, flags: Sequence[str | Path] = ()) -> None:
-        cli("fit", encoder, file, "-o", tmp_path / "out", *QUICK, *flags).check_refused(file, *parts)
-        assert not (tmp_path / "out").exists()
-
-    return check
-
-
-def test_one_class_only_is_refused(refused: Refused, tmp_path: Path) -> None:
-    file = table(tmp_path / "a.csv", [("one", "x"), ("two", "x")])
-    refused(file, "all other rows (2) have the label 'x'", "--label-column")
-
-
-def test_a_file_without_rows_is_refused(refused: Refused, tmp_path: Path) -> None:
-    (tmp_path / "empty.csv").write_bytes(b"")
+def test_rows_that_teach_nothing_are_refused(cli: Cli, encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_bytes(b"\n\n")
-    refused(tmp_path / "empty.csv", "no labeled rows")
-    refused(tmp_path / "empty.jsonl", "no labeled rows")
-    refused(table(tmp_path / "head.csv", []), "no labeled rows")
-
-
-def test_texts_that_are_all_empty_are_refused(refused: Refused, tmp_path: Path) -> None:
-    refused(table(tmp_path / "a.csv", [("", "x"), (" ", "y")] * 4), "all 8 texts are empty", "--text-columns")
-
-
-def test_validation_without_a_row_is_refused(
-    refused: Refused, cli: Cli, encoder: Path, tmp_path: Path
-) -> None:
-    file = table(tmp_path / "a.csv", [("one", "x"), ("two", "y")])
-    refused(file, "one row of each class", "--valid")
-    none = table(tmp_path / "none.csv", [])
-    found = cli("fit", encoder, table(tmp_path / "b.csv", rows(9)), "-o", tmp_path / "out", "--valid", none)
-    found.check_refused(none, "no labeled rows")
-
-
-def test_missing_columns_are_refused_with_what_there_is(refused: Refused, tmp_path: Path) -> None:
-    file = table(tmp_path / "a.csv", [("one", "x", "1")], ("headline", "topic", "n"))
-    refused(file, "headline, topic, n", "--text-columns")
-    refused(file, "'headlin'", "Did you mean 'headline'?", flags=["--text-columns", "headlin"])
-    refused(file, "which holds the label?", "--label-column", flags=["--text-columns", "headline"])
-    flags = ["--text-columns", "headline", "--label-column", "topics"]
-    refused(file, "'topics'", "Did you mean 'topic'?", flags=flags)
-    lines = objects(tmp_path / "a.jsonl", [{"text": "one", "label": "x"}, {"title": "two", "label": "y"}])
-    refused(lines, "line 2", "no field 'text'", "--text-columns")
-
-
-def test_missing_labels_are_refused_by_line(refused: Refused, tmp_path: Path) -> None:
-    some = [{"text": text, "label": topic} for text, topic in rows(30)]
-    for number, blank in enumerate(("", "  ", None, float("nan"), "nan")):
-        file = objects(tmp_path / f"{number}.jsonl", [*some[:9], {"text": "hm", "label": blank}, *some[9:]])
-        refused(file, f"{file}, line 10: the row has no label", "--set", "drop_unlabeled=true")
-    absent = objects(tmp_path / "absent.jsonl", [*some[:9], {"text": "hm"}, *some[9:]])
-    refused(absent, "line 10", "no field 'label'", "--set", "drop_unlabeled=true")
-    parquet = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["one", "two", "three"], "label": ["x", None, "y"]}), parquet)
-    refused(parquet, f"{parquet}, row 2: the row has no label")
-
-
-@pytest.mark.usefixtures("no_report")
-def test_rows_without_a_label_are_dropped_if_asked(cli: Cli, encoder: Path, tmp_path: Path) -> None:
-    file = table(tmp_path / "a.csv", [*rows(30), ("hm", ""), ("hm hm", "nan")])
-    found = cli("fit", encoder, file, "-o", tmp_path / "out", "--set", "drop_unlabeled=true", *QUICK)
-    found.check_fine("2 rows without a label left out", "3 classes")
-
-
-def test_validation_labels_that_training_never_saw_are_refused(
-    cli: Cli, encoder: Path, train: Path, tmp_path: Path
-) -> None:
-    valid = table(tmp_path / "valid.csv", [*rows(6, 1), ("the bread", "food")])
-    found = cli("fit", encoder, train, "-o", tmp_path / "out", "--valid", valid, *QUICK)
-    found.check_refused(
-        "validation rows have labels that the training rows do not have: food", "training rows"
-    )
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("weights", ["1,2", "1,2,3,4", "1,two,3", "nan,1,1"])
-def test_wrong_mix_weights_are_refused_before_anything_is_begun(
-    cli: Cli, encoder: Path, train: Path, tmp_path: Path, weights: str
-) -> None:
-    out = tmp_path / "out"
-    cli("fit", encoder, train, "-o", out, "--mix-weights", weights, *QUICK).check_refused("weights")
-    assert not out.exists()
+    for file, *parts in (
+        (
+            table(tmp_path / "same.csv", [("a", "x"), ("b", "x")]),
+            "rows (2) have the label 'x'",
+            "--label-column",
+        ),
+        (
+            table(tmp_path / "other.csv", [("a", "x", "1")], ("title", "topic", "n")),
+            "title, topic, n",
+            "--text",
+        ),
+        (table(tmp_path / "hole.csv", [("a", "x"), ("b", ""), ("c", "y")]), "line 3: the row has no label"),
+        (tmp_path / "empty.jsonl", "no labeled rows"),
+    ):
+        cli("fit", encoder, file, "-o", tmp_path / "out", *QUICK).check_refused(file, *parts)
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -403,31 +298,22 @@ def test_wrong_mix_weights_are_refused_before_anything_is_begun(
     [
         (["--set", "valid_share=0.9"], ["valid_share = 0.9", "at most 0.5"]),
         (["--mix", "mean"], ["mix = 'mean'"]),
+        (["--set", "mix_weights=1,2"], ["2 weights were given for 3 layers"]),
         (["--head", "lstm"], ["no head 'lstm'", "'bilstm'"]),
         (["--checkpoint-every", "soon"], ["'soon' is not a length of time"]),
         (["--label-column", "text"], ["both as text and as label"]),
     ],
-    ids=lambda value: value[0] if str(value[0]).startswith("--") else "",
 )
 def test_wrong_settings_are_refused(
     cli: Cli, encoder: Path, train: Path, tmp_path: Path, flags: list[str], parts: list[str]
 ) -> None:
     found = cli("fit", encoder, train, "-o", tmp_path / "out", *flags)
-    assert found.code == 2
+    assert (found.code, [part for part in parts if part not in found.err]) == (2, [])
     assert "Traceback" not in found.err
-    assert [part for part in parts if part not in found.err] == []
     assert not (tmp_path / "out").exists()
 
 
 # -- rows that are odd, but can be used -------------------------------------------------------
-
-
-@pytest.mark.usefixtures("no_report")
-def test_a_class_with_one_row_works_with_a_note(cli: Cli, encoder: Path, tmp_path: Path) -> None:
-    file = table(tmp_path / "a.csv", [*rows(30), ("the bread", "food")])
-    cli("fit", encoder, file, "-o", tmp_path / "out", *QUICK).check_fine(
-        "Only one row has the label food", "4 classes"
-    )
 
 
 @pytest.mark.usefixtures("no_report")
