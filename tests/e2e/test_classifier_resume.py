@@ -97,13 +97,11 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
-        {"mix": "frozen"},
-        {"mix": "function", "cache": "no"},
         {"head": "bilstm", "mix_form": "softmax"},
+        {"mix": "function", "cache": "no"},
         {"finetune": True, "unfreeze_every": 0.5},
     ],
-    ids=["kept layers", "kept mix", "layers computed anew", "bilstm", "fine-tuned"],
+    ids=["cached layers", "layers computed anew", "fine-tuned"],
 )
 def test_a_fit_cut_off_in_any_epoch_goes_on_to_the_same_bits(
     encoder: Path, train: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]

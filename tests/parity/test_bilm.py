@@ -156,19 +156,6 @@ def test_every_layer_and_the_final_state_equal_the_reference_of_each_text_alone(
                 np.testing.assert_allclose(c, wanted_c, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_asking_for_the_state_does_not_change_the_layers(shape: str) -> None:
-    model = model_of(shape)
-    features = features_of(model.config)
-    index = torch.randint(0, N_WORDS, (3, 6), generator=torch.Generator().manual_seed(4))
-    lengths = torch.tensor([6, 2, 4])
-    with torch.no_grad():
-        without = model(features, index, lengths)
-        with_state = model(features, index, lengths, keep_state=True)
-    assert without.state is None
-    torch.testing.assert_close(without.stacked(), with_state.stacked(), rtol=TOLERANCE, atol=TOLERANCE)
-
-
 @pytest.mark.parametrize("shape", ["char", "char, projected and clipped"])
 def test_lengths_that_fill_the_batch_equal_no_lengths(shape: str) -> None:
     model = model_of(shape)
@@ -227,31 +214,6 @@ def test_stream_gives_the_top_layers_of_both_lanes_and_their_states(shape: str) 
                     np.testing.assert_allclose(one, two, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("shape", ["char", "char, projected and clipped"])
-def test_stream_in_windows_with_carried_state_equals_one_long_window(shape: str) -> None:
-    model = model_of(shape)
-    features = features_of(model.config)
-    index = torch.randint(0, N_WORDS, (9, 2), generator=torch.Generator().manual_seed(6))
-    with torch.no_grad():
-        whole, _, _ = model.stream(features, index, index, model.zero_state(2))
-        first, _, between = model.stream(features, index[:4], index[:4], model.zero_state(2))
-        second, _, _ = model.stream(features, index[4:], index[4:], between)
-    torch.testing.assert_close(torch.cat([first, second]), whole, rtol=TOLERANCE, atol=TOLERANCE)
-
-
-def test_stream_without_a_generator_has_no_dropout() -> None:
-    model = model_of("char")
-    features = features_of(model.config)
-    index = torch.randint(0, N_WORDS, (4, 2))
-    heavy = TrainingConfig(
-        dropout_word=0.5, dropout_input=0.5, dropout_layer=0.5, dropout_output=0.5, dropout_weight=0.5
-    )
-    with torch.no_grad():
-        plain, _, _ = model.stream(features, index, index, model.zero_state(2))
-        quiet, _, _ = model.stream(features, index, index, model.zero_state(2), heavy)
-    assert torch.equal(plain, quiet)
-
-
 @pytest.mark.parametrize(
     "where", ["dropout_word", "dropout_input", "dropout_layer", "dropout_output", "dropout_weight"]
 )
@@ -271,16 +233,6 @@ def test_each_dropout_changes_the_stream_and_the_same_seed_repeats_it(where: str
     assert torch.equal(run(rates, 1), run(rates, 1))
     assert not torch.equal(run(rates, 1), run(rates, 2))
     assert torch.equal(run(TrainingConfig.from_dict(none), 1), run(TrainingConfig.from_dict(none), 2))
-
-
-def test_state_goes_to_named_tensors_and_back() -> None:
-    model = model_of("word, projected, 3 layers")
-    state = random_state(model, 4)
-    tensors = state.tensors()
-    assert len(tensors) == 2 * 3 * 2
-    again = BilmState.from_tensors(tensors).tensors()
-    assert list(again) == list(tensors)
-    assert all(torch.equal(again[name], tensors[name]) for name in tensors)
 
 
 def test_the_first_rows_of_a_state_are_cut_off_from_the_graph() -> None:

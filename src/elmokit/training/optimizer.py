@@ -68,21 +68,14 @@ class Optimizer:
     def step(self, lr: float) -> None:
         """One update with learning rate ``lr``."""
         self._n_steps += 1
-        rows = {
-            name: parameter
-            for name, parameter in self.parameters.items()
-            if parameter.grad is not None and parameter.grad.is_sparse
-        }
-        gradients = {name: parameter.grad for name, parameter in rows.items()}
-        for name, parameter in rows.items():
-            self._step_rows(name, parameter, lr * self._scales.get(name, 1.0))
-            parameter.grad = None
+        for name, parameter in self.parameters.items():
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                self._step_rows(name, parameter, lr * self._scales.get(name, 1.0))
+                parameter.grad = None  # used up: the dense step leaves this parameter out
         dense = self._dense or self._make_dense()
         for group in dense.param_groups:
             group["lr"] = lr * group["scale"]
         dense.step()
-        for name, parameter in rows.items():
-            parameter.grad = gradients[name]
 
     def _make_dense(self) -> torch.optim.Optimizer:
         class_ = torch.optim.AdamW if self._kind == "adamw" else torch.optim.Adam
