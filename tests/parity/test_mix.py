@@ -18,7 +18,7 @@ from elmokit.vectors.settings import MixConfig
 
 TOLERANCE = 1e-9
 DIM = 3
-N_LAYERS = range(1, 7)
+N_LAYERS = (1, 3, 6)
 any_depth = pytest.mark.parametrize("n_layers", N_LAYERS)
 forms = pytest.mark.parametrize("form", ["raw", "softmax"])
 
@@ -131,36 +131,6 @@ class _Penalty(torch.nn.Module):
         return self.mix.penalty()
 
 
-@any_depth
-def test_raw_gradients_are_the_sums_written_out(n_layers: int) -> None:
-    mix = mix_of({}, n_layers)
-    assert isinstance(mix, ScalarMix)
-    layers = layers_of(n_layers, 5)
-    up = torch.randn(5, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    (mix(layers) * up).sum().backward()
-    assert mix.weights.grad is not None
-    wanted = [float((layer * up).sum()) for layer in layers]
-    np.testing.assert_allclose(mix.weights.grad.tolist(), wanted, rtol=TOLERANCE)
-
-
-@any_depth
-def test_softmax_gradients_are_the_sums_written_out(n_layers: int) -> None:
-    mix = mix_of({"mix_form": "softmax"}, n_layers)
-    assert isinstance(mix, ScalarMix)
-    layers = layers_of(n_layers, 5)
-    up = torch.randn(5, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    (mix(layers) * up).sum().backward()
-    assert mix.gamma is not None
-    assert mix.gamma.grad is not None
-    assert mix.weights.grad is not None
-    shares = [factor / mix.gamma.item() for factor in factors_of(mix)]
-    each = [float((layer * up).sum()) for layer in layers]
-    together = sum(share * one for share, one in zip(shares, each, strict=True))
-    assert float(mix.gamma.grad) == pytest.approx(together, rel=TOLERANCE)
-    wanted = [mix.gamma.item() * s * (one - together) for s, one in zip(shares, each, strict=True)]
-    np.testing.assert_allclose(mix.weights.grad.tolist(), wanted, rtol=1e-7, atol=TOLERANCE)
-
-
 @all_mixes
 def test_a_words_vector_does_not_depend_on_the_words_beside_it(name: str) -> None:
     mix = mix_of({**CONFIGS[name], "mix_norm": True}, 3)
@@ -177,15 +147,6 @@ def test_normed_layers_have_mean_0_and_variance_1_in_each_word(n_layers: int) ->
     found = mix(layers)
     torch.testing.assert_close(found.mean(dim=-1), torch.zeros(4).double(), rtol=0, atol=1e-7)
     torch.testing.assert_close(found.var(dim=-1, unbiased=False), torch.ones(4).double(), rtol=1e-6, atol=0)
-
-
-@all_mixes
-def test_the_mix_leaves_its_layers_as_they_were(name: str) -> None:
-    mix = mix_of({**CONFIGS[name], "mix_norm": True}, 3)
-    layers = layers_of(3, 2, 4)
-    mix(layers)
-    for layer, before in zip(layers, layers_of(3, 2, 4), strict=True):
-        assert torch.equal(layer, before)
 
 
 @pytest.mark.parametrize("name", ["trainable raw", "trainable softmax", "function wide"])
@@ -282,15 +243,6 @@ def test_no_optimiser_step_moves_frozen_weights(form: Any, weights: str) -> None
         assert torch.equal(tensor, before[name]), name
 
 
-@forms
-def test_drawn_frozen_weights_come_back_from_a_saved_state(form: Any) -> None:
-    config = MixConfig(mix="frozen", mix_form=form)
-    one, two = make_mix(config, 3, DIM, seed=1), make_mix(config, 3, DIM, seed=2)
-    two.load_state_dict(one.state_dict())
-    layers = [layer.float() for layer in layers_of(3, 4)]
-    assert torch.equal(one(layers), two(layers))
-
-
 @pytest.mark.parametrize("name", ["trainable raw", "trainable softmax", "function relu", "function tanh"])
 def test_an_optimiser_step_moves_every_trained_parameter(name: str) -> None:
     mix = mix_of(CONFIGS[name], 3)
@@ -317,11 +269,7 @@ def test_the_penalty_is_the_squared_distance_from_where_equal_weights_are(n_laye
     assert mix.weights.grad is not None
     np.testing.assert_allclose(mix.weights.grad.tolist(), [0.6 * one for one in apart], rtol=TOLERANCE)
     assert mix.gamma is None or mix.gamma.grad is None
-
-
-@forms
-def test_equal_weights_have_no_penalty(form: Any) -> None:
-    assert make_mix(MixConfig(mix_form=form, mix_l2=9.0), 4, DIM).penalty().item() == 0.0
+    assert make_mix(mix.config, n_layers, DIM).penalty().item() == 0.0
 
 
 def test_the_penalty_of_a_function_is_the_squared_norm_of_its_matrix() -> None:

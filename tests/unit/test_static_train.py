@@ -171,17 +171,3 @@ def test_other_bad_input_is_refused(tmp_path: Path) -> None:
         train_vectors("svd", ["a", "b", "a", "b"])
     half = "a \ud800 b"
     assert train_vectors("svd", [half] * 3, SvdConfig(dim=1)).n_words == 3
-
-
-@pytest.mark.parametrize(
-    ("class_", "settings"),
-    [
-        (SvdConfig, {"window": 0}),
-        (SvdConfig, {"smoothing": 1.5}),
-        (SvdConfig, {"counts": "pmi"}),
-        (Word2VecConfig, {"power": 1.0}),
-    ],
-)
-def test_wrong_settings_are_refused(class_: Any, settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(settings))):
-        class_.from_dict(settings)

@@ -85,7 +85,7 @@ def test_a_table_of_words_is_its_own_cache() -> None:
     assert (counted.calls, counted.n_places) == ([], 0)
 
 
-@pytest.mark.parametrize("cached_words", [1, 3, 10, 37])
+@pytest.mark.parametrize("cached_words", [1, 10])
 @pytest.mark.parametrize("per_text", [1, 4])
 def test_the_cache_stays_bounded(cached_words: int, per_text: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elmo_module, "_BATCH_TOKENS", 3 * (per_text + 2))
@@ -131,15 +131,14 @@ def test_kept_words_stay_up_to_the_limit_and_others_are_forgotten() -> None:
     assert counted.n_places == len(SPECIALS) + 5
 
 
-@pytest.mark.parametrize("cached_words", [2, 5, 10_000])
+@pytest.mark.parametrize("cached_words", [5, 10_000])
 def test_any_number_of_threads_get_what_one_gets(cached_words: int) -> None:
-    texts = [f"the cat{number % 7} of dogs{number % 11} and w{number}" for number in range(200)]
+    texts = [f"the cat{number % 7} of dogs{number % 11} and w{number}" for number in range(80)]
     wanted = [Elmo(make_model(), cached_words=cached_words).embed([text]).flat for text in texts]
-    for _ in range(3):
-        elmo = Elmo(make_model(), cached_words=cached_words)
-        with ThreadPoolExecutor(8) as pool:
-            results = list(pool.map(lambda text, elmo=elmo: elmo.embed([text]).flat, texts))
-        assert all(map(np.array_equal, results, wanted))
+    elmo = Elmo(make_model(), cached_words=cached_words)
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda text: elmo.embed([text]).flat, texts))
+    assert all(map(np.array_equal, results, wanted))
 
 
 # -- on disk --------------------------------------------------------------------------------------

@@ -90,21 +90,6 @@ def test_texts_are_tokenized_as_elsewhere(table: WordVectors) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("texts", "error"),
-    [
-        (["a", 3.5], "neither"),
-        ([["a", None]], "neither"),
-        ("a", "not one string"),
-        (np.ones((1, 2)), "table"),
-    ],
-    ids=str,
-)
-def test_what_is_not_a_list_of_texts_is_refused(table: WordVectors, texts: Any, error: str) -> None:
-    with pytest.raises((DataError, ConfigError), match=error):
-        table.words(texts)
-
-
 def test_neighbors_are_ranked_by_cosine_without_the_word_itself(table: WordVectors) -> None:
     neighbors = table.neighbors("king", 10)
     units = ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True)
@@ -282,20 +267,15 @@ def _change_tensors(saved: Path, change: Callable[[dict[str, torch.Tensor]], obj
     ("damage", "error"),
     [
         (lambda f: (f / "config.json").unlink(), "config.json"),
-        (lambda f: (f / "config.json").write_text("{"), "config.json"),
         (lambda f: _change_record(f, lambda r: r.pop("dim")), "config.json is damaged: 'dim'"),
         (lambda f: _change_record(f, lambda r: r.update(text={"lower": 1})), "config.json is damaged"),
-        (lambda f: _change_record(f, lambda r: r.update(format_version=9)), "format version 9"),
         (lambda f: _change_record(f, lambda r: r.update(kind="bilm")), "a language model"),
         (lambda f: _change_record(f, lambda r: r.update(n_words=13)), "vocab.txt has 12 words"),
         (lambda f: _change_record(f, lambda r: r.update(dim=4)), r"safetensors: vectors has shape \(12, 5\)"),
         (lambda f: (f / "vocab.txt").unlink(), "vocab.txt"),
         (lambda f: (f / "vocab.txt").write_text("cat\n"), "vocab.txt"),
         (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json"),
-        (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json"),
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors"),
-        (lambda f: (f / "model.safetensors").write_bytes(b"\0" * 40), "model.safetensors"),
-        (lambda f: _change_tensors(f, lambda t: t.pop("vectors")), "lacks the tensor vectors"),
         (lambda f: _change_tensors(f, lambda t: t.update(more=torch.zeros(1))), "unexpected tensor more"),
         (lambda f: _change_tensors(f, lambda t: t["vectors"].fill_(torch.nan)), "safetensors: .* finite"),
     ],

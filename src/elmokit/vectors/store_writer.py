@@ -108,7 +108,8 @@ def embed(
     for name in exports:
         if name not in EXPORTS:
             raise ConfigError(f"There is no export {name!r}.", remedy=nearest(name, EXPORTS))
-    before = _read_manifest(out)
+    open_out(out, "vectors", resume=True)
+    before = Manifest.read(out)
     elmo = encoder if isinstance(encoder, Elmo) else Elmo.load(encoder)
     model = ModelRef("" if isinstance(encoder, Elmo) else Path(encoder).resolve().name, elmo.fingerprint)
     config.factors(elmo.n_layers)  # checks them
@@ -146,18 +147,6 @@ def embed(
     )
 
 
-def _read_manifest(out: Path) -> Manifest | None:
-    """The manifest in ``out``, if there is one; an error if the folder is somebody else's."""
-    open_out(out, "vectors", resume=True)
-    try:
-        return Manifest.read(out)
-    except DataError as error:
-        raise RunError(
-            f"{error.message} Nothing in {out} was touched.",
-            remedy="Choose another --out, or empty the folder yourself.",
-        ) from error
-
-
 def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
     """Refuse to resume with another model, other settings or other files."""
     changes = describe_changes(
@@ -169,9 +158,7 @@ def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
     if before.files != now.files:
         others = [one for one in before.files + now.files if (one in before.files) != (one in now.files)]
         names = dict.fromkeys("standard input" if one[0] == "-" else str(one[0]) for one in others)
-        changes.append(
-            f"{join_names(names, at_most=5)} changed, came or went" if others else "files in another order"
-        )
+        changes.append(f"{join_names(names, at_most=5) or 'the order of the files'} changed")
     if changes:
         raise RunError(
             f"{out} was written with different settings: {'; '.join(changes)}. Nothing was touched.",
