@@ -27,7 +27,7 @@ def test_the_demo_shows_senses_compares_methods_and_can_be_run_again(tmp_path: P
         )
         assert done.returncode == 0, done.stderr
         said.append(done.stdout)
-    for part in ("One word", "1.00", "ELMo, trainable mix", "TF-IDF + SVM", "λ0", "Your turn"):
+    for part in ("One word", "1.00", "ELMo, trainable mix", "TF-IDF + SVM", "Your turn"):
         assert part in said[0]
     assert said[0].split("Your turn")[1] == said[1].split("Your turn")[1]
     assert "steps are done" in said[1]

@@ -109,11 +109,12 @@ def show_similar(words: Sequence[str], one: SimilarWords, console: Console) -> N
             "  [dim]no other word in the corpus[/]" if one.known else "  [yellow]unknown to these vectors[/]"
         )
         return
+    width = max(30, console.width - 34)  # of the snippets
     table = Table(box=None, show_header=False)
-    table.add_column(justify="right")
+    table.add_column(width=6, justify="right")
     table.add_column(max_width=20, no_wrap=True, overflow="ellipsis", style="bold")
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    side = max(10, console.width // 2 - 17)
+    table.add_column(width=width, no_wrap=True, overflow="ellipsis")
+    side = width // 2 - 5
     for hit in one.neighbors:
         style = "green" if hit.score >= 0.8 else "yellow" if hit.score >= 0.5 else "dim"
         before, after = around(hit.words, hit.position) if hit.words else ("", "")
