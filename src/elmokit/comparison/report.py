@@ -410,7 +410,7 @@ def _interval(result: MethodResult) -> str:
 
 
 def _rough(seconds: float | None) -> str:
-    return "–" if seconds is None else format_duration(seconds, rough=True)
+    return "–" if seconds is None else format_duration(seconds)
 
 
 def _size(n_bytes: int | None) -> str:

@@ -50,12 +50,12 @@ def _recommend(comparison: Comparison, result: MethodResult) -> list[str]:
 def _describe_cost(comparison: Comparison, result: MethodResult) -> str:
     """How long it takes, and which method is best among those that are much faster."""
     cost = result.cost
-    sentence = f"Fitting takes {format_duration(cost.fit_seconds, rough=True)}"
+    sentence = f"Fitting takes {format_duration(cost.fit_seconds)}"
     if cost.pretrain_seconds:
-        sentence += f", after {format_duration(cost.pretrain_seconds, rough=True)} of pretraining"
+        sentence += f", after {format_duration(cost.pretrain_seconds)} of pretraining"
     for other in comparison.ranked:
         if other.cost.seconds * _MUCH_FASTER <= cost.seconds and other is not result:
-            score = f"{other.main.mean:.1%} in {format_duration(other.cost.seconds, rough=True)}"
+            score = f"{other.main.mean:.1%} in {format_duration(other.cost.seconds)}"
             return f"{sentence}. The best method that is much faster is {other.method.name}: {score}."
     return f"{sentence}."
 

@@ -19,20 +19,12 @@ def percent(share: float | None, places: int = 2) -> str:
     return "–" if share is None else f"{share * 100:.{places}f}"
 
 
-def format_duration(seconds: float, *, rough: bool = False) -> str:
-    """A length of time; ``rough`` in one unit, which is easier to compare.
+def format_duration(seconds: float) -> str:
+    """A length of time.
 
     >>> format_duration(1.254), format_duration(75), format_duration(7500)
     ('1.25 s', '1 min 15 s', '2 h 5 min')
-    >>> [format_duration(seconds, rough=True) for seconds in (0.532, 61, 1511, 9000)]
-    ['0.53 s', '1.0 min', '25 min', '2.5 h']
     """
-    if rough:
-        for size, unit in ((3600, "h"), (60, "min")):
-            if seconds >= 0.995 * size:
-                amount = seconds / size
-                return f"{amount:.1f} {unit}" if amount < 9.95 else f"{amount:,.0f} {unit}"
-        return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
     if seconds < 60:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)

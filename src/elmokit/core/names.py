@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
-from elmokit.core.errors import MissingExtraError, ModelError
+from elmokit.core.errors import MissingExtraError, ModelError, nearest
 
 MODELS = Path(__file__).parent.parent / "models"
 HUB = "hub:"
@@ -34,19 +34,11 @@ def resolve_name(name: str | Path) -> Path:
         return MODELS / name
     if name.startswith(HUB):
         return _download(name)
-    path = Path(name)
-    try:
-        exists = path.exists()
-    except OSError as error:  # a name that is too long for a file
-        raise ModelError(
-            f"There is no model {name[:60]!r}...: {error.strerror}.",
-            remedy="Give a model folder or a bundled model: " + ", ".join(bundled_names()) + ".",
-        ) from error
-    if not exists and path.name == name:
-        close = difflib.get_close_matches(name.casefold(), bundled_names(), n=1, cutoff=0.7)
-        if close:
-            raise ModelError(f"There is no model {name!r}.", remedy=f"Did you mean {close[0]!r}?")
-    return path
+    if not os.path.exists(name):  # unlike Path.exists, False for a name that is too long
+        hint = nearest(name.casefold(), bundled_names())
+        remedy = f"Give a model folder, published ELMo files, or a bundled model. {hint}"
+        raise ModelError(f"There is no model folder {name[:500]}.", remedy=remedy)
+    return Path(name)
 
 
 def checksum(file: Path) -> str:
@@ -72,8 +64,6 @@ def verify_checksums(folder: Path, remedy: str) -> None:
     files = read_json(folder / "config.json").get("files")
     for file, expected in files.items() if isinstance(files, dict) else ():
         path = folder / Path(file).name
-        if not path.is_file():
-            raise ModelError(f"{path} is missing.", remedy=remedy)
         try:
             actual = checksum(path)
         except OSError as error:
@@ -99,8 +89,6 @@ def _download(name: str) -> Path:
         copy: Any = hub.snapshot_download(
             repository, revision=revision or None, allow_patterns=_HUB_FILES, library_name="elmokit"
         )
-    except errors.HFValidationError as error:
-        raise ModelError(f"{name!r} is not the name of a model on a hub: {error}") from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         raise ModelError(
             f"The hub has no model {name.removeprefix(HUB)}, or it is private.",

@@ -36,9 +36,7 @@ class Ragged(Generic[D]):
         return len(self.offsets) - 1
 
     def __getitem__(self, row: int) -> npt.NDArray[D]:
-        if not -len(self) <= row < len(self):
-            raise IndexError(row)
-        row %= len(self)
+        row = range(len(self))[row]  # counts from the end if negative; IndexError outside
         return self.values[int(self.offsets[row]) : int(self.offsets[row + 1])]
 
     def __iter__(self) -> Iterator[npt.NDArray[D]]:
