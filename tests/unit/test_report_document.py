@@ -17,11 +17,8 @@ from rich.console import Console
 from documents import HOSTILE, make_document, make_figures
 from elmokit.core.errors import RunError
 from elmokit.report.document import (
-    Cell,
-    Column,
     Document,
     Section,
-    Table,
     make_confusion_table,
     make_table,
 )
@@ -99,11 +96,6 @@ def test_folded_table_is_closed_until_it_is_opened() -> None:
     assert page.index("All of it") < page.index("<table")
 
 
-def test_table_with_a_missing_cell_is_an_error() -> None:
-    with pytest.raises(ValueError, match="one cell for each column"):
-        Table((Column("a"), Column("b")), ((Cell("1"),),))
-
-
 # -- figures --------------------------------------------------------------------------------------
 
 
@@ -128,12 +120,10 @@ def test_figures_are_the_same_every_time() -> None:
     assert [figure.svg for figure in make_figures(["a"])] == [figure.svg for figure in make_figures(["a"])]
 
 
-def test_long_line_is_described_by_its_turning_points() -> None:
+def test_long_line_is_described_by_a_dozen_values() -> None:
     figure = draw_lines([Line("loss", range(40), [abs(x - 30) for x in range(40)])], x_label="step")
-    assert (
-        "30.0000 at step 0, lowest 0.0000 at step 30, highest 30.0000 at step 0, 9.0000 at step 39"
-        in figure.alt
-    )
+    assert "30.0000 at step 0, 26.0000 at step 4, " in figure.alt
+    assert figure.alt.endswith(", 9.0000 at step 39.")
 
 
 def test_confusion_matrices_are_written_as_png_up_to_thirty_classes(tmp_path: Path) -> None:

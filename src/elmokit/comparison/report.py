@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -37,7 +38,7 @@ from elmokit.report.document import (
     make_table,
 )
 from elmokit.report.figures import Interval, Line, Point, draw_intervals, draw_lines, draw_scatter, shorten
-from elmokit.tasks.model_report import MixRecord, draw_history, draw_mix
+from elmokit.tasks.model_report import MixRecord, draw_history
 from elmokit.tasks.task import format_score_name
 
 if TYPE_CHECKING:
@@ -58,26 +59,24 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print the ranking and the answer."""
     if comparison.ranked:
         render.print_table(make_ranking_table(comparison, _TERMINAL, 26), console)
-    missing = [result for result in comparison.methods if result.status != "done"]
-    reasons = [f"{result.method.name} {result.status}: {result.reason}" for result in missing]
-    for line in (*reasons, "", *answer(comparison)):
-        console.print(one_line(line), markup=False, soft_wrap=True)
+    for result in comparison.methods:
+        if result.status != "done":
+            reason = f"{result.method.name} {result.status}: {result.reason}"
+            console.print(one_line(reason), markup=False, soft_wrap=True)
+    console.print("", *map(one_line, answer(comparison)), sep="\n", markup=False, soft_wrap=True)
 
 
 def make_document(comparison: Comparison) -> Document:
     """The report as a Document."""
     lead, *more = answer(comparison)
-    classes, n_rows = comparison.data.labels.names, len(comparison.data.splits[MAIN_SPLIT])
-    context = f"{plural(len(comparison.methods), 'method')} on {plural(n_rows, 'test row')}"
-    if classes:
-        context += f" in {plural(len(classes), 'class', 'classes')}"
+    n_methods, n_rows = len(comparison.methods), len(comparison.data.splits[MAIN_SPLIT])
     return Document(
         comparison.title,
         f"{lead}\n\n{' '.join(more)}",
         tuple(_sections(comparison)),
         tuple(_facts(comparison)),
         (*comparison.notes, *comparison.plan.left_out),
-        f"{context}.",
+        f"{plural(n_methods, 'method')} on {plural(n_rows, 'test row')}.",
     )
 
 
@@ -136,8 +135,7 @@ def _ranking_section(comparison: Comparison) -> Section:
     if comparison.ranked:
         items.append(make_ranking_table(comparison))
         text.append("In percent: mean and standard deviation (±) over the seeds, below it the 95% interval.")
-        if any(first != last for first, last in comparison.ranking.ranks.values()):
-            text.append("Methods that share a range of ranks are not significantly different.")
+        text.append("Methods that share a range of ranks are not significantly different.")
     missing = [
         [_name(result), result.status, result.reason]
         for result in comparison.methods
@@ -302,12 +300,9 @@ def _examples_section(comparison: Comparison) -> Section:
     names = {id: shorten(name, 40) for id, name in comparison.names.items()}
     rows = []
     for example in comparison.examples:
-        wrong = defaultdict(list)
-        for id in example.wrong:
-            wrong[example.guesses[id]].append(names[id])
-        guesses = "; ".join(f"{guess}: {' · '.join(methods)}" for guess, methods in wrong.items())
         right = " · ".join(names[id] for id in example.right)
-        rows.append([example.text, example.label, right or "–", guesses or "–"])
+        wrong = " · ".join(f"{names[id]} ({example.guesses[id]})" for id in example.wrong)
+        rows.append([example.text, example.label, right, wrong])
     head = [Column("Text"), Column("True"), Column("Right"), Column("Wrong")]
     text = "First texts that the best method gets right and most others wrong, then the opposite."
     return Section("examples", "Texts on which the methods disagree", text, (make_table(head, rows),))
@@ -323,19 +318,13 @@ def _mix_section(comparison: Comparison) -> Section:
     for result, mix in mixes:
         values = [*mix.values, *[None] * (len(layers) - len(mix.values)), mix.gamma]
         rows.append([_name(result), *("–" if value is None else f"{value:.3f}" for value in values)])
-    figures = [
-        draw_mix(mix, result.method.name)
-        for result, mix in mixes
-        if any(weights != mix.history[0] for weights in mix.history)
-    ]
     text = "Weight of each layer in the mix of the first seed; γ scales the mix."
-    table = make_table(["Method", *layers, "γ"], rows)
-    return Section("mix", "Mix of the layers", text, (table, *figures))
+    return Section("mix", "Mix of the layers", text, (make_table(["Method", *layers, "γ"], rows),))
 
 
 def _pretraining_section(model: Pretraining) -> Section:
     rows = [
-        ("Encoder", model.name),
+        ("Encoder", f"{model.name} (1 of {model.n_models})"),
         ("Time", _rough(model.seconds)),
         ("Perplexity", format_value(model.perplexity)),
         ("Perplexity, forward", format_value(model.forward)),
@@ -343,13 +332,11 @@ def _pretraining_section(model: Pretraining) -> Section:
         ("Parameters", format_value(model.parameters)),
         ("Vocabulary", plural(model.words, "word")),
     ]
-    text = (
-        "The encoder was given: it was pretrained on other text, which no other method has read, and the "
-        "time that took is not counted."
-    )
-    if not model.was_given:
-        of_several = "" if model.n_models == 1 else f" This is the first of {model.n_models} encoders."
-        text = f"The encoder was pretrained on the train texts without their labels.{of_several}"
+    text = "The encoder was pretrained on the train texts without their labels."
+    if model.was_given:
+        text = (
+            "The encoder was pretrained on other text, which no other method has read; this is not counted."
+        )
     text += " It was trained with one seed; intervals and tests do not include what another would change."
     items: list[Figure | Table] = [make_list([row for row in rows if row[1] != "–"])]
     if len(model.history) > 1:
@@ -360,17 +347,16 @@ def _pretraining_section(model: Pretraining) -> Section:
 
 def _data_section(comparison: Comparison) -> Section:
     data, counts = comparison.data, class_counts(comparison.data)
-    rows = [["File", *(data.names.get(split, "–") for split in data.splits)]] if data.names else []
+    rows = [["File", *(data.names.get(split, "–") for split in data.splits)]]
     rows.append(["All rows", *(f"{len(examples):,}" for examples in data.splits.values())])
-    others = sorted(set().union(*counts.values()) - set(data.labels.names))
-    for name in (*data.labels.names, *others) if counts else ():
+    for name in dict.fromkeys(itertools.chain(data.labels.names, *counts.values())) if counts else ():
         rows.append([name or "(empty)", *(f"{counts[split][name]:,}" for split in data.splits)])
     notes = defaultdict(list)
     for result in comparison.methods:
         for note in result.notes:
             notes[note].append(result.method.name)
     text = _bullets([*data.notes, *(f"{' · '.join(names)}: {note}" for note, names in notes.items())])
-    table = make_table(["Rows", *data.splits], rows, highlight=1 if data.names else 0)
+    table = make_table(["Rows", *data.splits], rows, highlight=1)
     return Section("data", "Data", text, (table,))
 
 
@@ -378,12 +364,11 @@ def _details_section(comparison: Comparison) -> Section:
     lists: list[tuple[str, Mapping[str, Any]]] = [
         ("Machine", {**comparison.machine, "memory": _size(comparison.machine["memory"])}),
         ("Versions", comparison.versions),
-        *((result.method.name, result.settings) for result in comparison.methods),
+        *((result.method.name, result.settings) for result in comparison.methods if result.settings),
     ]
     items: list[Code | Table] = [Code(comparison.command, "Command")] if comparison.command else []
     for caption, values in lists:
-        if values:
-            items.append(make_list(((name, format_value(value)) for name, value in values.items()), caption))
+        items.append(make_list(((name, format_value(value)) for name, value in values.items()), caption))
     return Section("details", "How it was made", "", tuple(items), folded=True)
 
 

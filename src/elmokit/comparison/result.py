@@ -68,14 +68,10 @@ class MethodResult:
     """One method.
 
     Attributes:
-        reason: Why it is not done.
-        seeds: Those that finished.
-        scores: Of each split, the score that ranks.
+        scores: By split, the score that ranks; ``figures`` has all scores by name.
         interval: 95% interval of the score on the test rows.
-        figures: Of each split, all scores by name.
         details: The task's own record by split: fractions averaged over the seeds, all else of the first.
-        history: Evaluations during training, of the first seed.
-        mix: Weights of the layers (``tasks.model_report.mix_record``), of the first seed.
+        mix: Weights of the layers (``MixRecord``); it and ``history`` are of the first seed.
     """
 
     method: Method
@@ -134,12 +130,9 @@ class Comparison:
     """The result of a comparison.
 
     Attributes:
-        metric: Name of the score that ranks, "accuracy" or "span_f1".
-        methods: In the order of the plan.
-        ranking: Of the finished methods.
+        metric: Name of the score that ranks.
         recommended: Id of the recommended method; None if none has finished.
         curve: The learning curve: scores by method id and number of labels.
-        notes: On methods with missing steps.
         failed: Reasons by step id.
     """
 
@@ -239,10 +232,9 @@ def _finished(
 ) -> MethodResult:
     fits = list(by_seed.values())
     source, layers = results.get(source_id(method)), None
-    seconds = [fit.seconds for fit in fits]
+    seconds = float(np.mean([fit.seconds for fit in fits]))
     if method.uses_layers and (layers := results.get(layers_id(method))) is not None:
-        # The encoder's pass over the rows is made once, but every fit needs it.
-        seconds = [fit.seconds - fit.encoding_seconds + layers.seconds for fit in fits]
+        seconds += layers.seconds  # the encoder's pass over the rows is made once, but every fit needs it
     memory = max(result.peak_memory or 0 for result in (source, layers, *fits) if result is not None)
     records = {split: [fit.metrics[split] for fit in fits] for split in SPLITS}
     return MethodResult(
@@ -257,7 +249,7 @@ def _finished(
         details={split: _mean([record.details for record in own]) for split, own in records.items()},
         cost=Cost(
             pretrain_seconds=None if source is None else source.seconds,
-            fit_seconds=float(np.mean(seconds)),
+            fit_seconds=seconds,
             texts_per_second=float(np.median([fit.texts_per_second for fit in fits])),
             peak_memory=memory or None,
             n_bytes=max(fit.n_bytes for fit in fits) or None,

@@ -63,17 +63,16 @@ class Runner:
     def _is_finished(self, step: Step) -> bool:
         """Whether a step was done before; one with other inputs is refused."""
         result = StepResult.load(self.space.step_folder(step.id))
-        if result is None:
-            return False
-        before, now = result.inputs, self.space.inputs(step, self.plan.method(step.method))
-        if changes := sorted(name for name in {*before, *now} if before.get(name) != now.get(name)):
+        now = self.space.inputs(step, self.plan.method(step.method))
+        if result is not None and result.inputs != now:
+            changes = sorted(name for name in now if result.inputs.get(name) != now[name])
             raise RunError(
                 f"{self.space.folder.parent} holds the step {step.id}, done with different settings "
                 f"({', '.join(changes)}).",
                 remedy="Use the same settings, give the method another name ([method.NAME] like = ...), "
                 "or choose another --out.",
             )
-        return True
+        return result is not None
 
     def run(self, n_workers: int) -> dict[str, str]:
         """Do all unfinished steps; return why some failed. When interrupted, steps save what they have."""
@@ -133,20 +132,20 @@ class Runner:
                 self._end(running)
 
     def _end(self, running: _Running) -> None:
-        id, status, reason, code = running.step.id, running.status, running.message, running.process.exitcode
-        if status == "interrupted":
+        id, reason, code = running.step.id, running.message, running.process.exitcode
+        if running.status == "interrupted":
             raise KeyboardInterrupt
-        if status == "done":
+        if running.status == "done":
             self.finished.add(id)
             seconds = time.monotonic() - running.start
-            self.reporter.event("step", step=id, status=status, seconds=round(seconds, 1))
+            self.reporter.event("step", step=id, status="done", seconds=round(seconds, 1))
             if self.reporter.mode == "plain":
                 self.reporter.say(f"  done {escape(id)} [dim]({seconds:,.0f} s)[/]")
             return
-        if code == -signal.SIGKILL:
-            reason = "Its process was killed, as happens when memory runs out."
-        elif status == "running":
+        if running.status == "running":
             reason = f"Its process ended with code {code}; see {self.space.step_folder(id)}.log."
+            if code == -signal.SIGKILL:
+                reason = "Its process was killed, as happens when memory runs out."
         self.failed[id] = reason
         self.reporter.event("step", step=id, status="failed", reason=reason)
         self.reporter.say(f"[red]{escape(id)} failed:[/] {escape(reason)}")

@@ -1,26 +1,14 @@
 """Confidence intervals and significance tests for methods measured on the same test rows.
 
-A method's results are a matrix (n_seeds, n_rows): what each test row adds to its score, which is their mean.
-For accuracy that is 1 or 0, right or wrong; ``row_values`` computes it for the main score of any task. There
-are two sources of chance: rows and seeds.
-
-**Rows** are resampled (bootstrap), the same rows for all seeds and both methods, since a row tends to be
-easy or hard for all of them. Rows of equal value are interchangeable, so this is one draw from a multinomial
-distribution over the distinct values. A few rows that contradict the result are added first (two right and
-two wrong for a score, after Agresti and Coull; one for each side for a difference, after Bonett and Price):
-ten right answers out of ten do not prove perfection.
-
-**Seeds** are too few to resample: three seeds show two thirds of their variance on average and sometimes
-almost none. Their part is estimated from the two-way table of seeds and rows: the variance between the seeds'
-scores, minus what comes from disagreement on single rows, which resampling already covers. It is added as
-noise with a t distribution, the heavier-tailed the fewer seeds there are; for two methods the variances are
-added, with Welch's degrees of freedom. With three varying seeds, false alarms are somewhat more frequent than
-the level says (``benchmarks/false_alarms.py``).
-
-Two or three seeds say little about one method's variance, but all methods together show what is typical
-(``pool_variance``). In a ranking, each method's variance is shrunk toward that, more so the more alike the
-methods are, and counts like one from more seeds (empirical Bayes, as in Smyth's moderated t). A method that
-varies far more than the others is judged by its own seeds alone.
+A method's results are a matrix (n_seeds, n_rows): what each test row adds to its score, which is their mean
+(``row_values``). **Rows** are resampled (bootstrap), the same for all seeds and both methods. A few rows that
+contradict the result are added first (after Agresti and Coull, and Bonett and Price): ten right answers out
+of ten do not prove perfection. **Seeds** are too few to resample: the variance between their scores, minus
+what comes from disagreement on single rows, is added as noise with a t distribution (Welch's degrees of
+freedom for two methods). In a ranking, each method's variance is shrunk toward what is typical of all
+(``pool_variance``; empirical Bayes, as in Smyth's moderated t), unless it varies far more than the others.
+With three varying seeds, false alarms are somewhat more frequent than the level says
+(``benchmarks/false_alarms.py``).
 """
 
 from __future__ import annotations

@@ -92,9 +92,8 @@ class StepResult:
     """What a finished step leaves behind: result.json in its folder.
 
     Attributes:
-        seconds: Time of the work itself: pretraining, training vectors, computing layers or fitting.
+        seconds: Time of the work itself; for a fit, without what the step ``layers`` does for it.
         inputs: All that decides the result.
-        encoding_seconds: Of ``seconds``, the encoder's pass over the rows; 0 if its layers were cached.
         peak_memory: Of the step's process, in bytes; None where the system does not tell.
         n_bytes: Size of the model folder; 0 if there is none.
         metrics: Of each split; for the learning curve, of the test split.
@@ -104,7 +103,6 @@ class StepResult:
 
     seconds: float
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    encoding_seconds: float = 0.0
     peak_memory: int | None = None
     n_bytes: int = 0
     metrics: Mapping[str, MetricsRecord] = field(default_factory=dict)
@@ -308,9 +306,11 @@ def _fit(space: Workspace, step: Step, method: Method, reporter: Reporter) -> St
         scores = {split: {"n": len(record.row_scores), **record.values} for split, record in metrics.items()}
         record = replace(model.record, columns=data.columns, splits=scores)
         replace(model, record=record).save(folder / "model")
+    timings = dict(model.record.timings)
+    if method.uses_layers and not few:
+        timings.pop("encoding", None)
     return StepResult(
-        round(sum(model.record.timings.values()), 2),
-        encoding_seconds=model.record.timings.get("encoding", 0.0),
+        round(sum(timings.values()), 2),
         metrics=metrics,
         texts_per_second=speed,
         history=() if method.has_linear_head else model.record.history,  # which is what was tried

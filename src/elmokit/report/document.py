@@ -53,10 +53,6 @@ class Table:
     folded: bool = False
     picture: str = ""
 
-    def __post_init__(self) -> None:
-        if any(len(row) != len(self.columns) for row in self.rows):
-            raise ValueError("a table needs one cell for each column")
-
     @property
     def is_list(self) -> bool:
         """Whether it is a list of names and values, without a header."""

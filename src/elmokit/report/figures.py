@@ -151,8 +151,6 @@ def draw_intervals(intervals: Sequence[Interval], *, x_label: str, caption: str 
         axes = canvas.subplots()
         for row, entry in enumerate(intervals):
             color, marker = _LOOKS[entry.look % len(_LOOKS)]
-            if row == 0:
-                axes.axvspan(entry.low, entry.high, color=color, alpha=0.08, linewidth=0)
             axes.plot([entry.low, entry.high], [row, row], color=color, linewidth=2)
             if len(entry.values) > 1:
                 axes.scatter(entry.values, [row] * len(entry.values), marker="|", color=color, alpha=0.6)
@@ -235,16 +233,13 @@ def _format_percent(share: float, _: float) -> str:
 
 
 def _describe_line(line: Line, x_label: str, in_percent: bool) -> str:
-    """Every value of a short line, the turning points of a long one."""
-
-    def value_at(index: int) -> str:
-        value = f"{line.y[index]:.2%}" if in_percent else f"{line.y[index]:.4f}"
-        return f"{value} at {x_label} {line.x[index]:g}"
-
-    if len(line.y) <= 12:
-        return f"{line.name}: " + ", ".join(map(value_at, range(len(line.y)))) + "."
-    low, high = list(line.y).index(min(line.y)), list(line.y).index(max(line.y))
-    return f"{line.name}: {value_at(0)}, lowest {value_at(low)}, highest {value_at(high)}, {value_at(-1)}."
+    """Every value of a short line, a dozen values of a long one."""
+    every = math.ceil(len(line.y) / 12)
+    values = [
+        f"{y:.2%} at {x_label} {x:g}" if in_percent else f"{y:.4f} at {x_label} {x:g}"
+        for x, y in zip(line.x, line.y, strict=True)
+    ]
+    return f"{line.name}: {', '.join([*values[:-1:every], values[-1]])}."
 
 
 def _spaced(values: Sequence[float]) -> list[float]:
