@@ -20,10 +20,8 @@ from elmokit.report.document import (
     make_table,
 )
 from elmokit.report.figures import (
-    Interval,
     Line,
     Point,
-    draw_intervals,
     draw_lines,
     draw_scatter,
 )
@@ -57,12 +55,8 @@ def make_figures(names: list[str]) -> list[Figure]:
             in_percent=True,
             log_x=True,
         ),
-        draw_intervals(
-            [Interval(names[n], 0.9 - n / 100, 0.8, 0.95, [0.88, 0.92], n) for n in numbers],
-            x_label="accuracy",
-        ),
         draw_scatter(
-            [Point(str(n + 1), names[n], 10.0 ** (n % 4), 0.9 - n / 100, 0.5, n) for n in numbers],
+            [Point(str(n + 1), names[n], 10.0 ** (n % 4), 0.9 - n / 100, 0.8, 0.95, 0.5, n) for n in numbers],
             x_label="time",
             y_label="accuracy",
         ),

@@ -312,9 +312,8 @@ def test_one_or_two_methods_or_none_have_a_report(news: Comparison) -> None:
     assert "Pretrain" not in titles, "columns that no method fills are left out"
     assert [column.title for column in classes.columns] == ["Class", "A", "B"]
     assert all(any(cell.bold for cell in row) for row in classes.rows)
-    intervals, scatter = section(two, "scores").items
-    assert "1. A: 90.0%, interval" in getattr(intervals, "alt", "")
-    assert "1, A: 90.0%, 10 s." in getattr(scatter, "alt", "")
+    (scatter,) = section(two, "scores").items
+    assert re.search("1, A: 90.0%, interval .* to .*%, 10 s. 2, B: 80.0%", getattr(scatter, "alt", ""))
     alone = make_document(make_comparison({"a": 0.9}))
     assert "scores" not in [section.id for section in alone.sections]
     nothing = make_document(make_comparison({}, missing=True))

@@ -131,13 +131,9 @@ def test_mcnemar_agrees_with_scipys_binomial_test(n_first: int, n_second: int) -
     assert mcnemar(n_first, n_second) == pytest.approx(mid if n_first != n_second else 1.0)
     found = compare_pair(*one_sided(n_first, n_second))
     assert found.p == mcnemar(n_first, n_second)
+    copied = compare_pair(*(np.stack([one] * 3) for one in one_sided(n_first, n_second)))
+    assert copied == found, "seeds that are copies count as one"
     assert found.difference == pytest.approx((n_first - n_second) / 100)
-
-
-def test_mcnemar_tends_to_chi_squared() -> None:
-    for n_first, n_second in [(1000, 1050), (1000, 1100), (5000, 5300)]:
-        square = (n_first - n_second) ** 2 / (n_first + n_second)
-        assert mcnemar(n_first, n_second) == pytest.approx(stats.chi2.sf(square, 1), rel=0.01)
 
 
 def test_one_seeds_interval_agrees_with_bonett_and_price() -> None:
@@ -162,13 +158,6 @@ def test_several_seeds_flip_signs_as_scipys_permutation_test_does() -> None:
     found = compare_pair(first, second, n_resamples=20_000)
     assert found.difference == pytest.approx(lead.mean())
     assert found.p == pytest.approx(expected.pvalue, abs=0.02)
-
-
-def test_seeds_that_are_copies_count_as_one() -> None:
-    first, second = one_sided(12, 3)
-    copied = compare_pair(np.stack([first] * 3), np.stack([second] * 2))
-    assert copied == compare_pair(first, second)
-    assert copied.p == mcnemar(12, 3)
 
 
 def test_a_difference_that_seeds_alone_make_is_not_taken_for_real() -> None:
@@ -207,16 +196,6 @@ def test_false_alarms_come_five_times_in_a_hundred_at_most(
         assert alarms / n_trials >= 0.01, "rows are the only noise: not much below five either"
 
 
-def test_a_real_difference_is_found() -> None:
-    rng = np.random.default_rng(6)
-    found = 0
-    for _ in range(50):
-        hardness = rng.normal(size=1000)
-        a, b = (answers(rng, hardness, 3, skill=skill, seeds=0.02) for skill in (1.3, 1.0))
-        found += compare_pair(a, b, n_resamples=FAST).p < 0.05
-    assert found >= 45
-
-
 def test_the_smallest_visible_difference_is_where_a_test_begins_to_see() -> None:
     found = compare_pair(*one_sided(20, 20, 400))
     n_needed = next(n for n in range(20) if mcnemar(20 + n, 20 - n) < 0.05)
@@ -230,8 +209,6 @@ def test_answers_that_cannot_be_compared_are_refused() -> None:
         with pytest.raises(DataError) as caught:
             compare_pair(wrong, np.ones((1, 3), dtype=bool))
         assert caught.value.remedy
-    with pytest.raises(DataError, match="3 test rows, the other on 4"):
-        compare_pair(np.ones((1, 3), dtype=bool), np.ones((1, 4), dtype=bool))
 
 
 def test_scores_other_than_right_or_wrong_are_compared_alike() -> None:
@@ -249,41 +226,12 @@ def test_scores_other_than_right_or_wrong_are_compared_alike() -> None:
     assert score_interval(halves) == pytest.approx(score_interval(halves * 0.999), abs=0.005)
 
 
-# -- many tests -------------------------------------------------------------------------------
-
-
-def test_holm_agrees_with_hand_arithmetic() -> None:
-    # In order: 0.005 · 4 = 0.02, 0.01 · 3 = 0.03, 0.03 · 2 = 0.06, 0.04 · 1 = 0.04, kept at 0.06.
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
-    assert holm([0.2]) == [0.2]
-    assert holm([]) == []
-
-
 # -- the ranking ------------------------------------------------------------------------------
 
 
 def from_counts(n_rows: int, **n_right: int) -> dict[str, Bools]:
     """One seed each; all of a method's right rows are right for the better ones too."""
     return {name: np.arange(n_rows) < n for name, n in n_right.items()}
-
-
-def test_a_ranking_has_order_ranks_and_ties() -> None:
-    ranking = rank(from_counts(1000, b=890, a=930, c=887))
-    assert ranking.order == ("a", "b", "c")
-    assert ranking.ranks == {"a": (1, 1), "b": (2, 3), "c": (2, 3)}
-    assert ranking.tied_with_best == ("a",)
-    assert [(pair.better, pair.worse, pair.significant) for pair in ranking.pairs] == [
-        ("a", "b", True),
-        ("b", "c", False),
-        ("a", "c", True),
-    ]
-
-
-def test_what_would_count_alone_may_be_chance_among_many() -> None:
-    methods = from_counts(400, a=400, b=399, c=398, d=397, e=391)
-    (pair,) = [pair for pair in rank(methods).pairs if (pair.better, pair.worse) == ("d", "e")]
-    assert pair.p < 0.05 <= pair.p_adjusted
 
 
 def test_every_pair_is_tested_and_p_corrected_for_all_of_them() -> None:
@@ -293,6 +241,9 @@ def test_every_pair_is_tested_and_p_corrected_for_all_of_them() -> None:
         *[("a", "c"), ("a", "d"), ("b", "d")],
     ]
     assert [pair.p_adjusted for pair in found.pairs] == holm([pair.p for pair in found.pairs])
+    # In order: 0.005 · 4 = 0.02, 0.01 · 3 = 0.03, 0.03 · 2 = 0.06, 0.04 · 1 = 0.04, kept at 0.06.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert (holm([0.5, 0.9]), holm([])) == ([1.0, 1.0], [])
     assert found.pair("d", "b") is found.pair("b", "d") is found.pairs[-1]
     with pytest.raises(DataError, match="not two methods of the ranking") as caught:
         found.pair("b", "gone")
@@ -365,12 +316,8 @@ def test_ties_are_ordered_by_name_and_share_their_ranks() -> None:
     assert found.order == ("a", "m", "z") == found.tied_with_best
     assert set(found.ranks.values()) == {(1, 3)}
     assert all(pair.p == 1 and not pair.significant for pair in found.pairs)
-
-
-def test_one_method_alone_is_ranked_too() -> None:
     alone = rank({"a": [True, False]})
     assert (alone.order, alone.ranks, alone.pairs, alone.detectable) == (("a",), {"a": (1, 1)}, (), None)
-    assert alone.tied_with_best == ("a",)
 
 
 def many(seed: int) -> dict[str, Bools]:

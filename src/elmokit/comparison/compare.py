@@ -131,12 +131,9 @@ def _n_cores() -> int:
 
 def _describe(plan: Plan, space: Workspace, reporter: Reporter) -> None:
     train, valid, test = (f"{len(space.data.splits[split]):,}" for split in SPLITS)
-    classes = f"; {len(space.data.labels)} classes" if space.data.labels else ""
-    reporter.say(f"Rows: {train} to train on, {valid} for validation, {test} to measure on{classes}.")
+    reporter.say(f"Rows: {train} to train on, {valid} for validation, {test} to measure on.")
     names = ", ".join(method.id for method in plan.methods)
     reporter.say(f"Methods ({plan.recipe}, {plural(len(plan.seeds), 'seed')}): {escape(names)}.")
-    if space.encoder is not None:
-        reporter.say(f"Language model: {escape(str(space.encoder))}.")
     for note in (*space.data.notes, *plan.left_out):
         reporter.say(f"[yellow]{escape(note)}[/]")
 

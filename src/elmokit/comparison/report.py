@@ -37,7 +37,7 @@ from elmokit.report.document import (
     make_list,
     make_table,
 )
-from elmokit.report.figures import Interval, Line, Point, draw_intervals, draw_lines, draw_scatter, shorten
+from elmokit.report.figures import Line, Point, draw_lines, draw_scatter, shorten
 from elmokit.tasks.model_report import MixRecord, draw_history
 from elmokit.tasks.task import format_score_name
 
@@ -194,25 +194,23 @@ def _further_scores(comparison: Comparison) -> list[str]:
 
 
 def _scores_section(comparison: Comparison) -> Section:
-    name = format_score_name(comparison.metric)
-    intervals, points = [], []
+    points, name = [], format_score_name(comparison.metric)
     for place, result in enumerate(comparison.ranked, start=1):
-        score, cost, own, look = result.main, result.cost, result.method, _LOOKS[result.method.family]
-        intervals.append(Interval(f"{place}. {own.name}", score.mean, *result.interval, score.values, look))
+        x, start, look = (
+            max(result.cost.seconds, 0.001),
+            result.cost.fit_seconds,
+            _LOOKS[result.method.family],
+        )
         points.append(
-            Point(str(place), own.name, max(cost.seconds, 0.001), score.mean, cost.fit_seconds, look)
+            Point(str(place), result.method.name, x, result.main.mean, *result.interval, start, look)
         )
     text = (
-        f"The dot is the mean {name} on test, the line its 95% interval; small ticks are seeds. The second "
-        "figure has the same methods by number; the dotted line joins those that none beats in both score "
-        "and time. A thin line is pretraining, which is done once."
+        f"{_title(name)} on test with its 95% interval, over time. The dotted line joins methods that none "
+        "beats in both; a thin horizontal line is pretraining, which is done once. "
+        + "; ".join(f"{point.label}: {point.name}" for point in points)
     )
-    title, time = f"{_title(name)} and time", "time to pretrain and fit"
-    figures = (
-        draw_intervals(intervals, x_label=name, caption=f"{_title(name)} on test"),
-        draw_scatter(points, x_label=time, y_label=name, caption=title),
-    )
-    return Section("scores", title, text, figures)
+    figure = draw_scatter(points, x_label="time to pretrain and fit", y_label=name)
+    return Section("scores", f"{_title(name)} and time", f"{text}.", (figure,))
 
 
 def _differences_section(comparison: Comparison) -> Section:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len, set_cell_size
 
 from elmokit.core.atomic import atomic_write
-from elmokit.core.formatting import format_duration, one_line, percent
+from elmokit.core.formatting import format_duration, one_line
 from elmokit.report.document import Figure, Table
 
 if TYPE_CHECKING:
@@ -87,25 +87,15 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A value with its confidence interval and, as small ticks, the single values behind it."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    values: Sequence[float] = ()
-    look: int = 0
-
-
-@dataclass(frozen=True)
 class Point:
-    """A labeled point; ``x_from`` draws a faint line from there to ``x``."""
+    """A labeled point with the interval of ``y``; ``x_from`` draws a faint line from there to ``x``."""
 
     label: str
     name: str
     x: float
     y: float
+    low: float
+    high: float
     x_from: float | None = None
     look: int = 0
 
@@ -145,31 +135,11 @@ def draw_lines(
         return _figure(canvas, f"{caption or 'Lines'} by {x_label}", sentences, caption)
 
 
-def draw_intervals(intervals: Sequence[Interval], *, x_label: str, caption: str = "") -> Figure:
-    """A dot for each share, its interval as a whisker, its name above."""
-    with _canvas(40 * len(intervals) + 52) as canvas:
-        axes = canvas.subplots()
-        for row, entry in enumerate(intervals):
-            color, marker = _LOOKS[entry.look % len(_LOOKS)]
-            axes.plot([entry.low, entry.high], [row, row], color=color, linewidth=2)
-            if len(entry.values) > 1:
-                axes.scatter(entry.values, [row] * len(entry.values), marker="|", color=color, alpha=0.6)
-            axes.plot([entry.value], [row], marker, color=color, markersize=8.5)
-            axes.text(0, row - 0.3, shorten(entry.name, 48), transform=axes.get_yaxis_transform())
-        axes.grid(axis="x")
-        axes.grid(visible=False, axis="y")
-        axes.set_ylim(len(intervals) - 0.6, -0.8)
-        axes.xaxis.set_major_formatter(_format_percent)
-        axes.yaxis.tick_right()
-        shares = [f"{percent(entry.value, 1)}%" for entry in intervals]
-        axes.set_yticks(range(len(intervals)), shares, color=_INK, fontsize=12)
-        axes.set_xlabel(x_label)
-        sentences = [f"{i.name}: {i.value:.1%}, interval {i.low:.1%} to {i.high:.1%}." for i in intervals]
-        return _figure(canvas, caption or x_label, sentences, caption)
+def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str) -> Figure:
+    """Shares and their intervals over seconds, on a logarithmic axis.
 
-
-def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str, caption: str = "") -> Figure:
-    """Shares over seconds, on a logarithmic axis; a dotted line joins the points that none beats in both."""
+    A dotted line joins the points that none beats in both.
+    """
     front: list[Point] = []
     for point in sorted(points, key=lambda point: (point.x, -point.y)):
         if not front or point.y > front[-1].y:
@@ -186,6 +156,7 @@ def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str, caption
             if point.x_from and point.x_from < 0.9 * point.x:
                 start = [point.x_from, point.x], [point.y, point.y]
                 axes.plot(*start, "|-", color=color, linewidth=1, alpha=0.35, markeredgecolor=color)
+            axes.vlines(point.x, point.low, point.high, color=color, alpha=0.5)
             axes.plot([point.x], [point.y], marker, color=color, markersize=17)
             place: Any = {"xytext": (0, -2.5 if marker == "^" else 0), "textcoords": "offset points"}
             center: Any = {"ha": "center", "va": "center", "color": _ON_ACCENT, "fontsize": 9.5}
@@ -197,8 +168,11 @@ def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str, caption
         axes.xaxis.set_major_formatter(FixedFormatter(_TIME_NAMES))
         axes.minorticks_off()
         axes.yaxis.set_major_formatter(_format_percent)
-        sentences = [f"{p.label}, {p.name}: {p.y:.1%}, {format_duration(p.x)}." for p in points]
-        return _figure(canvas, caption or f"{y_label} and {x_label}", sentences, caption)
+        sentences = [
+            f"{p.label}, {p.name}: {p.y:.1%}, interval {p.low:.1%} to {p.high:.1%}, {format_duration(p.x)}."
+            for p in points
+        ]
+        return _figure(canvas, f"{y_label} and {x_label}", sentences)
 
 
 def save_confusion_png(path: Path, table: Table) -> None:
@@ -272,7 +246,7 @@ def _canvas(height: float, width: float = 420) -> Iterator[Canvas]:
         log.setLevel(level)
 
 
-def _figure(canvas: Canvas, title: str, sentences: Sequence[str], caption: str) -> Figure:
+def _figure(canvas: Canvas, title: str, sentences: Sequence[str], caption: str = "") -> Figure:
     """A drawing as an SVG element in the colors and fonts of the page, described by a title and sentences."""
     words = one_line(". ".join([title, " ".join(sentences)]))
     file = io.StringIO()
