@@ -60,19 +60,6 @@ def fit(encoder: Encoder, *, valid: bool = True, n: int = 60, **settings: Any) -
 # -- word vectors -----------------------------------------------------------------------------
 
 
-def test_a_static_batch_holds_the_words_vectors_and_zeros_past_the_end(static: WordVectors) -> None:
-    words = [["the", "bank"], ["rain"], [], ["xyzzy", "<pad>"]]
-    out = static.batch(words)
-    assert [tuple(layer.shape) for layer in out.values] == [(4, 2, 9)]
-    wanted = static.look_up(["the", "bank"])
-    np.testing.assert_array_equal(out.values[0][0].numpy(), wanted)
-    np.testing.assert_array_equal(out.values[0][1, 0].numpy(), static.look_up(["rain"])[0])
-    assert not out.values[0][1, 1].any()
-    assert not out.values[0][2].any()
-    assert out.mask.tolist() == [[True, True], [True, False], [True, False], [True, True]]
-    np.testing.assert_array_equal(out.values[0][3, 0].numpy(), static.look_up(["<unk>"])[0])
-
-
 def test_numbered_texts_give_what_a_batch_of_words_gives(static: WordVectors) -> None:
     texts = ["we saw the storm", "", "profit xyzzy", "a"]
     numbered = number_texts(static, [(text,) for text in texts], 400)

@@ -221,7 +221,7 @@ class TaskModel:
             ("mix", config.mix.mix + (f", {config.mix.mix_form}" if config.mix.mix != "function" else "")),
         ]
         for name, value in mix.items():
-            label = name.removeprefix("mix_") if name == "mix_gamma" else name.replace("mix_", "layer ")
+            label = "gamma" if name == "mix_gamma" else name.replace("mix_", "layer ")
             start = f" ({record.mix_start[name]:.3f} before training)" if name in record.mix_start else ""
             rows.append(("", f"{label}: {value:.3f}{start}"))
         rows.append(("parameters", ", ".join(f"{name} {size:,}" for name, size in sizes.items())))

@@ -16,11 +16,10 @@ from elmokit.tasks.model import FitRecord, TaskModel
 from elmokit.tasks.task import Metrics, Predictor, format_score_name
 
 _MIX_KINDS = {
-    "trainable": "The weights are learned with the head",
-    "frozen": "The weights are set beforehand and not learned",
-    "function": "A learned function mixes the layers; shown is each layer's share in the size of its matrix",
+    "trainable": "The weights are learned with the head.",
+    "frozen": "The weights are set beforehand and not learned.",
+    "function": "A learned function mixes the layers; shown is each layer's share in the size of its matrix.",
 }
-_MIX_FORMS = {"softmax": "; they add up to one.", "raw": "; they may take any value, also below zero."}
 
 
 def write_model_report(
@@ -171,12 +170,11 @@ def _training_section(history: Sequence[Mapping[str, float]]) -> Section:
 
 
 def _mix_section(mix: MixRecord) -> Section:
-    text = _MIX_KINDS[mix.kind] + (_MIX_FORMS[mix.form] if mix.kind != "function" else ".")
     figures = [draw_mix(mix, "Weight of each layer")] if len(mix.history) > 1 else []
     starts = [f"{value:.4f}" for value in mix.history[0]] if mix.history else ["–"] * len(mix.names)
     rows = zip(mix.names, starts, (f"{value:.4f}" for value in mix.values), strict=True)
     table = make_table(["Layer", "Start", "Final"], rows)
-    return Section("mix", "Mix of the layers", text, (*figures, table))
+    return Section("mix", "Mix of the layers", _MIX_KINDS[mix.kind], (*figures, table))
 
 
 def _details_section(model: Predictor, record: FitRecord) -> Section:

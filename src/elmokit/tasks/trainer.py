@@ -53,18 +53,14 @@ class TaskTraining:
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
         """Those of mix and head that learn, and the encoder's when it is fine-tuned."""
-        parameters = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
-        for group in self._groups:
-            parameters |= group
-        return parameters
+        learned = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+        return learned | {name: p for group in self._groups for name, p in group.items()}
 
     def lr_scales(self) -> Mapping[str, float]:
         """The encoder's layers learn more slowly, lower ones most slowly."""
         ratio = self.config.encoder_lr / max(self.config.lr, 1e-12)
-        scales: dict[str, float] = {}
-        for depth, group in enumerate(self._groups):
-            scales |= dict.fromkeys(group, ratio * self.config.layer_decay**depth)
-        return scales
+        decay = self.config.layer_decay
+        return {name: ratio * decay**depth for depth, group in enumerate(self._groups) for name in group}
 
     def steps_per_epoch(self) -> int:
         """Batches in a pass over the rows."""
