@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -117,6 +117,11 @@ class Elmo:
     def save(self, folder: str | Path) -> None:
         """Write the model to ``folder``."""
         save_bilm(folder, self.folder)
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """Where the model came from: corpus, settings, perplexity."""
+        return self.folder.training
 
     def embed(
         self,
