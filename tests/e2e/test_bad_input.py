@@ -12,18 +12,14 @@ import sys
 import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
-from elmokit import PretrainConfig, ReadConfig, pretrain
+from elmokit import PretrainConfig, pretrain
 from elmokit.bilm.folder import load_bilm
-from elmokit.core.errors import ElmokitError, ModelError, RunError
-from elmokit.text.rows import TextSource
+from elmokit.core.errors import ElmokitError, RunError
 from program import Cli, in_its_own_process
 
 # The flags of the tiny model, and of one that is trained in a moment.
@@ -71,28 +67,54 @@ def check_model(folder: Path, *words: str) -> None:
     assert [word for word in words if word not in vocabulary] == []
 
 
-# -- text that cannot be used -----------------------------------------------------------------
+# -- files that cannot be used ----------------------------------------------------------------
+
+TABLE = "title,body\nOne,first text\n"
+FILES: dict[str, tuple[str, str | bytes, tuple[str, ...], tuple[str, ...]]] = {
+    # the file, its content, flags, and what the error says besides the name of the file
+    "blank lines": ("a.txt", " \n\n\t\n" * 50, (), ("no word",)),
+    "latin-1": (
+        *("a.txt", "one line\nun café noir\n".encode("latin-1"), ()),
+        (", line 2, byte 15: 0xe9", "--encoding", "--set errors=replace"),
+    ),
+    "binary": ("a.txt", b"\x89PNG\r\n\x1a\n" + bytes(range(32)) * 50, (), ("binary",)),
+    "noise": ("a.txt", random.Random(0).randbytes(5000), ("--encoding", "latin-1"), ("binary",)),
+    "missing column": ("a.csv", TABLE, ("--text-columns", "bdy"), ("no column 'bdy'", "mean 'body'?")),
+    "ragged table": ("a.csv", "n,text\n1,one\n2,two, or more\n", (), (", line 3", "3 fields", "quoted")),
+    "unclosed quote": ("a.csv", 'n,text\n1,"one\n2,two\n', (), (", line 3", "quote")),
+    "bad JSON": ("a.jsonl", '{"text": "one"}\n{"text": "two"\n', (), (", line 2", "JSON")),
+    "cut-off gzip": ("a.txt.gz", gzip.compress(b"the cat sat on the mat\n")[:-12], (), ("truncated",)),
+}
 
 
-def test_empty_file_is_refused_by_name(tmp_path: Path) -> None:
-    file = write(tmp_path / "empty.txt", b"")
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_that_cannot_be_used_is_refused_by_name(tmp_path: Path, cli: Cli, kind: str) -> None:
+    name, content, flags, parts = FILES[kind]
+    file = write(tmp_path / name, content)
+    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, *flags)
+    outcome.check_refused(*(f"{file}{part}" if part.startswith(",") else part for part in parts), file)
+
+
+def test_empty_and_missing_files_are_refused_by_name(tmp_path: Path, cli: Cli) -> None:
+    file = write(tmp_path / "corpus.txt", b"")
     in_its_own_process("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused("no word", file)
+    outcome = cli("pretrain", tmp_path / "corpsu.txt", "--out", tmp_path / "m", *QUICK)
+    outcome.check_refused("corpsu.txt", "Did you mean 'corpus.txt'?")
 
 
-def test_file_of_blank_lines_is_refused_by_name(tmp_path: Path, cli: Cli) -> None:
-    file = write(tmp_path / "blank.txt", " \n\n\t\n" * 50)
-    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused("no word", file)
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("all words here are rare\n", ("0 of 5 distinct words", "at least 5 times", "min_count")),
+        ("cat cat cat\n" * 20, ("1 of 1 distinct words", "more text")),
+    ],
+)
+def test_too_few_words_are_refused(tmp_path: Path, cli: Cli, text: str, parts: tuple[str, ...]) -> None:
+    file = write(tmp_path / "few.txt", text)
+    cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--set", "min_count=5").check_refused(*parts)
 
 
-def test_text_that_is_not_utf8_is_refused_by_line_and_byte(tmp_path: Path, cli: Cli) -> None:
-    file = write(tmp_path / "latin.txt", "one line\nun café noir\n".encode("latin-1"))
-    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK)
-    outcome.check_refused(f"{file}, line 2, byte 15: 0xe9", "--encoding", "--set errors=replace")
-    assert list(TextSource([file], ReadConfig(encoding="latin-1"))) == ["one line", "un café noir"]
-    assert list(TextSource([file], ReadConfig(errors="replace"))) == ["one line", "un caf\ufffd noir"]
-
-
-def test_encoding_and_errors_flags_make_such_text_work(tmp_path: Path, cli: Cli) -> None:
+def test_encoding_and_errors_flags_make_other_text_work(tmp_path: Path, cli: Cli) -> None:
     file = write(tmp_path / "latin.txt", "un café noir et un café blanc\n".encode("latin-1"))
     assert cli("pretrain", file, "--out", tmp_path / "a", *QUICK, "--encoding", "latin-1").code == 0
     assert cli("pretrain", file, "--out", tmp_path / "b", *QUICK, "--set", "errors=replace").code == 0
@@ -100,7 +122,7 @@ def test_encoding_and_errors_flags_make_such_text_work(tmp_path: Path, cli: Cli)
     check_model(tmp_path / "b", "noir")
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "rot13", "klingon"])
+@pytest.mark.parametrize("encoding", ["utf-16", "klingon"])
 def test_encoding_that_does_not_fit_the_file_is_refused(
     tmp_path: Path, cli: Cli, encoding: str, tiny_corpus: Path
 ) -> None:
@@ -108,75 +130,7 @@ def test_encoding_that_does_not_fit_the_file_is_refused(
     outcome.check_refused(encoding)
 
 
-def test_binary_file_is_refused_by_name(tmp_path: Path, cli: Cli) -> None:
-    file = write(tmp_path / "picture.txt", b"\x89PNG\r\n\x1a\n" + bytes(range(32)) * 50)
-    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused(file, "binary")
-
-
-def test_random_bytes_are_refused_by_name(tmp_path: Path, cli: Cli) -> None:
-    file = write(tmp_path / "noise.txt", random.Random(0).randbytes(5000))
-    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused(file)
-    cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--encoding", "latin-1").check_refused(
-        file, "binary"
-    )
-
-
-def test_words_all_below_the_threshold_are_refused(tmp_path: Path, cli: Cli) -> None:
-    file = write(tmp_path / "rare.txt", "all words here are rare\n")
-    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--set", "min_count=5")
-    outcome.check_refused("0 of 5 distinct words", "at least 5 times", "min_count")
-
-
-def test_vocabulary_of_one_is_refused(tmp_path: Path, cli: Cli) -> None:
-    file = write(tmp_path / "one.txt", "cat cat cat\n" * 20)
-    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK)
-    outcome.check_refused("1 of 1 distinct words", "more text")
-
-
-def test_missing_file_is_refused_with_the_nearest_name(tmp_path: Path, cli: Cli) -> None:
-    write(tmp_path / "corpus.txt", "x\n")
-    outcome = cli("pretrain", tmp_path / "corpsu.txt", "--out", tmp_path / "m", *QUICK)
-    outcome.check_refused("corpsu.txt", "Did you mean 'corpus.txt'?")
-
-
-# -- tables, JSON, packed files ---------------------------------------------------------------
-
-
-def test_missing_column_is_refused_with_the_nearest_name(tmp_path: Path, cli: Cli) -> None:
-    file = write(tmp_path / "news.csv", "title,body\nOne,first text\n")
-    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--text-columns", "bdy")
-    outcome.check_refused(file, "no column 'bdy'", "Did you mean 'body'?")
-
-
-def test_ragged_table_is_refused_by_line(tmp_path: Path, cli: Cli) -> None:
-    file = write(tmp_path / "news.csv", "n,text\n1,one\n2,two, or more\n3,three\n")
-    outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK)
-    outcome.check_refused(f"{file}, line 3", "3 fields", "quoted")
-
-
-def test_unclosed_quote_is_refused_by_line(tmp_path: Path, cli: Cli) -> None:
-    file = write(tmp_path / "news.csv", 'n,text\n1,"one\n2,two\n')
-    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused(f"{file}, line 3", "quote")
-
-
-def test_bad_json_line_is_refused_by_line(tmp_path: Path, cli: Cli) -> None:
-    file = write(tmp_path / "news.jsonl", '{"text": "one"}\n{"text": "two"\n')
-    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused(f"{file}, line 2", "JSON")
-
-
-def test_truncated_gzip_is_refused_by_name(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
-    packed = gzip.compress(tiny_corpus.read_bytes())
-    file = write(tmp_path / "tiny.txt.gz", packed[: len(packed) // 2])
-    cli("pretrain", file, "--out", tmp_path / "m", *QUICK).check_refused(file, "truncated")
-
-
 # -- wrong settings ---------------------------------------------------------------------------
-
-
-def test_wrong_preset_is_refused_with_the_nearest(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
-    outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", "--preset", "smal")
-    outcome.check_refused("'smal'", "Did you mean 'small'?")
-    assert not (tmp_path / "m").exists()
 
 
 def test_wrong_toml_field_is_refused_with_file_and_nearest(
@@ -197,6 +151,7 @@ def test_unknown_flag_ends_with_code_2(tmp_path: Path, tiny_corpus: Path) -> Non
 @pytest.mark.parametrize(
     ("flags", "part"),
     [
+        (["--preset", "smal"], "Did you mean 'small'?"),
         (["--dim", "0"], "dim"),
         (["--set", "held_out=0.9"], "held_out"),
         (["--input", "chars"], "Did you mean 'char'?"),
@@ -235,12 +190,6 @@ def test_word_of_10000_characters_is_trained_on(
     check_model(tmp_path / "m", "x" * 10_000)
 
 
-def test_null_bytes_in_text_are_removed(tmp_path: Path, quick: PretrainConfig, tiny_corpus: Path) -> None:
-    file = write(tmp_path / "null.txt", tiny_corpus.read_bytes().replace(b"old fox", b"old\x00fox", 1))
-    pretrain([file], tmp_path / "m", quick)
-    assert not [word for word in load_bilm(tmp_path / "m").vocabulary.words if "\x00" in word]
-
-
 def test_corpus_shorter_than_one_batch_is_trained_on_with_fewer_lanes(tmp_path: Path, cli: Cli) -> None:
     file = write(tmp_path / "short.txt", "the cat sat\nthe dog ran\n")
     outcome = cli("pretrain", file, "--out", tmp_path / "m", *QUICK, "--set", "n_lanes=64")
@@ -253,12 +202,6 @@ def test_single_text_is_trained_on_whatever_its_hash(tmp_path: Path, tiny_config
     numbers = (number for number in range(9999) if zlib.crc32(f"text {number} of a text".encode()) < 2**26)
     file = write(tmp_path / "single.txt", f"text {next(numbers)} of a text\n")  # held out by its hash
     assert pretrain([file], tmp_path / "m", tiny_config).stopped == "done"
-
-
-def test_half_an_emoji_in_json_is_trained_on(tmp_path: Path, quick: PretrainConfig) -> None:
-    file = write(tmp_path / "posts.jsonl", '{"text": "good \\ud83d day to you"}\n' * 5)
-    pretrain([file], tmp_path / "m", quick)
-    check_model(tmp_path / "m", "good", "day")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="file names are text elsewhere")
@@ -322,17 +265,6 @@ def test_folder_that_is_not_ours_is_refused_and_untouched(
     assert snapshot(tmp_path / "mine") == before
 
 
-def test_folder_of_others_with_a_run_folder_is_refused_and_untouched(
-    tmp_path: Path, quick: PretrainConfig, tiny_corpus: Path
-) -> None:
-    write(tmp_path / "mine" / "README.md", "my notes")
-    write(tmp_path / "mine" / "run" / "start.sh", "echo")
-    before = snapshot(tmp_path / "mine")
-    with pytest.raises(RunError):
-        pretrain([tiny_corpus], tmp_path / "mine", quick)
-    assert snapshot(tmp_path / "mine") == before
-
-
 def test_folder_that_another_process_works_in_is_refused(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
     fcntl = pytest.importorskip("fcntl")
     (tmp_path / "m" / "run").mkdir(parents=True)
@@ -355,31 +287,11 @@ def test_a_file_system_without_locks_is_no_hindrance(
     assert pretrain([tiny_corpus], tmp_path / "m", quick).n_steps == 1
 
 
-@pytest.mark.parametrize("content", ["[]", '{"model": 1}', "{"])
-def test_settings_of_a_run_that_are_none_are_refused(
-    model: Path, tiny_corpus: Path, quick: PretrainConfig, content: str
-) -> None:
-    write(model / "run" / "settings.json", content)
-    with pytest.raises(RunError, match=r"settings\.json cannot be read"):
-        pretrain([tiny_corpus], model, quick)
-
-
 def test_output_that_is_a_file_is_refused(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:
     file = write(tmp_path / "m", "mine")
     cli("pretrain", tiny_corpus, "--out", file, *QUICK).check_refused(file, "is a file")
     cli("pretrain", tiny_corpus, "--out", file / "sub", *QUICK).check_refused(file / "sub")
     assert file.read_bytes() == b"mine"
-
-
-def test_finished_model_without_its_run_is_refused_and_untouched(
-    model: Path, quick: PretrainConfig, tiny_corpus: Path
-) -> None:
-    shutil.rmtree(model / "run")
-    before = snapshot(model)
-    with pytest.raises(RunError, match="already holds a finished model") as caught:
-        pretrain([tiny_corpus], model, quick)
-    assert "--from" in caught.value.remedy
-    assert snapshot(model) == before
 
 
 def test_corpus_folder_that_is_not_ours_is_refused_and_untouched(
@@ -404,12 +316,6 @@ def test_corpus_folder_that_cannot_be_made_is_refused(
 # -- model folders ----------------------------------------------------------------------------
 
 
-def test_truncated_weights_are_refused_by_name(model: Path, cli: Cli) -> None:
-    file = model / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-100])
-    cli("inspect", model).check_refused(file, "cut off")
-
-
 def test_folder_without_a_model_is_refused(tmp_path: Path, cli: Cli) -> None:
     cli("inspect", tmp_path / "nowhere").check_refused("no model folder", tmp_path / "nowhere")
     cli("inspect", tmp_path).check_refused(tmp_path, "config.json")
@@ -425,9 +331,7 @@ def test_unfinished_run_is_refused_with_the_way_to_finish_it(model: Path, cli: C
     [
         '{"architectures": ["BertModel"], "model_type": "bert"}',
         "[]",
-        '"elmokit"',
         '{"format": "elmokit"',
-        "",
         "\xff",
     ],
 )
@@ -436,77 +340,10 @@ def test_foreign_or_damaged_config_is_refused_by_name(model: Path, cli: Cli, con
     cli("inspect", model).check_refused(model / "config.json")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"format_version": 2},
-        {"kind": "classifier"},
-        {"model": {"dim": 8, "colour": "red"}},
-        {"model": []},
-        {"model": None},
-        {"n_words": "many"},
-        {"n_words": -1},
-        {"text": {"lowercase": "yes"}},
-        {"training": None},
-    ],
-)
-def test_config_that_makes_no_sense_is_refused(model: Path, cli: Cli, changes: dict[str, Any]) -> None:
-    file = model / "config.json"
-    record = json.loads(file.read_text(encoding="utf-8"))
-    write(file, json.dumps(record | changes))
-    cli("inspect", model).check_refused(model)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "vocab.txt"])
-def test_missing_file_of_a_model_is_refused_by_name(model: Path, cli: Cli, name: str) -> None:
-    (model / name).unlink()
-    cli("inspect", model).check_refused(model / name)
-
-
 def test_model_without_its_card_and_run_still_opens(model: Path) -> None:
     (model / "README.md").unlink()
     shutil.rmtree(model / "run")
     check_model(model, "fox")
-
-
-@pytest.mark.parametrize("n_bytes", [1, 2, 60])
-def test_vocabulary_that_is_cut_is_refused_by_name(model: Path, n_bytes: int) -> None:
-    file = model / "vocab.txt"
-    file.write_bytes(file.read_bytes()[:-n_bytes])
-    with pytest.raises(ModelError, match=r"vocab\.txt"):
-        load_bilm(model)
-
-
-def test_tokenizer_that_is_cut_is_refused_by_name(model: Path, cli: Cli) -> None:
-    file = model / "tokenizer.json"
-    file.write_bytes(file.read_bytes()[:-60])
-    cli("inspect", model).check_refused(file)
-
-
-def test_tokenizer_of_another_model_is_refused_by_name(
-    tmp_path: Path, model: Path, quick: PretrainConfig, tiny_corpus: Path
-) -> None:
-    config = replace(quick, model=replace(quick.model, input="subword"))
-    pretrain([tiny_corpus], tmp_path / "pieces", config)
-    shutil.copy(model / "tokenizer.json", tmp_path / "pieces" / "tokenizer.json")
-    with pytest.raises(ModelError, match=r"tokenizer\.json"):
-        load_bilm(tmp_path / "pieces")
-
-
-@pytest.mark.parametrize("damage", ["extra", "missing", "misshapen"])
-def test_wrong_tensor_is_refused_by_name(model: Path, cli: Cli, damage: str) -> None:
-    file = model / "model.safetensors"
-    tensors = load_file(file)
-    name = sorted(tensors)[0]
-    if damage == "extra":
-        name = "surplus"
-        tensors[name] = torch.zeros(3)
-    elif damage == "missing":
-        del tensors[name]
-    else:
-        tensors[name] = torch.zeros(3, 3, 3, 3)
-    save_file(tensors, file)
-    cli("inspect", model).check_refused(file, name)
 
 
 # -- going on ---------------------------------------------------------------------------------
@@ -532,15 +369,6 @@ def test_resumed_run_with_other_text_is_refused_and_goes_on_with_the_old(
         pretrain([other], tmp_path / "m", quick)
     assert caught.value.remedy
     assert pretrain([file], tmp_path / "m", quick).stopped == "done"
-
-
-def test_resumed_run_with_another_share_held_out_does_not_blame_the_text(
-    model: Path, tiny_config: PretrainConfig, tiny_corpus: Path
-) -> None:
-    other = replace(tiny_config, training=replace(tiny_config.training, held_out=0.3))
-    with pytest.raises(RunError, match=r"held_out was 0\.02, now 0\.3") as caught:
-        pretrain([tiny_corpus], model, other)
-    assert "the text" not in caught.value.message
 
 
 def test_finished_run_started_again_changes_nothing(
@@ -600,16 +428,6 @@ def test_start_from_refuses_flags_that_change_the_shape(
     outcome = cli("pretrain", tiny_corpus, *words, *CONTINUED)
     outcome.check_refused("--from", "dim", "lowercase")
     assert not (tmp_path / "m").exists()
-
-
-@pytest.mark.parametrize("how", ["pipeline", "config"])
-def test_start_from_refuses_other_ways_to_change_the_shape(
-    tmp_path: Path, cli: Cli, tiny_model: Path, tiny_corpus: Path, how: str
-) -> None:
-    file = write(tmp_path / "my.toml", "[model]\ndim = 16\n")
-    extra: list[str | Path] = ["--pipeline", "classic"] if how == "pipeline" else ["--config", file]
-    words = ["--from", tiny_model, *CONTINUED, *extra]
-    cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *words).check_refused("--from")
 
 
 def test_start_from_a_folder_that_is_no_model_is_refused(tmp_path: Path, cli: Cli, tiny_corpus: Path) -> None:

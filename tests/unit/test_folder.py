@@ -39,7 +39,6 @@ KINDS = [
     ),
     pytest.param({"input": "word"}, id="word"),
     pytest.param({"input": "word", "tie": True}, id="word tied"),
-    pytest.param({"input": "word", "tie": True, "objective": "full"}, id="word tied full"),
     pytest.param({"input": "subword"}, id="subword"),
     pytest.param({"input": "char", "objective": "adaptive"}, id="char adaptive"),
     pytest.param({"input": "word", "objective": "adaptive", "n_layers": 1}, id="word adaptive"),
@@ -113,13 +112,8 @@ def test_a_saved_model_comes_back_to_the_bit(tmp_path: Path, settings: dict[str,
     for name in names:
         again = (tmp_path / "again" / "model" / name).read_bytes()
         assert again == (tmp_path / "model" / name).read_bytes(), name
+        assert str(tmp_path).encode() not in again, name
     assert not found.model.training
-    with torch.no_grad():
-        for parameter in found.model.parameters():
-            assert parameter.requires_grad
-            parameter.add_(1.0)
-    unchanged = load_bilm(tmp_path / "model").model  # the file did not change with the loaded weights
-    assert all(torch.equal(parameter, ours[name]) for name, parameter in unchanged.named_parameters())
 
 
 @pytest.mark.parametrize("objective", ["sampled", "full"])
@@ -132,11 +126,6 @@ def test_a_tied_table_is_saved_once_and_shared_again(tmp_path: Path, objective: 
     assert model.predictor.weight is model.encoder.weight
     held = [*model.parameters(), *model.buffers(), model.predictor.weight]
     assert not any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in held)
-
-
-def test_no_file_of_a_model_names_the_folder_it_was_made_in(saved_char: Path) -> None:
-    for file in saved_char.iterdir():
-        assert str(saved_char.parent).encode() not in file.read_bytes(), file.name
 
 
 # -- what is not a model --------------------------------------------------------------------------

@@ -17,14 +17,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from elmokit import __version__
-from elmokit.core.errors import ModelError
 from elmokit.serve.app import make_app
 from elmokit.serve.registry import Registry, Served, open_registry
-from elmokit.static.word_vectors import WordVectors
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.task import Examples, Labels
 from elmokit.tasks.tfidf import fit_tfidf
-from elmokit.text.settings import TextConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.mix import ScalarMix
 from elmokit.vectors.neighbors import Occurrences, map_2d
@@ -146,14 +143,6 @@ def test_lists_of_words_and_empty_texts(client: TestClient, elmo: Elmo) -> None:
     assert pooled[0] == [0.0] * elmo.dim
     answer = client.post("/v1/embed", json={"texts": [""], "format": "npy"})
     assert np.load(io.BytesIO(answer.content)).shape == (0, elmo.dim)
-
-
-def test_the_default_mix_of_a_classifiers_encoder_is_equal(
-    client: TestClient, registry: Registry, elmo: Elmo
-) -> None:
-    found = ask(client, "/v1/embed", texts=BANKS, model="topics")
-    assert found["model"] == "topics"
-    check_close(found["vectors"], elmo.embed(BANKS).mixed())
 
 
 def test_concurrent_requests_get_the_same_answers(client: TestClient, registry: Registry, elmo: Elmo) -> None:
@@ -430,14 +419,6 @@ def test_word_counts_predict_and_have_no_vectors(tmp_path: Path, method: str) ->
         assert answer["results"][0]["influence"]["values"][0] > 0
         assert ("not calibrated" in str(answer["notes"])) == (method == "tfidf-svm")
         assert "word counts" in refused(client, 400, "/v1/embed", texts=["a"])
-
-
-def test_word_vectors_alone_cannot_be_served(tmp_path: Path) -> None:
-    WordVectors.of(["a", "b"], np.eye(2, dtype=np.float32), TextConfig(), {"method": "svd"}).save(
-        tmp_path / "v"
-    )
-    with pytest.raises(ModelError, match="holds word vectors, which cannot be served"):
-        open_registry([tmp_path / "v"], CORPUS)
 
 
 def test_the_first_predictor_is_the_default(client: TestClient) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from elmokit.core.errors import ModelError
 from elmokit.serve.registry import open_registry
+from elmokit.static.word_vectors import WordVectors
+from elmokit.text.settings import TextConfig
 from serving import CORPUS, save_models, save_report
 
 
@@ -39,6 +42,10 @@ def test_a_server_needs_a_model(tmp_path: Path) -> None:
         open_registry([report], [])
     with pytest.raises(ModelError, match="nowhere"):
         open_registry([str(tmp_path / "nowhere")], [])
+    vectors = WordVectors.of(["a", "b"], np.eye(2, dtype=np.float32), TextConfig(), {"method": "svd"})
+    vectors.save(tmp_path / "vectors")
+    with pytest.raises(ModelError, match="holds word vectors, which cannot be served"):
+        open_registry([tmp_path / "vectors"], CORPUS)
 
 
 def test_a_classifier_with_a_report_is_a_classifier(tmp_path: Path) -> None:
