@@ -95,8 +95,8 @@ def test_new_column_whose_name_is_taken_gets_a_number(tmp_path: Path) -> None:
 def test_csv_without_rows_still_has_a_header(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     with PredictionWriter(out, "csv") as writer:
-        writer.write_header(answer("sport", [1, 0]))
-    assert out.read_text() == "prediction,probability,p(sport),p(world)\n"
+        writer.write_header(answer("sport", [1, 0]), ["text"])
+    assert out.read_text() == "text,prediction,probability,p(sport),p(world)\n"
 
 
 def test_values_of_other_types_become_cells(tmp_path: Path) -> None:
