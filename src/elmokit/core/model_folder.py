@@ -34,6 +34,7 @@ KINDS = {
     "bilm": Kind("a language model", "pretrain", "elmokit.vectors.elmo:Elmo.load"),
     "classifier": Kind("a classifier", "fit", "elmokit.tasks.model:TaskModel.load"),
     "word-vectors": Kind("word vectors", "baseline", "elmokit.static.word_vectors:WordVectors.load"),
+    "stack": Kind("a classifier", "fit", "elmokit.tasks.stack:StackModel.load"),
     "linear": Kind("a linear model", "fit", "elmokit.tasks.tfidf:TfidfModel.load"),
 }
 

@@ -30,6 +30,7 @@ _LAYOUTS = {
     "comparison": _Layout("a comparison", "work", f"work/{_SETTINGS}"),
     "word-vectors": _Layout("word vectors", "", "config.json"),
     "linear": _Layout("a linear model", "", "config.json"),
+    "stack": _Layout("a classifier", "", "config.json"),
     "vectors": _Layout("a vector store", "", "manifest.json"),
     "token-cache": _Layout("a token cache", "", "cache.json"),
     "report": _Layout("a report", "", _REPORT),

@@ -68,6 +68,7 @@ class WordVectors:
     kind = "word-vectors"
     n_layers = 1
     directional = False
+    has_sentence_vector = False
     n_edge = 0
 
     def __post_init__(self) -> None:

@@ -13,10 +13,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from elmokit.core.console import Reporter
-from elmokit.core.errors import DataError
-from elmokit.tasks.fit import validation_split
+from elmokit.core.errors import DataError, ModelError
+from elmokit.tasks.fit import open_predictor, validation_split
 from elmokit.tasks.model import TaskModel, load_encoder
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.tasks.stack import StackModel, fit_stack
 from elmokit.tasks.task import Examples, Labels, get_task
 from elmokit.tasks.trainer import fit_task
 from elmokit.text.tokenizing import check_texts
@@ -28,7 +29,7 @@ Texts = Sequence[Any] | npt.NDArray[Any]
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A text classifier on top of an encoder: strings in, labels of any type out.
 
-    >>> clf = TextClassifier("news", head="linear").fit(texts, labels)          # doctest: +SKIP
+    >>> clf = TextClassifier("news").fit(texts, labels)                         # doctest: +SKIP
     >>> clf.predict(["Rates rose again."])                                      # doctest: +SKIP
 
     Works with ``clone``, ``Pipeline``, ``cross_val_score``, ``GridSearchCV`` and joblib.
@@ -41,8 +42,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         classes_: The labels, sorted.
-        history_: Scores of each epoch.
-        model_: The fitted ``TaskModel``.
+        history_: Scores of each epoch; empty for the stack.
+        model_: The fitted ``StackModel`` or ``TaskModel``.
     """
 
     encoder: str | Path = ""
@@ -50,7 +51,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     mix: str = "trainable"
     mix_form: str = "raw"
     mix_weights: str = ""
-    head: str = "pool"
+    head: str = "auto"
     head_dim: int = 128
     finetune: bool = False
     epochs: int = 0
@@ -87,7 +88,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: A label for each, all of one type; or for several labels per text, an array of ones and
                 zeros, (n_texts, n_classes).
             sample_weight: How much each text counts.
-            valid: Texts and labels to choose the best weights by; otherwise a share is held out.
+            valid: Texts and labels to choose the best weights of a trained head by; otherwise a share is
+                held out. The stack (``head="auto"``) does not need them.
         """
         config = self.config()
         classes, examples = _read(X, y)
@@ -96,20 +98,25 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if weights.shape != (len(examples),) or not np.isfinite(weights).all() or (weights < 0).any():
                 raise DataError("sample_weight must hold one finite number of at least 0 for each text.")
             examples = replace(examples, weights=weights)
-        if valid is None:
-            held = validation_split(examples.targets, config.fit.valid_share, config.fit.seed)
-            train, other = (examples.select(np.flatnonzero(rows)) for rows in (~held, held))
+        reporter, encoder = Reporter("auto" if self.verbose else "silent"), load_encoder(self.encoder)
+        model: TaskModel | StackModel
+        if config.is_stack:
+            model = fit_stack(encoder, examples, config, reporter=reporter).model
         else:
-            train, other = examples, _read(*valid, classes)[1]
-        reporter = Reporter("auto" if self.verbose else "silent")
-        task, encoder = get_task("classify"), load_encoder(self.encoder)
-        result = fit_task(task, encoder, train, replace(other, weights=None), config, reporter=reporter)
-        if result.stopped == "interrupted":
-            raise KeyboardInterrupt
+            if valid is None:
+                held = validation_split(examples.targets, config.fit.valid_share, config.fit.seed)
+                examples, other = (examples.select(np.flatnonzero(rows)) for rows in (~held, held))
+            else:
+                other = _read(*valid, classes)[1]
+            other = replace(other, weights=None)
+            result = fit_task(get_task("classify"), encoder, examples, other, config, reporter=reporter)
+            if result.stopped == "interrupted":
+                raise KeyboardInterrupt
+            model = result.model
         plain = all(isinstance(label, str | int | float) for label in classes.tolist())  # as JSON has them
-        record = replace(result.model.record, labels=classes.tolist() if plain else ())
+        record = replace(model.record, labels=classes.tolist() if plain else ())
         self.classes_, self.history_ = classes, record.history
-        self.model_ = replace(result.model, record=record)
+        self.model_ = replace(model, record=record)
         return self
 
     def predict_proba(self, X: Texts) -> npt.NDArray[np.float32]:  # noqa: N803
@@ -135,7 +142,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, folder: str | Path) -> TextClassifier:
         """Read a folder that ``save`` or ``elmokit fit`` has written."""
-        model = TaskModel.load(folder)
+        model: Any = open_predictor(folder)
+        if not hasattr(model, "config"):
+            raise ModelError(
+                f"{folder} holds a linear model over counts of words.", remedy="Open it with elmokit.load."
+            )
         flat, usual = model.config.to_flat(), ClassifierConfig().to_flat()
         weight = "balanced" if flat.pop("class_weights") == "balanced" else None
         known = {name: flat.pop(name) for name in cls().get_params(deep=False) if name in flat}

@@ -23,10 +23,11 @@ from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import KINDS, Model, is_model_folder, load
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
-from elmokit.tasks.classification import shorten
+from elmokit.tasks.classification import ClassPrediction, shorten
 from elmokit.tasks.model import FitRecord, TaskModel, encoder_facts, load_encoder, resolve_head
 from elmokit.tasks.model_report import write_model_report
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.tasks.stack import StackModel, fit_stack
 from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, Metrics, Predictor, get_task
 from elmokit.tasks.tfidf import METHODS, TfidfModel, fit_tfidf
 from elmokit.tasks.trainer import fit_task, is_single_label
@@ -34,6 +35,7 @@ from elmokit.text.predictions import PredictionWriter
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
+from elmokit.vectors.encoder import Encoder
 from elmokit.vectors.mix import make_mix
 
 Files = str | Path | Sequence[str | Path]
@@ -90,36 +92,38 @@ def fit(  # long because it is the whole verb, step by step
     """
     reporter, out, problem = reporter or Reporter("silent"), Path(out), get_task(task)
     config, read, label_config = _merge_configs(settings)
-    read, is_linear = name_fields(problem, read), encoder in METHODS
-    if is_linear and task != "classify":
-        raise ConfigError(f"{encoder} does not support the task {task!r}.", remedy="Use an encoder: news.")
-    folder = open_out(out, "linear" if is_linear else "classifier", resume=not is_linear)
-    if not is_linear:
-        config, loaded = resolve_head(problem, config), load_encoder(encoder)
+    read, kind = name_fields(problem, read), "classifier"
+    if encoder in METHODS:
+        kind = "linear"
+        if task != "classify":
+            raise ConfigError(
+                f"{encoder} does not support the task {task!r}.", remedy="Use an encoder: news."
+            )
+    elif task == "classify" and config.is_stack:
+        kind = "stack"
+    is_trained = kind == "classifier"
+    folder = open_out(out, kind, resume=is_trained)
+    loaded = None if kind == "linear" else load_encoder(encoder)
+    if loaded and is_trained:
+        config = resolve_head(problem, config)
         make_mix(config.mix, loaded.n_layers, loaded.dim)  # wrong weights are refused before a run is started
-    share = 0.0 if is_linear else config.fit.valid_share
+    share = config.fit.valid_share if is_trained else 0.0
     files = {"train": train, "valid": valid, "test": test}
     parts = read_splits(problem, files, read, label_config, reporter, valid_share=share, seed=config.fit.seed)
-    labels = parts["train"].labels
     origin = origin_record(replace_surrogates(command), "torch", "numpy")
     origin["columns"] = Columns(read.text_columns, label_config.label_column)
-    if is_linear:
-        model = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
-        return _finish(out, model, parts, origin, reporter)
+    if loaded is None:
+        linear = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
+        return _finish(out, linear, parts, origin, reporter)
     origin["encoder"] = encoder_facts(loaded, Path(encoder).resolve().name)
+    _announce(parts, loaded, config, reporter)
+    if not is_trained:
+        return _fit_stack(out, loaded, parts, config, origin, reporter)
     with folder.lock():
         lasting = config.to_dict()
         del lasting["fit"]["cache"]  # where layers are cached makes no difference
         inputs = {f"text.{split}_rows": content_hash(parts[split]) for split in ("train", "valid")}
         folder.require_same(lasting, inputs | {"encoder.weights": fingerprint(*loaded.module.parameters())})
-        classes = f", {len(labels)} classes ({escape(shorten(labels.names))})" if labels.names else ""
-        reporter.say(
-            f"Rows: {len(parts['train']):,} to train on, {len(parts['valid']):,} for validation{classes}.\n"
-            f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({loaded.n_layers} layers, "
-            f"{loaded.dim} wide), {config.mix.mix} mix, {config.head.head} head."
-        )
-        for note in parts["train"].notes:
-            reporter.say(f"[dim]{escape(note)}[/]")
         options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "reporter": reporter}
         result = fit_task(problem, loaded, parts["train"], parts["valid"], config, run=folder.run, **options)
         if result.stopped == "interrupted":
@@ -134,19 +138,67 @@ def fit(  # long because it is the whole verb, step by step
         return _finish(out, result.model, parts, origin, reporter)
 
 
-def _finish(
+def _announce(
+    parts: Mapping[str, Examples], encoder: Encoder, config: ClassifierConfig, reporter: Reporter
+) -> None:
+    """Say what is about to be fitted."""
+    labels = parts["train"].labels
+    others = f", {len(parts['valid']):,} for validation" if "valid" in parts else ""
+    classes = f", {len(labels)} classes ({escape(shorten(labels.names))})" if labels.names else ""
+    head = f"{config.mix.mix} mix, {config.head.head} head"
+    if config.is_stack:
+        head = "a stack of logistic regressions on vectors, words and characters"
+    reporter.say(
+        f"Rows: {len(parts['train']):,} to train on{others}{classes}.\n"
+        f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({encoder.n_layers} layers, "
+        f"{encoder.dim} wide), {head}."
+    )
+    for note in parts["train"].notes:
+        reporter.say(f"[dim]{escape(note)}[/]")
+
+
+def _fit_stack(
     out: Path,
-    model: TaskModel | TfidfModel,
-    parts: Mapping[str, Examples],
+    encoder: Encoder,
+    parts: dict[str, Examples],
+    config: ClassifierConfig,
     origin: dict[str, Any],
     reporter: Reporter,
 ) -> FittedModel:
-    """Measure a fitted model and write it with its report; ``origin`` holds fields of its record."""
-    metrics, speed, cut = _measure(model, parts, reporter)
+    """Fit a stack; instead of the training rows, its out-of-fold predictions of them are measured."""
+    train = parts["train"]
+    result = fit_stack(encoder, train, config, reporter=reporter)
+    model, labels = result.model, train.labels
+    for note in model.record.notes:
+        reporter.say(f"[yellow]{escape(note)}[/]")
+    known = dict[str, Metrics]()
+    if len(result.rows):
+        answers = [ClassPrediction(labels=labels, probabilities=row) for row in result.probabilities]
+        known["out-of-fold"] = model.task.measure(train.select(result.rows), answers)
+    return _finish(out, model, parts, origin, reporter, known)
+
+
+def _finish(
+    out: Path,
+    model: TaskModel | TfidfModel | StackModel,
+    parts: Mapping[str, Examples],
+    origin: dict[str, Any],
+    reporter: Reporter,
+    known: Mapping[str, Metrics] | None = None,
+) -> FittedModel:
+    """Measure a fitted model and write it with its report.
+
+    Args:
+        origin: Fields of its record.
+        known: Metrics that stand in place of those of the training rows.
+    """
+    others = {split: part for split, part in parts.items() if not known or split != "train"}
+    measured, speed, cut = _measure(model, others, reporter)
+    metrics = {**(known or {}), **measured}
     record = replace(
         model.record,
         **origin,
-        timings={**model.record.timings, "documents_per_second": speed},
+        timings={**model.record.timings, **({"documents_per_second": speed} if speed else {})},
         notes=[*parts["train"].notes, *model.record.notes, *(cut if "test" in parts else ())],
         splits={split: {"n": one.n, **one.values} for split, one in metrics.items()},
     )

@@ -180,7 +180,8 @@ def _mix_section(mix: MixRecord) -> Section:
 def _details_section(model: Predictor, record: FitRecord) -> Section:
     timings = dict(record.timings)
     speed = timings.pop("documents_per_second", None)
-    settings = model.config.to_flat() if isinstance(model, TaskModel) else model.facts().values["settings"]
+    config = getattr(model, "config", None)
+    settings = config.to_flat() if config else model.facts().values["settings"]
     lists = {
         "Encoder": [(name, format_value(value)) for name, value in record.encoder.items()],
         "Settings": [(name, format_value(value)) for name, value in settings.items()],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from elmokit.core.config import Config, DropoutConfig, RunConfig, merge_settings, option
 from elmokit.vectors.settings import MixConfig
+
+_STACK_SETTINGS = ("max_words", "class_weights", "valid_share", "seed", "cache")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +17,9 @@ class HeadConfig(Config):
 
     head: str = option(
         "auto",
-        "For classification: pool, pooling over the words and a hidden layer (default); bilstm, a two-layer "
-        "biLSTM; linear, logistic regression on the mean over the words (for few labels).",
+        "For classification: auto, a stack of logistic regressions on the vectors, words and characters of a "
+        "text (pool if the mix or a setting of training is given); pool, pooling over the words and a hidden "
+        "layer; bilstm, a two-layer biLSTM; linear, logistic regression on the mean over the words.",
     )
     head_dim: int = option(128, "Width of the hidden layer, or of the biLSTM in each direction.", at_least=1)
     head_layers: int = option(2, "Layers of the biLSTM.", at_least=1, at_most=8)
@@ -91,6 +94,13 @@ class ClassifierConfig(Config):
         """From settings by name, whichever section they belong to."""
         (config,) = merge_settings(values, config=cls()).values()
         return cast(ClassifierConfig, config)
+
+    @property
+    def is_stack(self) -> bool:
+        """True if "auto" means the stack: nothing is set that only a trained head has."""
+        usual = ClassifierConfig()
+        shared = {name: getattr(self.fit, name) for name in _STACK_SETTINGS}
+        return self == replace(usual, fit=replace(usual.fit, **shared))
 
     def to_flat(self) -> dict[str, Any]:
         """All settings by name."""

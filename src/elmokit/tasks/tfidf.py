@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +34,67 @@ METHODS: dict[str, str] = {
 _FEW = 10_000  # texts below which terms of a single text are worth keeping, and weights may be larger
 _C_SVM, _C_SVM_FEW, _C_LOGISTIC = 0.5, 2.0, 10.0
 _ARRAYS = ("idf", "weights", "intercepts")
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """Words or characters in a row that are counted, with their inverse document frequencies.
+
+    Attributes:
+        idf: (n_terms,).
+        analyzer: "word" or "char_wb", as in scikit-learn.
+        sizes: Words or characters of the shortest and the longest term.
+    """
+
+    terms: list[str]
+    idf: npt.NDArray[np.float32]
+    analyzer: str
+    sizes: tuple[int, int]
+
+    @classmethod
+    def fit(
+        cls, texts: Sequence[str], analyzer: str, sizes: tuple[int, int], **options: Any
+    ) -> tuple[Terms, Any] | None:
+        """The terms of some texts and their TF-IDF matrix, (n_texts, n_terms); None if there is no term."""
+        vectorizer = _make_vectorizer(analyzer, sizes, **options)
+        try:
+            matrix = vectorizer.fit_transform(texts)
+        except ValueError:  # an empty vocabulary
+            return None
+        terms = [str(term) for term in vectorizer.get_feature_names_out()]
+        return cls(terms, vectorizer.idf_.astype(np.float32), analyzer, sizes), matrix
+
+    def transform(self, texts: Sequence[str]) -> Any:
+        """The TF-IDF matrix of texts, (n_texts, n_terms)."""
+        return self._vectorizer.transform(texts)
+
+    @cached_property
+    def _vectorizer(self) -> Any:
+        vectorizer = _make_vectorizer(self.analyzer, self.sizes, vocabulary=self.terms)
+        vectorizer.idf_ = self.idf
+        return vectorizer
+
+
+def _make_vectorizer(analyzer: str, sizes: tuple[int, int], **options: Any) -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(analyzer=analyzer, ngram_range=sizes, sublinear_tf=True, **options)
+
+
+def read_terms(file: Path, counts: Sequence[int]) -> list[list[str]]:
+    """The vocabularies that a file holds one after the other, of these sizes."""
+    try:
+        lines = file.read_bytes().decode("utf-8").split("\n")[:-1]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{file} cannot be read: {error}.", remedy=FRESH) from error
+    ends = np.cumsum([0, *counts]).tolist()
+    parts = [lines[first:last] for first, last in itertools.pairwise(ends)]
+    n_different = sum(len({*part}) for part in parts)
+    if not len(lines) == n_different == ends[-1]:
+        raise ModelError(
+            f"{file} has {n_different:,} different terms, config.json says {ends[-1]:,}.", remedy=FRESH
+        )
+    return parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +140,7 @@ class TfidfModel:
         """The probability of each class, (n_texts, n_classes); for an SVM, its scores on the same scale."""
         from scipy.special import softmax
 
-        scores = self._vectorizer.transform(texts) @ self.weights.T + self.intercepts  # (n_texts, n_seen)
+        scores = self._terms.transform(texts) @ self.weights.T + self.intercepts  # (n_texts, n_seen)
         if len(self.weights) == 1:  # two classes
             scores = np.hstack([np.zeros_like(scores), scores])
         shares = softmax(scores, axis=1).astype(np.float32)
@@ -91,10 +152,8 @@ class TfidfModel:
         return probabilities
 
     @cached_property
-    def _vectorizer(self) -> Any:
-        vectorizer = _make_vectorizer(self.n_words, vocabulary=self.terms)
-        vectorizer.idf_ = self.idf
-        return vectorizer
+    def _terms(self) -> Terms:
+        return Terms(self.terms, self.idf, "word", (1, self.n_words))
 
     def facts(self) -> Facts:
         names, record = self.labels.names, self.record
@@ -148,16 +207,7 @@ class TfidfModel:
                 raise ValueError("its classes are not in order")
             if len(seen) < 2:
                 raise ValueError("it has fewer than two classes")
-        vocabulary = folder / "vocab.txt"
-        try:
-            terms = vocabulary.read_bytes().decode("utf-8").split("\n")[:-1]
-        except (OSError, UnicodeDecodeError) as error:
-            raise ModelError(f"{vocabulary} cannot be read: {error}.", remedy=FRESH) from error
-        if not len(terms) == len({*terms}) == n_terms:
-            raise ModelError(
-                f"{vocabulary} has {len({*terms}):,} different terms, config.json says {n_terms:,}.",
-                remedy=FRESH,
-            )
+        (terms,) = read_terms(folder / "vocab.txt", [n_terms])
         file, n_rows = folder / "model.safetensors", 1 if len(seen) == 2 else len(seen)
         shapes = {"idf": (n_terms,), "weights": (n_rows, n_terms), "intercepts": (n_rows,)}
         with torch.device("meta"):
@@ -190,9 +240,8 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
     few, is_svm, notes = len(texts) < _FEW, method == "tfidf-svm", list[str]()
     n_words = 2 if is_svm else 1
     for min_df in (2, 1) if is_svm and not few else (1,):  # 1 if all terms are too rare
-        vectorizer = _make_vectorizer(n_words, min_df=min_df)
-        with contextlib.suppress(ValueError):
-            rows = vectorizer.fit_transform(texts)
+        if (counted := Terms.fit(texts, "word", (1, n_words), min_df=min_df)) is not None:
+            terms, rows = counted
             break
     else:
         raise DataError(
@@ -212,17 +261,11 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
         method,
         examples.labels,
         seen.tolist(),
-        terms=[str(term) for term in vectorizer.get_feature_names_out()],
-        idf=vectorizer.idf_.astype(np.float32),
+        terms=terms.terms,
+        idf=terms.idf,
         weights=model.coef_.astype(np.float32),
         intercepts=np.atleast_1d(model.intercept_).astype(np.float32),
         n_words=n_words,
         settings=settings,
         record=FitRecord(stopped="done", notes=notes, timings=timings),
     )
-
-
-def _make_vectorizer(n_words: int, **options: Any) -> Any:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    return TfidfVectorizer(ngram_range=(1, n_words), sublinear_tf=True, **options)

@@ -130,6 +130,10 @@ class Encoder(Protocol):
         """True if ``dim`` is [forward; backward], so that "last" pooling reads both ends."""
 
     @property
+    def has_sentence_vector(self) -> bool:
+        """True if ``sentences`` gives a vector that was trained for whole texts, not a mean over words."""
+
+    @property
     def module(self) -> nn.Module:
         """What fine-tuning trains."""
 

@@ -1,0 +1,458 @@
+"""``StackModel``: several views of a text, each under a logistic regression, weighed by what they predict.
+
+context     mean over the words of an equal mix of the encoder's layers, of length one
+sentence    the encoder's sentence vector, if it has a trained one, of length one
+vectors     both side by side
+words       TF-IDF of words and pairs of words
+characters  TF-IDF of two to five characters in a row
+
+Each view's penalty is chosen by the likelihood of its out-of-fold predictions. Their log-probabilities are
+added with weights of zero or more, fitted to the same predictions. Then every view is fitted to all rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from elmokit.core.atomic import write_text
+from elmokit.core.console import Advance, Reporter
+from elmokit.core.errors import DataError
+from elmokit.core.formatting import join_names, plural
+from elmokit.core.model_card import Facts
+from elmokit.core.model_folder import Model, explain_damage, read_record, write_model
+from elmokit.core.names import resolve_name
+from elmokit.core.tensors import load_weights, save_tensors
+from elmokit.tasks.classification import ClassPrediction, shorten
+from elmokit.tasks.heads import mean_over_words
+from elmokit.tasks.layer_cache import BATCH_WORDS
+from elmokit.tasks.logistic import Array, Design, choose_strength, fit_weights, normalize, solve
+from elmokit.tasks.model import FitRecord, chunks, load_encoder
+from elmokit.tasks.settings import ClassifierConfig
+from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, get_task, join_texts
+from elmokit.tasks.tfidf import Terms, read_terms
+from elmokit.tasks.trainer import row_weights
+from elmokit.text.batching import bucket_batches
+from elmokit.text.tokenizing import replace_surrogates
+from elmokit.training.machine import tuned_process
+from elmokit.vectors.encoder import Encoder, FloatArray, IntArray
+
+LEXICAL = {"words": ("word", (1, 2)), "characters": ("char_wb", (2, 5))}
+"""Views that count terms: what a term is, and how many words or characters long."""
+DENSE = ("context", "sentence", "vectors")
+_FEW_ROWS, _MANY_ROWS = 2000, 5000  # up to which there are five folds, and three; then one part is held out
+_MOST_HELD = 5000  # rows in that part
+_MOST_CHARACTERS = 10_000_000  # in all texts, for the view of characters
+_MOST_WEIGHTS = 2_000_000  # terms times classes, where there are too many rows to rotate
+_NEGLIGIBLE = 0.01  # weight of a view that is dropped
+_USUAL_STRENGTH = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One view of a text with its logistic regression.
+
+    Attributes:
+        weight: Of its log-probabilities in the stack.
+        weights: (n_classes, dim).
+        biases: (n_classes,).
+        terms: What is counted, for a lexical view.
+    """
+
+    name: str
+    weight: float
+    weights: FloatArray
+    biases: FloatArray
+    terms: Terms | None = None
+
+
+@dataclass(frozen=True)
+class ViewRecord:
+    """What a report says of a view: its weight in the stack, C and the share of right predictions."""
+
+    name: str
+    weight: float
+    strength: float
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class StackModel:
+    """A fitted stack: texts in, labels and calibrated probabilities out.
+
+    Attributes:
+        seen: Numbers of the classes that had training rows; it never predicts another.
+        encoder: None if no view uses it.
+        tried: All views that were fitted, those without weight included.
+    """
+
+    labels: Labels
+    seen: list[int]
+    views: tuple[View, ...]
+    encoder: Encoder | None
+    config: ClassifierConfig
+    tried: tuple[ViewRecord, ...] = ()
+    record: FitRecord = FitRecord()  # noqa: RUF009 (frozen)
+    kind = "stack"
+    task: ClassVar[AnyTask] = get_task("classify")
+
+    def predict(
+        self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None
+    ) -> Iterator[ClassPrediction]:
+        """A prediction for each row, in order. Rows are read some at a time, so memory stays flat."""
+        for chunk in chunks(inputs):
+            for row in self.probabilities(chunk):
+                yield ClassPrediction(labels=self.labels, probabilities=row)
+            progress(len(chunk))
+
+    def probabilities(self, inputs: Sequence[Inputs]) -> FloatArray:
+        """The probability of each class, (n_rows, n_classes)."""
+        several, texts = bool(self.labels.separator), _texts(inputs)
+        dense = encode(self.encoder, inputs, self.config.fit.max_words, {view.name for view in self.views})
+        total: Any = 0.0
+        for view in self.views:
+            features: Any = view.terms.transform(texts) if view.terms else dense[view.name]
+            scores = features @ view.weights.T.astype(np.float64) + view.biases
+            total = total + view.weight * normalize(scores, several=several)
+        return _expand(total, self.seen, self.labels)
+
+    def facts(self) -> Facts:
+        """What it is: for its card, ``elmokit inspect`` and the service."""
+        names, record = self.labels.names, self.record
+        used = ", ".join(f"{view.name} {view.weight:.2f}" for view in self.views)
+        encoder = record.encoder.get("name", "") if self.encoder else "none: words and characters alone"
+        rows = [
+            ("task", "classify"),
+            ("classes", f"{len(names)}: {join_names(names, at_most=20)}"),
+            ("encoder", str(encoder)),
+            ("views", f"{used} (weights)"),
+            *((view.name, f"{len(view.terms.terms):,} terms") for view in self.views if view.terms),
+            *record.rows(),
+        ]
+        values = {"kind": self.kind, **self._header(), **record.to_json()}
+        usage = "Use it with `elmokit predict` or, in Python, `elmokit.load`."
+        return Facts("A text classifier: a stack of several views.", tuple(rows), values, usage)
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "task": "classify",
+            "classes": list(self.labels.names),
+            "multilabel": bool(self.labels.separator),
+            "seen": self.seen,
+            "views": [asdict(view) for view in self.tried],
+            "settings": self.config.to_dict(),
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write it to a folder, with its encoder if it needs one."""
+        record = {**self.record.to_json(), "label_separator": self.labels.separator}
+        used = {
+            view.name: {
+                "weight": view.weight,
+                "dim": view.weights.shape[1],
+                "terms": len(view.terms.terms) if view.terms else 0,
+            }
+            for view in self.views
+        }
+        values = {**self._header(), "used": used, "record": record}
+        with write_model(Path(folder), self.kind, values, card=self.facts()) as staged:
+            arrays = dict[str, FloatArray]()
+            for view in self.views:
+                arrays |= {f"{view.name}.weights": view.weights, f"{view.name}.biases": view.biases}
+                if view.terms:
+                    arrays[f"{view.name}.idf"] = view.terms.idf
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            save_tensors(staged / "model.safetensors", tensors, {})
+            terms = [term for view in self.views if view.terms for term in view.terms.terms]
+            write_text(staged / "vocab.txt", "".join(f"{term}\n" for term in terms))
+            if self.encoder is not None:
+                cast(Model, self.encoder).save(staged / "encoder")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> StackModel:
+        """Read a folder; anything missing, damaged, foreign or of the wrong shape is a ModelError."""
+        folder = resolve_name(folder)
+        values, shapes = read_record(folder, cls.kind), dict[str, tuple[int, ...]]()
+        with explain_damage(folder):
+            separator = values["record"].get("label_separator") or "|" if values["multilabel"] else ""
+            labels = Labels(tuple(map(str, values["classes"])), separator)
+            seen = [int(number) for number in values["seen"]]
+            if seen != sorted({*seen} & {*range(len(labels))}) or len({*labels.names}) < len(labels):
+                raise ValueError("its classes are not in order")
+            used = {str(name): dict(entry) for name, entry in values["used"].items()}
+            if not used or not {*used} <= {*LEXICAL, *DENSE}:
+                raise ValueError("its views are unknown")
+            for name, entry in used.items():
+                shapes |= {f"{name}.weights": (len(seen), int(entry["dim"])), f"{name}.biases": (len(seen),)}
+                if name in LEXICAL:
+                    shapes[f"{name}.idf"] = (int(entry["terms"]),)
+            record, config = (
+                FitRecord.from_json(values["record"]),
+                ClassifierConfig.from_dict(values["settings"]),
+            )
+            tried = tuple(ViewRecord(**entry) for entry in values["views"])
+            with torch.device("meta"):
+                expected = {name: torch.empty(shape) for name, shape in shapes.items()}
+        arrays = {
+            name: tensor.numpy()
+            for name, tensor in load_weights(folder / "model.safetensors", expected).items()
+        }
+        lexical = [name for name in used if name in LEXICAL]
+        counts = [len(arrays[f"{name}.idf"]) for name in lexical]
+        terms = dict(zip(lexical, read_terms(folder / "vocab.txt", counts), strict=True))
+        views = [
+            View(
+                name,
+                float(entry["weight"]),
+                arrays[f"{name}.weights"],
+                arrays[f"{name}.biases"],
+                Terms(terms[name], arrays[f"{name}.idf"], *LEXICAL[name]) if name in LEXICAL else None,
+            )
+            for name, entry in used.items()
+        ]
+        needs_encoder = any(name in DENSE for name in used)
+        encoder = load_encoder(folder / "encoder") if needs_encoder else None
+        return cls(labels, seen, tuple(views), encoder, config, tried, record)
+
+
+def _expand(scores: Array, seen: Sequence[int], labels: Labels) -> FloatArray:
+    """Scores of the seen classes as probabilities of all, (n_rows, n_classes)."""
+    from scipy.special import expit, softmax
+
+    shares = expit(scores) if labels.separator else softmax(scores, axis=1)
+    probabilities = np.zeros((len(scores), len(labels)), dtype=np.float32)
+    probabilities[:, seen] = shares
+    return probabilities
+
+
+# -- views ------------------------------------------------------------------------------------
+
+
+def dense_views(encoder: Encoder | None) -> tuple[str, ...]:
+    """The views that an encoder has. One without layers has nothing but a vector of a text."""
+    if encoder is None:
+        return ()
+    if not hasattr(encoder, "batch"):
+        return ("sentence",)
+    return DENSE if getattr(encoder, "has_sentence_vector", False) else DENSE[:1]
+
+
+def encode(
+    encoder: Encoder | None,
+    inputs: Sequence[Inputs],
+    max_words: int,
+    names: Iterable[str],
+    progress: Advance = lambda amount: None,
+) -> dict[str, FloatArray]:
+    """The dense views of some rows, each (n_rows, dim)."""
+    names, texts = {*names} & {*DENSE}, [row[0] for row in inputs]
+    if encoder is None or not names:
+        return {}
+    views = {}
+    if names & {"context", "vectors"}:
+        views["context"] = _unit(_context(encoder, texts, max_words, progress))
+    if names & {"sentence", "vectors"}:
+        views["sentence"] = _unit(encoder.sentences(texts))
+    if "vectors" in names:
+        views["vectors"] = np.concatenate([views["context"], views["sentence"]], axis=1)
+    return views
+
+
+@torch.no_grad()
+def _context(encoder: Encoder, texts: Sequence[Any], max_words: int, progress: Advance) -> FloatArray:
+    """The mean over the words of an equal mix of the layers, (n_texts, dim)."""
+    pooled = np.zeros((len(texts), encoder.dim), dtype=np.float32)
+    words = [text[:max_words] for text in encoder.words(texts)]
+    with tuned_process():
+        for rows in bucket_batches([len(text) + 2 for text in words], BATCH_WORDS):
+            layers = encoder.batch([words[row] for row in rows]).words()
+            mixed = torch.stack(layers.values).mean(dim=0)  # (batch, time, dim)
+            pooled[rows] = mean_over_words(mixed, layers.mask).numpy()
+            progress(len(rows))
+    return pooled
+
+
+def _unit(vectors: FloatArray) -> FloatArray:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: FloatArray = (vectors / np.maximum(lengths, 1e-9)).astype(np.float32)
+    return unit
+
+
+def _texts(inputs: Iterable[Inputs]) -> list[str]:
+    return [replace_surrogates(text) for text in join_texts(inputs)]
+
+
+def _lexical(texts: Sequence[str], n_classes: int) -> dict[str, tuple[Terms, Any]]:
+    """The lexical views of the training texts: what is counted, and the matrix, (n_texts, n_terms)."""
+    many = len(texts) > _MANY_ROWS
+    views = {}
+    for name, (analyzer, sizes) in LEXICAL.items():
+        if name == "characters" and sum(map(len, texts)) > _MOST_CHARACTERS:
+            continue
+        min_df = 2 if many or (name == "characters" and len(texts) >= 50) else 1
+        most = max(20_000, _MOST_WEIGHTS // n_classes)
+        fitted = Terms.fit(texts, analyzer, sizes, min_df=min_df, max_features=most if many else None)
+        if fitted is not None:
+            views[name] = fitted
+    return views
+
+
+# -- fitting ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class StackFit:
+    """A fitted stack, and its predictions for training rows that its parts had not seen.
+
+    Attributes:
+        rows: Numbers of these rows; none if every class has one row.
+        probabilities: Of their classes, (n_rows, n_classes).
+    """
+
+    model: StackModel
+    rows: IntArray
+    probabilities: FloatArray
+
+
+def make_folds(targets: npt.NDArray[Any], seed: int) -> IntArray:
+    """The fold that each row is held out with, each class spread evenly; -1 for rows that never are."""
+    rng, n_rows = np.random.default_rng(seed), len(targets)
+    kinds = targets if targets.ndim == 1 else np.zeros(n_rows, dtype=np.int64)
+    order = rng.permutation(n_rows)
+    order = order[np.argsort(kinds[order], kind="stable")]  # class by class, at random within
+    n_folds = 5 if n_rows <= _FEW_ROWS else 3
+    if n_rows > _MANY_ROWS:
+        n_folds = max(5, -(-n_rows // _MOST_HELD))
+    folds = np.empty(n_rows, dtype=np.int64)
+    folds[order] = np.arange(n_rows) % n_folds
+    return np.where(folds == 0, 0, -1) if n_rows > _MANY_ROWS else folds
+
+
+def fit_stack(
+    encoder: Encoder | None,
+    examples: Examples,
+    config: ClassifierConfig,
+    *,
+    reporter: Reporter | None = None,
+) -> StackFit:
+    """Fit a stack to texts with one label each, or several.
+
+    Args:
+        encoder: None for the lexical views alone.
+        config: Of which the stack uses ``max_words``, ``class_weights`` and ``seed``.
+    """
+    from threadpoolctl import threadpool_limits
+
+    reporter, start = reporter or Reporter("silent"), time.monotonic()
+    several, n_rows = bool(examples.labels.separator), len(examples)
+    seen, targets = _targets(examples)
+    notes = _rare_notes(examples, several=several)
+    names = dense_views(encoder)
+    with reporter.counting("Encoding texts", total=n_rows if names else None, unit="texts") as advance:
+        dense = encode(encoder, examples.inputs, config.fit.max_words, names, advance)
+    encoded = time.monotonic()
+    lexical = _lexical(_texts(examples.inputs), len(seen))
+    if not lexical and not any(np.any(features) for features in dense.values()):
+        raise DataError("None of the training texts has a word.", remedy="Check the texts first.")
+    weights = row_weights(examples, config.fit.class_weights).numpy().astype(np.float64)
+    folds = make_folds(examples.targets, config.fit.seed)
+    known = np.ones(n_rows) if several else (np.bincount(examples.targets)[examples.targets] > 1) * 1.0
+    counted = weights * known * (folds >= 0)  # the fits that predict a class with one row have not seen it
+    matrices = {name: matrix for name, (_, matrix) in lexical.items()} | dense
+    with threadpool_limits(1):  # the same bits with any number of threads
+        fits = [
+            _fit_view(name, matrix, targets, weights, folds, counted, several=several)
+            for name, matrix in matrices.items()
+        ]
+        logs, shares = [fit.logs for fit in fits], np.full(len(fits), 1 / len(fits))
+        if counted.any():
+            shares, _ = fit_weights(logs, targets, counted, several=several)
+        shares = np.where(shares < _NEGLIGIBLE * shares.max(), 0.0, shares)
+        views = []
+        for share, fit in zip(shares.tolist(), fits, strict=True):
+            if share:
+                solution = solve(fit.design, targets, weights, fit.strength, fit.start, several=several)
+                terms = lexical[fit.name][0] if fit.name in lexical else None
+                views.append(View(fit.name, share, *fit.design.unrotate(solution), terms))
+    rows = np.flatnonzero(counted)
+    total = sum(share * log[rows] for share, log in zip(shares, logs, strict=True))
+    scores = [_score(log[rows], targets[rows], several=several) for log in logs]
+    tried = [
+        ViewRecord(fit.name, share, fit.strength, score)
+        for fit, share, score in zip(fits, shares.tolist(), scores, strict=True)
+    ]
+    timings = {"encoding": round(encoded - start, 2), "training": round(time.monotonic() - encoded, 2)}
+    record = FitRecord(stopped="done", notes=notes, timings=timings)
+    kept = encoder if any(view.name in DENSE for view in views) else None
+    model = StackModel(examples.labels, seen, tuple(views), kept, config, tuple(tried), record)
+    return StackFit(model, rows, _expand(np.asarray(total), seen, examples.labels))
+
+
+@dataclass(frozen=True, eq=False)
+class _ViewFit:
+    """A view before it is refitted: its C, out-of-fold log-probabilities, and a solution to start from."""
+
+    name: str
+    design: Design
+    strength: float
+    logs: Array
+    start: Array | None = None
+
+
+def _fit_view(
+    name: str,
+    matrix: Any,
+    targets: Array,
+    weights: Array,
+    folds: IntArray,
+    counted: Array,
+    *,
+    several: bool,
+) -> _ViewFit:
+    design = Design.of(matrix.astype(np.float64 if len(targets) <= _MANY_ROWS else np.float32))
+    if not counted.any():
+        return _ViewFit(name, design, _USUAL_STRENGTH, np.zeros(targets.shape))
+    return _ViewFit(name, design, *choose_strength(design, targets, weights, folds, counted, several=several))
+
+
+def _targets(examples: Examples) -> tuple[list[int], Array]:
+    """Numbers of the classes that have rows, and ones and zeros, (n_rows, n_seen)."""
+    if examples.labels.separator:
+        return list(range(len(examples.labels))), examples.targets.astype(np.float64)
+    seen, places = np.unique(examples.targets, return_inverse=True)
+    if len(seen) < 2:
+        raise DataError(
+            f"All {len(examples):,} training texts have the same label.",
+            remedy="Give texts of two classes or more.",
+        )
+    return seen.tolist(), np.eye(len(seen))[places]
+
+
+def _rare_notes(examples: Examples, *, several: bool) -> tuple[str, ...]:
+    """A sentence on classes with fewer rows than there are folds."""
+    if several:
+        counts = examples.targets.sum(axis=0).astype(int)
+    else:
+        counts = np.bincount(examples.targets, minlength=len(examples.labels))
+    names = np.array(examples.labels.names)
+    if counts.max() < 2:
+        return ("Each class has one row: nothing could be held out, so all views count the same.",)
+    rare = names[(counts > 0) & (counts < 5)].tolist()
+    if not rare:
+        return ()
+    return (f"Fewer than five rows: {plural(len(rare), 'class', 'classes')} ({shorten(rare)}).",)
+
+
+def _score(logs: Array, targets: Array, *, several: bool) -> float:
+    """The share of right predictions; of several labels, of right yes-or-no decisions."""
+    if not len(logs):
+        return 0.0
+    right = (logs > 0) == (targets > 0.5) if several else logs.argmax(axis=1) == targets.argmax(axis=1)
+    return float(right.mean())
