@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
+from elmokit.bilm.folder import BilmFolder, forms_of, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.core.errors import ModelError
@@ -37,6 +37,7 @@ KINDS = [
         {"input": "char", "hidden_dim": 9, "cell_clip": 3.0, "proj_clip": 3.0, "n_highway": 2},
         id="char projected",
     ),
+    pytest.param({"input": "char+word", "table_dim": 4}, id="char+word"),
     pytest.param({"input": "word"}, id="word"),
     pytest.param({"input": "word", "tie": True}, id="word tied"),
     pytest.param({"input": "subword"}, id="subword"),
@@ -62,6 +63,8 @@ def make(settings: dict[str, Any]) -> BilmFolder:
     else:
         tokenizer = pipeline.word_tokenizer(vocabulary.words)
     n_pieces = tokenizer.get_vocab_size() if config.input in ("subword", "morpheme") else 0
+    if config.input == "char+word":
+        n_pieces = 1 + len(forms_of(vocabulary))
     model = Bilm(config, len(vocabulary), n_pieces)
     training = {"date": "2024-01-01", "history": [{"step": 1.0, "perplexity": 12.5}], "command": "x ß"}
     return BilmFolder(model.eval(), text, vocabulary, tokenizer, training)

@@ -17,7 +17,9 @@ from torch import Tensor
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.bilm.state import BilmState
+from elmokit.bilm.word_table import WordTable
 from elmokit.core.atomic import write_text
+from elmokit.core.errors import FRESH, ModelError
 from elmokit.core.model_card import Facts, origin_rows
 from elmokit.core.model_folder import explain_damage, kind_of, read_record, write_model
 from elmokit.core.names import resolve_name
@@ -27,10 +29,13 @@ from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import (
     Characters,
     DictionaryCharacters,
+    FormIds,
+    FormsAndCharacters,
     Pieces,
     Vocabulary,
     WordFeatures,
     WordIds,
+    form_of,
     load_words,
 )
 
@@ -54,6 +59,7 @@ class BilmFolder:
         tokenizer: Saved as ``tokenizer.json``.
         training: Where it comes from: corpus, steps, perplexity, command.
         start_state: What a text may start from instead of zero, one row; None if it was not measured.
+        word_table: Vectors of words by form, whose sums are the vectors of texts; None if it has none.
     """
 
     model: Bilm
@@ -62,6 +68,7 @@ class BilmFolder:
     tokenizer: Tokenizer
     training: dict[str, Any]
     start_state: BilmState | None = None
+    word_table: WordTable | None = None
 
     @cached_property
     def pipeline(self) -> TextPipeline:
@@ -74,6 +81,10 @@ class BilmFolder:
         config = self.model.config
         if config.input == "char":
             return Characters(config.max_chars)
+        if config.input == "char+word":
+            table = self.model.encoder.table
+            forms = table.ids if isinstance(table, WordTable) else FormIds(forms_of(self.vocabulary))
+            return FormsAndCharacters(forms, config.max_chars)
         if config.input == "dictionary":
             return DictionaryCharacters(self.tokenizer, self.vocabulary, config.max_chars)
         return WordIds(self.vocabulary) if config.input == "word" else Pieces(self.tokenizer)
@@ -115,10 +126,18 @@ class BilmFolder:
         return Facts("A bidirectional language model (ELMo).", tuple(rows), values, usage)
 
 
+def forms_of(vocabulary: Vocabulary) -> list[str]:
+    """The distinct forms of a vocabulary: the rows of a table that is trained with the model."""
+    return list(dict.fromkeys(map(form_of, vocabulary.words[len(SPECIALS) :])))
+
+
 def _describe_input(config: BilmConfig, n_pieces: int) -> str:
     filters = " ".join(f"{width}×{n}" for width, n in config.filters) + f", {config.n_highway} highway"
     if config.input == "char":
         return f"characters: filters {filters}, words up to {config.max_chars} bytes"
+    if config.input == "char+word":
+        table = f"{n_pieces:,} rows, trained" if n_pieces else "distilled, fixed"
+        return f"characters: filters {filters}; and a word table, {config.table_dim} wide ({table})"
     if config.input == "word":
         return "word table" + (", shared with the output" if config.tie else "")
     if config.input == "dictionary":
@@ -180,6 +199,8 @@ def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> N
         save_tensors(staged / "model.safetensors", weights, {})
         write_text(staged / "tokenizer.json", saved.tokenizer.to_str(pretty=False))
         write_text(staged / "vocab.txt", saved.vocabulary.text())
+        if saved.word_table is not None:
+            saved.word_table.save(staged)
         if saved.start_state is not None:
             save_tensors(staged / _START, saved.start_state.tensors(), {})
 
@@ -199,15 +220,21 @@ def load_bilm(folder: str | Path) -> BilmFolder:
         training = dict(record["training"])
         if "licence" in training:  # as 0.1 spelled it
             training["license"] = training.pop("licence")
-    vocabulary, tokenizer = load_words(folder, n_words, n_pieces)
+    has_pieces = config.input != "char+word"
+    vocabulary, tokenizer = load_words(folder, n_words, n_pieces if has_pieces else 0)
     with torch.device("meta"):
         model = Bilm(config, n_words, n_pieces)
     weights = load_weights(folder / "model.safetensors", dict(model.named_parameters()))
     model.load_state_dict(weights, strict=False, assign=True)
+    table = WordTable.load(folder)
+    if config.input == "char+word" and not n_pieces:
+        if table is None or table.dim != config.table_dim:
+            raise ModelError(f"{folder} lacks the word table that config.json requires.", remedy=FRESH)
+        model.encoder.table = table
     if config.tie:
         model.predictor.weight = model.encoder.weight
     model.eval()
     start_state = None
     if (folder / _START).exists():
         start_state = BilmState.from_tensors(load_weights(folder / _START, model.zero_state(1).tensors()))
-    return BilmFolder(model, text, vocabulary, tokenizer, training, start_state)
+    return BilmFolder(model, text, vocabulary, tokenizer, training, start_state, table)

@@ -213,6 +213,9 @@ class Bilm(nn.Module):
         """
         rates = dropout or TrainingConfig()
         drops = {"layer_dropout": rates.dropout_layer, "weight_dropout": rates.dropout_weight}
+        if rng is not None and rates.dropout_row and self.config.input == "char+word":
+            features = features.clone()
+            features[:, 0] *= dropout_mask((len(features),), rates.dropout_row, rng) > 0
         vectors = self.encoder(features)  # (n_distinct, dim)
         if rng is not None and rates.dropout_word:
             vectors = vectors * dropout_mask((len(vectors), 1), rates.dropout_word, rng)

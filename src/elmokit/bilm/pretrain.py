@@ -12,18 +12,19 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
+from elmokit.bilm.folder import BilmFolder, forms_of, load_bilm, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.perplexity import perplexity, stream_batch
 from elmokit.bilm.settings import PretrainConfig, TrainingConfig, resolve
 from elmokit.bilm.state import BilmState, average_state
+from elmokit.bilm.word_table import WordTable
 from elmokit.core.atomic import write_text
 from elmokit.core.config import merge_settings, setting_paths
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
-from elmokit.core.model_folder import is_model_folder
+from elmokit.core.model_folder import is_model_folder, load
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.text.batching import Streams
@@ -31,7 +32,7 @@ from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenizing import BOS, EOS, UNK, TextPipeline, load_tokenizer, replace_surrogates
-from elmokit.text.vocabulary import learn_bpe, learn_morphemes, require_morfessor
+from elmokit.text.vocabulary import form_of, learn_bpe, learn_morphemes, require_morfessor
 from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, train
 
 _HELD_OUT_WORDS = 100_000
@@ -124,6 +125,7 @@ def pretrain(  # many parameters because each is a flag of the command
     *,
     valid: Sequence[str | Path] = (),
     from_model: str | Path | None = None,
+    words_from: str | Path | None = None,
     corpus: str | Path | None = None,
     read: ReadConfig | None = None,
     checkpoint_every: float = 60.0,
@@ -142,6 +144,8 @@ def pretrain(  # many parameters because each is a flag of the command
         preset: The name of a preset, or all settings.
         valid: Text to measure perplexity on; without it a share of ``texts`` is held out.
         from_model: A model to train further (``--from``); its words and shape stay as they are.
+        words_from: For the input ``char+word``: word vectors that the table starts from, or a model whose
+            word table is read as it is.
         corpus: Where to keep the prepared text, to share it between runs.
         checkpoint_every: Seconds between checkpoints.
         command: The command line, for the model card.
@@ -150,6 +154,9 @@ def pretrain(  # many parameters because each is a flag of the command
     reporter, out = reporter or Reporter("silent"), Path(out)
     base = load_bilm(from_model) if from_model is not None else None
     config, read = _merged(preset, read or ReadConfig(), settings, base)
+    start = _StartingRows.load(words_from) if words_from is not None else None
+    if start is not None:
+        config = replace(config, model=replace(config.model, input="char+word", table_dim=start.dim))
     if config.model.input == "morpheme" and base is None:
         require_morfessor()
     folder = open_out(out, "bilm", resume=True)
@@ -168,8 +175,10 @@ def pretrain(  # many parameters because each is a flag of the command
             prepared = prepare_corpus(place, corpus_settings, source, valid_source, progress=advance)
         weights = fingerprint(*base.model.parameters()) if base else None
         inputs = {"corpus.content_hash": prepared.content_hash, "start_from.weights": weights}
+        if start is not None:
+            inputs["words_from"] = start.fingerprint
         folder.require_same(config.to_dict(), inputs)
-        saved = base or _build(config, prepared, folder.run, reporter)
+        saved = base or _build(config, prepared, folder.run, reporter, start)
         task = LanguageModeling(saved, prepared, config.training)
         _describe(config, prepared, task, reporter)
         result = train(
@@ -225,7 +234,51 @@ def _describe(config: PretrainConfig, corpus: Corpus, task: LanguageModeling, re
     )
 
 
-def _build(config: PretrainConfig, corpus: Corpus, run: Path, reporter: Reporter) -> BilmFolder:
+@dataclass(frozen=True)
+class _StartingRows:
+    """Vectors for the table of the input ``char+word``: words with rows, or a table that is read as it is."""
+
+    words: Sequence[str]
+    rows: npt.NDArray[np.float32]  # (n_words, dim)
+    table: WordTable | None = None
+
+    @classmethod
+    def load(cls, name: str | Path) -> _StartingRows:
+        model: Any = load(name)
+        if model.kind == "word-vectors":
+            return cls(model.vocabulary.words, model.vectors)
+        table = model.folder.word_table if model.kind == "bilm" else None
+        if table is None:
+            raise ConfigError(
+                f"{name} has no word vectors for the table.",
+                remedy="Give a folder made by elmokit baseline, or a model with a word table.",
+            )
+        return cls((), np.zeros((0, table.dim), dtype=np.float32), table)
+
+    @property
+    def dim(self) -> int:
+        return int(self.rows.shape[1])
+
+    @property
+    def fingerprint(self) -> str:
+        if self.table is not None:
+            return fingerprint("\n".join(self.table.forms), self.table.codes, self.table.scales)
+        return fingerprint("\n".join(self.words), self.rows)
+
+    def fill(self, weight: nn.Parameter, forms: Sequence[str]) -> None:
+        """Copy the rows of known forms; the first word of a form counts."""
+        places = {form: place for place, form in enumerate(forms, start=1)}
+        known: dict[int, int] = {}
+        for row, word in enumerate(self.words):
+            if (place := places.get(form_of(word))) is not None:
+                known.setdefault(place, row)
+        with torch.no_grad():
+            weight[list(known)] = torch.from_numpy(self.rows[list(known.values())])
+
+
+def _build(
+    config: PretrainConfig, corpus: Corpus, run: Path, reporter: Reporter, start: _StartingRows | None
+) -> BilmFolder:
     """A new model before its first step."""
     vocabulary = corpus.vocabulary
     tokenizer_file, pipeline = run / "tokenizer.json", TextPipeline(config.text)
@@ -244,11 +297,19 @@ def _build(config: PretrainConfig, corpus: Corpus, run: Path, reporter: Reporter
         tokenizer = pipeline.word_tokenizer(vocabulary.words)
     if not tokenizer_file.exists():
         write_text(tokenizer_file, tokenizer.to_str(pretty=False))
+    table = start.table if start is not None else None
+    n_pieces = tokenizer.get_vocab_size() if has_pieces else 0
+    if config.model.input == "char+word" and table is None:
+        n_pieces = 1 + len(forms_of(vocabulary))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.training.seed)
-        model = Bilm(config.model, len(vocabulary), tokenizer.get_vocab_size() if has_pieces else 0)
+        model = Bilm(config.model, len(vocabulary), n_pieces)
+    if table is not None:
+        model.encoder.table = table
+    elif start is not None:
+        start.fill(model.encoder.table.weight, forms_of(vocabulary))  # type: ignore[union-attr, arg-type]
     model.predictor.start_from_counts(target_counts(corpus))
-    return BilmFolder(model, config.text, vocabulary, tokenizer, {})
+    return BilmFolder(model, config.text, vocabulary, tokenizer, {}, word_table=table)
 
 
 def target_counts(corpus: Corpus) -> npt.NDArray[np.int64]:

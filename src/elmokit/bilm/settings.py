@@ -16,10 +16,10 @@ from elmokit.text.settings import PIPELINES, TextConfig, VocabularyConfig
 class BilmConfig(Config):
     """The shape of a bidirectional language model."""
 
-    input: Literal["char", "word", "subword", "morpheme", "dictionary"] = option(
+    input: Literal["char", "char+word", "word", "subword", "morpheme", "dictionary"] = option(
         "char",
-        "How a word is read: its characters (CNN), its row in a table, or its subwords or morphemes, pooled; "
-        "dictionary (listed characters and a row in a table) in converted models only.",
+        "How a word is read: its characters (CNN), characters and its row in a table, the row alone, or its "
+        "subwords or morphemes, pooled; dictionary (listed characters and a row) in converted models only.",
     )
     dim: int = option(256, "Width of a layer in each direction; vectors are twice this.", at_least=1)
     hidden_dim: int = option(
@@ -35,6 +35,7 @@ class BilmConfig(Config):
         ((1, 32), (2, 64), (3, 128), (4, 128), (5, 160)),
         "Character filters as width:count pairs.",
     )
+    table_dim: int = option(128, "Width of a word's row in the table (input char+word).", at_least=1)
     n_highway: int = option(1, "Highway layers over the character filters.", at_least=0, at_most=64)
     char_activation: Literal["relu", "tanh"] = option("relu", "Activation after the filters' maximum.")
     pooling: Literal["mean", "max", "sum"] = option("mean", "How a word's pieces become one.")
@@ -59,11 +60,18 @@ class BilmConfig(Config):
                 remedy="Choose objective = 'sampled' or 'full', or leave tie out.",
             )
         widest = max(width for width, _ in self.filters)
-        if self.input in ("char", "dictionary") and widest > self.max_chars:
+        if self.input in ("char", "char+word", "dictionary") and widest > self.max_chars:
             raise ConfigError(
                 f"A character filter of width {widest} does not fit into max_chars = {self.max_chars}.",
                 remedy="Raise max_chars or use narrower filters.",
             )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without the width of a table that is not there: settings of 0.1 stay what they were."""
+        values = super().to_dict()
+        if self.input != "char+word":
+            del values["table_dim"]
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +80,9 @@ class TrainingConfig(DropoutConfig, RunConfig):
 
     n_lanes: int = option(64, "Streams of text read side by side (the batch).", at_least=1)
     window: int = option(35, "Words of each stream in a step; LSTM state is carried over.", at_least=1)
+    dropout_row: float = option(
+        0.1, "Share of words read by their characters only (input char+word).", at_least=0, at_most=0.95
+    )
     dropout_output: float = option(0.1, "Dropout before the softmax.", at_least=0, at_most=0.95)
     held_out: float = option(
         0.02, "Share of texts held out when no --valid is given.", at_least=0, at_most=0.5

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from elmokit.bilm.packed_lstm import linear
 from elmokit.bilm.settings import BilmConfig
+from elmokit.bilm.word_table import WordTable
 from elmokit.text.vocabulary import N_CHARACTERS
 
 _WORDS_AT_ONCE = 1024
@@ -207,10 +208,36 @@ class DictionaryEncoder(CharacterEncoder):
         return super().forward(features[:, 1:]) + F.embedding(features[:, 0], self.words)
 
 
+class CharacterWordEncoder(CharacterEncoder):
+    """Filters over characters beside the word's row in a table, projected together.
+
+    Args:
+        n_rows: Rows of a table that is trained; 0 if ``table`` is set later, to one that stays as it is.
+    """
+
+    def __init__(self, config: BilmConfig, n_rows: int) -> None:
+        super().__init__(config)
+        total = sum(count for _, count in config.filters)
+        self.projection = nn.Linear(total + config.table_dim, config.dim)
+        scale = config.table_dim**-0.5
+        self.table: nn.Module | None = (
+            WordEncoder(n_rows, config.table_dim, sparse=True, scale=scale) if n_rows else None
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(n_words, 1 + max_chars) -> (n_words, dim)"""
+        assert self.table is not None and self.projection is not None  # noqa: PT018
+        has_row = (features[:, :1] > 0).float()
+        rows = self.table(features[:, 0] if isinstance(self.table, WordTable) else features[:, :1])
+        return linear(torch.cat([self.spelling(features[:, 1:]), rows * has_row], dim=1), self.projection)
+
+
 def token_encoder(config: BilmConfig, n_words: int, n_pieces: int) -> nn.Module:
     """The encoder that ``config`` asks for."""
     if config.input == "char":
         return CharacterEncoder(config)
+    if config.input == "char+word":
+        return CharacterWordEncoder(config, n_pieces)
     if config.input == "dictionary":
         return DictionaryEncoder(config, n_words, n_pieces)
     if config.input == "word":

@@ -38,6 +38,9 @@ def command(
     from_model: Annotated[
         Path | None, options.flag("Train this model further on the text.", "--from", parser=resolve_name)
     ] = None,
+    words_from: Annotated[
+        Path | None, options.flag("Word vectors for the table of --input char+word.", parser=resolve_name)
+    ] = None,
     corpus: Annotated[
         Path | None, options.flag("Keep the prepared text here, to share it between runs.")
     ] = None,
@@ -67,6 +70,7 @@ def command(
         preset,
         valid=valid or (),
         from_model=from_model,
+        words_from=words_from,
         corpus=corpus,
         checkpoint_every=duration(checkpoint_every),
         reporter=reporter,

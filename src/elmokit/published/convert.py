@@ -198,6 +198,8 @@ def remove_predictor(saved: BilmFolder) -> BilmFolder:
     with torch.device("meta"):
         model = Bilm(config, saved.model.n_words, saved.model.n_pieces)
     model.load_state_dict(weights_of(saved.model), strict=False, assign=True)
+    if config.input == "char+word":
+        model.encoder.table = saved.model.encoder.table
     return replace(saved, model=model.eval())
 
 

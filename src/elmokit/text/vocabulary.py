@@ -1,8 +1,8 @@
 """Words as rows of integers.
 
 A model reads a word as a short row of integers: its id (``word``), its UTF-8 bytes in the published ELMo
-scheme (``char``), its pieces (``subword``, ``morpheme``), or its id and its characters by a list
-(``dictionary``). Zero always means "nothing here".
+scheme (``char``), these with its row in a table of forms (``char+word``), its pieces (``subword``,
+``morpheme``), or its id and its characters by a list (``dictionary``). Zero always means "nothing here".
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _BOS_BYTE, _EOS_BYTE, _WORD_START_BYTE, _WORD_END_BYTE, _PAD_BYTE = 256, 257, 25
 NO_CHAR, UNKNOWN_CHAR, CHAR_PAD = "<nothing>", "<oov>", "<pad>"
 WORD_START, WORD_END, BOS_CHAR, EOS_CHAR = "<bow>", "<eow>", "<bos>", "<eos>"
 """The special entries in a list of characters."""
+_STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
 _MAX_PIECES = 24
 _PIECE_TOKENS = 4_000_000
 _MORPH_WORDS = 50_000
@@ -129,6 +130,34 @@ class Characters:
             if word == SPECIALS[PAD]:
                 rows[place] = 0
         return rows
+
+
+def form_of(word: str) -> str:
+    """A word in lower case with straight quotes: what a row of a word table stands for."""
+    return word.lower().translate(_STRAIGHT_QUOTES)
+
+
+class FormIds:
+    """A word is the number of its form in a list, starting at 1; 0 if it is not there."""
+
+    def __init__(self, forms: Sequence[str]) -> None:
+        self._ids = {form: place for place, form in enumerate(forms, start=1)}
+
+    def rows(self, words: Sequence[str]) -> Rows:
+        """Shape (n_words, 1)."""
+        ids = (0 if word in SPECIALS else self._ids.get(form_of(word), 0) for word in words)
+        return np.fromiter(ids, dtype=np.int32, count=len(words))[:, None]
+
+
+class FormsAndCharacters:
+    """A word is the number of its form, and its characters: the input ``char+word``."""
+
+    def __init__(self, forms: FormIds, max_chars: int) -> None:
+        self._forms, self._characters = forms, Characters(max_chars)
+
+    def rows(self, words: Sequence[str]) -> Rows:
+        """Shape (n_words, 1 + max_chars): the form first, then the characters."""
+        return np.concatenate([self._forms.rows(words), self._characters.rows(words)], axis=1)
 
 
 class Pieces:

@@ -1,0 +1,100 @@
+"""Word tables: rounding, unknown words, sums, folders; and how they are learned from a teacher."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import elmokit
+from elmokit.bilm.word_table import WordTable, gram_rows
+from elmokit.core.console import Reporter
+from elmokit.core.errors import ModelError
+from elmokit.vectors.distillation import DistillConfig, learn_table
+
+FORMS = ["the", "cat", "it's", "dog"]
+
+
+def make_table(dim: int = 8) -> WordTable:
+    rng = np.random.default_rng(0)
+    vectors, grams = rng.normal(size=(4, dim)), rng.normal(size=(50, dim))
+    return WordTable.from_vectors(
+        FORMS, np.array([9, 5, 2, 1]), vectors.astype(np.float32), grams.astype(np.float32)
+    )
+
+
+def test_rounding_to_four_bits_is_within_half_a_step() -> None:
+    vectors = np.random.default_rng(1).normal(size=(40, 6)).astype(np.float32)
+    table = WordTable.from_vectors([f"w{i}" for i in range(40)], np.ones(40, dtype=np.int64), vectors)
+    steps = np.abs(vectors).max(axis=1, keepdims=True) / 7
+    assert (np.abs(table(torch.arange(1, 41)).numpy() - vectors) <= 0.502 * steps).all()
+    assert not table(torch.tensor([0])).any()
+
+
+def test_words_are_found_by_form_and_spelled_otherwise() -> None:
+    table = make_table()
+    cat, shouted, quoted, unknown, special = table.vectors(["cat", "CAT", "it’s", "catfish", "<s>"])
+    assert torch.equal(cat, shouted)
+    assert torch.equal(quoted, table(torch.tensor([3]))[0])
+    rows = torch.from_numpy(gram_rows("catfish", 50)) + 1 + len(FORMS)
+    torch.testing.assert_close(unknown, table(rows).mean(dim=0))
+    assert special.isfinite().all()
+
+
+def test_a_sentence_is_the_normalized_sum_of_its_words_whatever_stands_beside_it() -> None:
+    table = make_table()
+    texts = [["the", "cat"], [], ["a", "catfish"]]
+    together = table.sentences(texts)
+    expected = torch.nn.functional.normalize(table.vectors(["the", "cat"]).sum(dim=0), dim=0)
+    np.testing.assert_allclose(together[0], expected.numpy(), atol=1e-6)
+    assert not together[1].any()
+    for text, row in zip(texts, together, strict=True):
+        assert np.array_equal(table.sentences([text])[0], row)
+
+
+def test_a_table_comes_back_and_damage_is_named(tmp_path: Path) -> None:
+    table = make_table()
+    assert WordTable.load(tmp_path) is None
+    table.save(tmp_path)
+    back = WordTable.load(tmp_path)
+    assert back is not None
+    assert back.forms == FORMS
+    assert np.array_equal(back.counts, table.counts)
+    words = ["the", "cat", "heron"]
+    assert torch.equal(back.vectors(words), table.vectors(words))
+    (tmp_path / "forms.txt").write_text("the\tmany\n")
+    with pytest.raises(ModelError, match="forms.txt"):
+        WordTable.load(tmp_path)
+
+
+def test_a_table_learns_the_directions_of_its_teacher(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    words = [f"word{i}" for i in range(60)]
+    truth = rng.normal(size=(60, 16)).astype(np.float32)
+    picks = [rng.integers(60, size=rng.integers(2, 9)) for _ in range(1500)]
+    teacher = np.stack([truth[pick].sum(axis=0) for pick in picks])
+    texts = [[words[i] for i in pick] for pick in picks]
+    config = DistillConfig(epochs=6, lr=0.02, dim=12, n_grams=64, batch_texts=64)
+    counts = dict.fromkeys(words, 10)
+    table, figures = learn_table(texts, teacher, counts, config, tmp_path, Reporter("silent"))
+    again, _ = learn_table(texts, teacher, counts, config, tmp_path, Reporter("silent"))  # already done
+    assert figures["cosine"] > 0.93
+    assert torch.equal(table.codes, again.codes)
+    assert table.dim == 12
+
+
+def test_characters_with_a_word_table_can_be_pretrained_from_static_vectors_and_from_a_table(
+    tmp_path: Path,
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat .\nA dog ran to the cat .\n" * 30, encoding="utf-8")
+    small = {"dim": 8, "hidden_dim": 8, "filters": ((1, 4), (2, 4)), "objective": "full", "max_steps": 3}
+    elmokit.baseline([text], tmp_path / "svd", "svd", dim=6)
+    elmokit.pretrain([text], tmp_path / "a", "tiny", words_from=tmp_path / "svd", **small)
+    first = elmokit.load(tmp_path / "a")
+    assert isinstance(first, elmokit.Elmo)
+    assert first.model.config.table_dim == 6
+    with pytest.raises(elmokit.ElmokitError, match="no word vectors"):
+        elmokit.pretrain([text], tmp_path / "b", "tiny", words_from=tmp_path / "a", **small)
