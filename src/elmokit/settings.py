@@ -9,8 +9,7 @@ from elmokit.serve.settings import ServeConfig
 from elmokit.static.settings import SvdConfig, Word2VecConfig
 from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
 from elmokit.text.settings import LabelConfig, ReadConfig, TextConfig, VocabularyConfig
-from elmokit.vectors.distillation import DistillConfig
-from elmokit.vectors.settings import LayerConfig, MixConfig, StoreConfig
+from elmokit.vectors.settings import DistillConfig, LayerConfig, MixConfig, StoreConfig
 
 __all__ = [
     "BilmConfig",

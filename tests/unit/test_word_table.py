@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import elmokit
+from elmokit.bilm.folder import save_bilm
 from elmokit.bilm.word_table import WordTable, gram_rows
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ModelError
-from elmokit.vectors.distillation import DistillConfig, learn_table
+from elmokit.settings import DistillConfig
+from elmokit.vectors.distillation import learn_table
 
 FORMS = ["the", "cat", "it's", "dog"]
 
@@ -56,17 +60,17 @@ def test_a_sentence_is_the_normalized_sum_of_its_words_whatever_stands_beside_it
 
 def test_a_table_comes_back_and_damage_is_named(tmp_path: Path) -> None:
     table = make_table()
-    assert WordTable.load(tmp_path) is None
-    table.save(tmp_path)
-    back = WordTable.load(tmp_path)
+    assert WordTable.load(tmp_path, "words") is None
+    table.save(tmp_path, "words")
+    back = WordTable.load(tmp_path, "words")
     assert back is not None
     assert back.forms == FORMS
     assert np.array_equal(back.counts, table.counts)
     words = ["the", "cat", "heron"]
     assert torch.equal(back.vectors(words), table.vectors(words))
-    (tmp_path / "forms.txt").write_text("the\tmany\n")
-    with pytest.raises(ModelError, match="forms.txt"):
-        WordTable.load(tmp_path)
+    (tmp_path / "words.txt").write_text("the\tmany\n")
+    with pytest.raises(ModelError, match=r"words\.txt"):
+        WordTable.load(tmp_path, "words")
 
 
 def test_a_table_learns_the_directions_of_its_teacher(tmp_path: Path) -> None:
@@ -90,11 +94,32 @@ def test_characters_with_a_word_table_can_be_pretrained_from_static_vectors_and_
 ) -> None:
     text = tmp_path / "text.txt"
     text.write_text("The cat sat on the mat .\nA dog ran to the cat .\n" * 30, encoding="utf-8")
-    small = {"dim": 8, "hidden_dim": 8, "filters": ((1, 4), (2, 4)), "objective": "full", "max_steps": 3}
-    elmokit.baseline([text], tmp_path / "svd", "svd", dim=6)
+    small: dict[str, Any] = {
+        "dim": 8,
+        "hidden_dim": 8,
+        "filters": ((1, 4), (2, 4)),
+        "objective": "full",
+        "max_steps": 3,
+    }
+    elmokit.baseline("svd", [text], tmp_path / "svd", dim=6)
     elmokit.pretrain([text], tmp_path / "a", "tiny", words_from=tmp_path / "svd", **small)
     first = elmokit.load(tmp_path / "a")
     assert isinstance(first, elmokit.Elmo)
+    assert not first.has_sentence_vector
     assert first.model.config.table_dim == 6
+    with_table = tmp_path / "with table"
+    save_bilm(with_table, replace(first.folder, word_table=make_table()))
+    elmokit.pretrain([text], tmp_path / "c", "tiny", words_from=with_table, **small)
+    third = elmokit.load(tmp_path / "c")
+    assert isinstance(third, elmokit.Elmo)
+    assert third.sentences(["the cat", "a heron"]).shape == (2, 8)
+    assert third.embed(["the cat sat"]).layer(1)[0].shape == (3, 16)
+    weights = third.sif_weights([["the", "cat", "heron"]])
+    assert weights[0] < weights[1] < weights[2]
+    save_bilm(tmp_path / "d", replace(third.folder, word_table=make_table(4)))  # another sentence vector
+    fourth = elmokit.load(tmp_path / "d")
+    assert isinstance(fourth, elmokit.Elmo)
+    assert np.array_equal(fourth.embed(["a cat"]).layer(2)[0], third.embed(["a cat"]).layer(2)[0])
+    assert fourth.sentences(["the cat"]).shape == (1, 4)
     with pytest.raises(elmokit.ElmokitError, match="no word vectors"):
         elmokit.pretrain([text], tmp_path / "b", "tiny", words_from=tmp_path / "a", **small)

@@ -82,8 +82,8 @@ class BilmFolder:
         if config.input == "char":
             return Characters(config.max_chars)
         if config.input == "char+word":
-            table = self.model.encoder.table
-            forms = table.ids if isinstance(table, WordTable) else FormIds(forms_of(self.vocabulary))
+            table = input_table(self.model)
+            forms = table.ids if table is not None else FormIds(forms_of(self.vocabulary))
             return FormsAndCharacters(forms, config.max_chars)
         if config.input == "dictionary":
             return DictionaryCharacters(self.tokenizer, self.vocabulary, config.max_chars)
@@ -105,7 +105,8 @@ class BilmFolder:
             ("LSTM", _describe_lstm(config)),
             ("vectors", f"{config.n_layers + 1} layers (0 is the token encoder), {2 * config.dim} wide"),
             ("parameters", f"{sum(counts.values()):,} ({parts})"),
-            ("vocabulary", f"{model.n_words:,} words: {' '.join(first_words)} …"),
+            *([("vocabulary", f"{model.n_words:,} words: {' '.join(first_words)} …")] if first_words else []),
+            *([("sentence vector", _describe_table(self.word_table))] if self.word_table else []),
             ("text", ", ".join([*cleaning, self.text.tokens, f"<s> per {self.text.unit}"])),
             ("softmax", "none: it gives vectors only" if config.objective == "none" else config.objective),
             *_training_rows(training),
@@ -126,6 +127,12 @@ class BilmFolder:
         return Facts("A bidirectional language model (ELMo).", tuple(rows), values, usage)
 
 
+def input_table(model: Bilm) -> WordTable | None:
+    """The table that the model reads as it is; None if it reads none, or trains its own."""
+    table = getattr(model.encoder, "table", None)
+    return table if isinstance(table, WordTable) else None
+
+
 def forms_of(vocabulary: Vocabulary) -> list[str]:
     """The distinct forms of a vocabulary: the rows of a table that is trained with the model."""
     return list(dict.fromkeys(map(form_of, vocabulary.words[len(SPECIALS) :])))
@@ -143,6 +150,10 @@ def _describe_input(config: BilmConfig, n_pieces: int) -> str:
     if config.input == "dictionary":
         return f"{n_pieces:,} listed characters: filters {filters}; and a word table"
     return f"{n_pieces:,} {config.input} pieces, {config.pooling}"
+
+
+def _describe_table(table: WordTable) -> str:
+    return f"{table.dim} wide, the sum of {len(table.forms):,} word vectors, distilled; others by n-grams"
 
 
 def _describe_lstm(config: BilmConfig) -> str:
@@ -199,8 +210,12 @@ def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> N
         save_tensors(staged / "model.safetensors", weights, {})
         write_text(staged / "tokenizer.json", saved.tokenizer.to_str(pretty=False))
         write_text(staged / "vocab.txt", saved.vocabulary.text())
-        if saved.word_table is not None:
-            saved.word_table.save(staged)
+        tables = {"word_table": saved.word_table, "input_table": input_table(model)}
+        if tables["input_table"] is saved.word_table:
+            del tables["input_table"]
+        for name, table in tables.items():
+            if table is not None:
+                table.save(staged, name)
         if saved.start_state is not None:
             save_tensors(staged / _START, saved.start_state.tensors(), {})
 
@@ -226,11 +241,12 @@ def load_bilm(folder: str | Path) -> BilmFolder:
         model = Bilm(config, n_words, n_pieces)
     weights = load_weights(folder / "model.safetensors", dict(model.named_parameters()))
     model.load_state_dict(weights, strict=False, assign=True)
-    table = WordTable.load(folder)
+    table = WordTable.load(folder, "word_table")
     if config.input == "char+word" and not n_pieces:
-        if table is None or table.dim != config.table_dim:
+        read = WordTable.load(folder, "input_table") or table
+        if read is None or read.dim != config.table_dim:
             raise ModelError(f"{folder} lacks the word table that config.json requires.", remedy=FRESH)
-        model.encoder.table = table
+        model.encoder.table = read
     if config.tie:
         model.predictor.weight = model.encoder.weight
     model.eval()

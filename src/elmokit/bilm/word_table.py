@@ -22,7 +22,6 @@ from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.text.vocabulary import FormIds, form_of
 
 FloatArray = npt.NDArray[np.float32]
-_TABLE, _FORMS = "word_table.safetensors", "forms.txt"
 _GRAM_SIZES = (3, 4, 5, 6)
 _LEVELS = 7  # four bits: -7 to 7 times the scale of the row
 
@@ -99,29 +98,27 @@ class WordTable(nn.Module):
         sums = F.embedding_bag(torch.tensor(ids), self.vectors(list(places)), offsets, mode="sum")
         return F.normalize(sums, dim=1).numpy()
 
-    def save(self, folder: Path) -> None:
-        """Write the table into a model folder."""
-        save_tensors(folder / _TABLE, {"codes": self.codes, "scales": self.scales.half()}, {})
+    def save(self, folder: Path, name: str) -> None:
+        """Write the table into a model folder, as ``<name>.safetensors`` and ``<name>.txt``."""
+        save_tensors(folder / f"{name}.safetensors", {"codes": self.codes, "scales": self.scales.half()}, {})
         lines = zip(self.forms, self.counts, strict=True)
-        write_text(folder / _FORMS, "".join(f"{form}\t{count}\n" for form, count in lines))
+        write_text(folder / f"{name}.txt", "".join(f"{form}\t{count}\n" for form, count in lines))
 
     @classmethod
-    def load(cls, folder: Path) -> WordTable | None:
-        """The table of a model folder; None if it has none."""
-        if not (folder / _TABLE).exists():
+    def load(cls, folder: Path, name: str) -> WordTable | None:
+        """The table of a model folder; None if it has none of this name."""
+        if not (file := folder / f"{name}.safetensors").exists():
             return None
-        tensors, _ = load_tensors(folder / _TABLE)
+        tensors, _ = load_tensors(file)
         try:
-            text = (folder / _FORMS).read_bytes().decode("utf-8")
+            text = file.with_suffix(".txt").read_bytes().decode("utf-8")
             pairs = [line.split("\t") for line in text.split("\n")[:-1]]
             counts = np.array([int(count) for _, count in pairs], dtype=np.int64)
             codes, scales = tensors["codes"], tensors["scales"].float()
             if codes.dtype != torch.uint8 or len(codes) != len(scales) or len(codes) <= len(pairs):
                 raise ValueError("the rows do not fit the forms")
         except (OSError, ValueError, KeyError) as error:
-            raise ModelError(
-                f"{folder / _TABLE} and {_FORMS} cannot be read: {error}.", remedy=FRESH
-            ) from error
+            raise ModelError(f"{file} and {name}.txt cannot be read: {error}.", remedy=FRESH) from error
         return cls([form for form, _ in pairs], counts, codes, scales)
 
 

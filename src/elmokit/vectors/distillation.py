@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,33 +14,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from elmokit.bilm.word_table import WordTable, gram_rows
-from elmokit.core.config import RunConfig, option
 from elmokit.core.console import Reporter
 from elmokit.core.ragged import Ragged
 from elmokit.text.vocabulary import form_of
 from elmokit.training.loop import Carry, StepResult, train
+from elmokit.vectors.settings import DistillConfig
 
 FloatArray = npt.NDArray[np.float32]
 _SIF = 1e-3  # the constant a of smooth inverse frequency
 _SAMPLE = 50_000  # texts from which the directions to keep are computed
 _RIDGE = 1.0
 _N_STEPS = 25  # of conjugate gradients
-
-
-@dataclass(frozen=True, kw_only=True)
-class DistillConfig(RunConfig):
-    """How a word table is learned from a teacher."""
-
-    epochs: int = option(3, "Passes over the texts.", at_least=1)
-    lr: float = option(7e-4, "Highest learning rate.", at_least=0)
-    clip_norm: float = option(0.0, "Clip the gradient norm to this (0: never).", at_least=0)
-    batch_texts: int = option(256, "Texts in a step.", at_least=1)
-    dim: int = option(256, "Width of the sentence vector; the teacher's own width at most.", at_least=2)
-    max_forms: int = option(60_000, "Rows of the table.", at_least=1)
-    min_count: int = option(2, "Words seen less often get no row.", at_least=1)
-    n_grams: int = option(20_000, "Rows for character n-grams, which spell words without a row.", at_least=1)
-    gram_scale: float = option(1.2, "Weight of such a word against a known one.", at_least=0)
-    held_out: int = option(2_000, "Texts to measure the table on; a tenth at most.", at_least=1)
 
 
 class Distillation:

@@ -68,7 +68,7 @@ class Elmo:
         self.model = self.module = folder.model.eval()
         self.n_layers, self.dim = self.model.config.n_layers + 1, 2 * self.model.config.dim
         self.word_cache = WordCache(folder, cached_words, token_cache)
-        self._sif_weights = _sif_weights(len(folder.vocabulary))
+        self._sif_weights = _sif_weights(folder)
 
     @classmethod
     def load(
@@ -182,8 +182,15 @@ class Elmo:
         """The same texts with the token encoder's vectors of all their words, until weights change."""
         return ids.with_vectors(self.model.encoder)
 
+    @property
+    def has_sentence_vector(self) -> bool:
+        """True if ``sentences`` gives vectors that were distilled from a sentence encoder."""
+        return self.folder.word_table is not None
+
     def sentences(self, texts: Sequence[Text]) -> FloatArray:
-        """One vector per text, (n_texts, dim): the mean over its words of an equal mix of the layers."""
+        """One vector per text: the distilled one, or the mean of all layers over its words."""
+        if (table := self.folder.word_table) is not None:
+            return table.sentences(self.words(texts))
         parts = [out.sentence("mean") for out in self.chunks(texts)]
         return np.concatenate([np.zeros((0, self.dim), dtype=np.float32), *parts])
 
@@ -247,11 +254,16 @@ class Elmo:
         Args:
             boundaries: The offsets of the texts, if they stand between ``<s>`` and ``</s>``.
         """
-        id_of = self.folder.vocabulary.id_of
-        ids = np.array([id_of(word) for row in words for word in row], dtype=np.int64)
-        ids[ids < len(SPECIALS)] = UNK  # special words inside a text
+        flat = [word for row in words for word in row]
+        if (table := self.folder.word_table) is not None:
+            ids = table.ids.rows(flat)[:, 0].astype(np.int64)
+            edges = (1, 1)  # as frequent as the first word
+        else:
+            ids = np.array([self.folder.vocabulary.id_of(word) for word in flat], dtype=np.int64)
+            ids[ids < len(SPECIALS)] = UNK  # special words inside a text
+            edges = (BOS, EOS)
         if boundaries is not None:
-            ids[boundaries[:-1]], ids[boundaries[1:] - 1] = BOS, EOS
+            ids[boundaries[:-1]], ids[boundaries[1:] - 1] = edges
         return self._sif_weights[ids]
 
     def _embed(
@@ -311,12 +323,16 @@ class Elmo:
         return self.folder.start_state if state == "warm" else None
 
 
-def _sif_weights(n_words: int) -> FloatArray:
-    """The weight of each word of a vocabulary: a / (a + p), with p by Zipf's law from its rank."""
-    share = 1.0 / (np.maximum(np.arange(n_words) - len(SPECIALS), 0) + 1.0)
-    if n_words > len(SPECIALS):
-        share /= share[len(SPECIALS) :].sum()
-    share[UNK] = share[-1]
+def _sif_weights(folder: BilmFolder) -> FloatArray:
+    """The weight of each word, a / (a + p): of the forms of a word table (row 0: unknown), with p from their
+    counts; else of the vocabulary, with p by Zipf's law from the rank."""
+    if (table := folder.word_table) is not None:
+        share = np.concatenate([[1.0], np.maximum(table.counts, 1)]) / max(1, int(table.counts.sum()))
+    else:
+        share = 1.0 / (np.maximum(np.arange(len(folder.vocabulary)) - len(SPECIALS), 0) + 1.0)
+        if len(share) > len(SPECIALS):
+            share /= share[len(SPECIALS) :].sum()
+        share[UNK] = share[-1]
     return (_SIF / (_SIF + share)).astype(np.float32)
 
 

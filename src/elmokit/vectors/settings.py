@@ -1,4 +1,4 @@
-"""Settings of mixes and vector stores, apart from the networks so that help imports no library."""
+"""Settings of mixes, stores and distillation, apart from the networks so that help imports no library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from elmokit.core.config import Config, option
+from elmokit.core.config import Config, RunConfig, option
 from elmokit.core.errors import ConfigError
 
 EXPORTS = ("parquet",)
@@ -157,3 +157,19 @@ def _parse_weights(text: str) -> tuple[float, ...]:
             remedy="Write one number per layer, lowest first, as in 0.2,0.3,0.5.",
         )
     return weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig(RunConfig):
+    """How a word table is learned from a teacher."""
+
+    epochs: int = option(3, "Passes over the texts.", at_least=1)
+    lr: float = option(7e-4, "Highest learning rate.", at_least=0)
+    clip_norm: float = option(0.0, "Clip the gradient norm to this (0: never).", at_least=0)
+    batch_texts: int = option(256, "Texts in a step.", at_least=1)
+    dim: int = option(256, "Width of the sentence vector; the teacher's own width at most.", at_least=2)
+    max_forms: int = option(60_000, "Rows of the table.", at_least=1)
+    min_count: int = option(2, "Words seen less often get no row.", at_least=1)
+    n_grams: int = option(20_000, "Rows for character n-grams, which spell words without a row.", at_least=1)
+    gram_scale: float = option(1.2, "Weight of such a word against a known one.", at_least=0)
+    held_out: int = option(2_000, "Texts to measure the table on; a tenth at most.", at_least=1)
