@@ -12,7 +12,6 @@ from elmokit.cli.options import flag, next_command
 from elmokit.core.names import resolve_name
 
 if TYPE_CHECKING:
-    from elmokit.comparison.result import Comparison
     from elmokit.core.console import Reporter
     from elmokit.vectors.elmo import Elmo
 
@@ -38,15 +37,36 @@ def command(
     model on the bundled news texts, prints the ranking and writes a report. Everything is computed on this
     machine, without a network. Run again, it resumes, or shows the results again.
     """
+    from elmokit.comparison.compare import compare
     from elmokit.comparison.report import print_comparison
     from elmokit.core.console import Reporter
+    from elmokit.corpora import write_mini_news_split
     from elmokit.vectors.elmo import Elmo
 
     reporter, folder = Reporter(), model or resolve_name("news")
     _show_senses(Elmo.load(folder), folder.name, reporter)
-    comparison = _compare(folder, out, seeds, reporter)
-    print_comparison(comparison, reporter.console)
+    train, test = write_mini_news_split(out)
+    reporter.say(
+        "[bold]2. Topics of news texts[/]: every method learns from the same few labeled texts\n"
+        "   [dim]ELMo was pretrained on other news text; the other methods see only these texts.[/]\n"
+    )
     name, report = str(model or "news"), out / "report"
+    comparison = compare(
+        train,
+        test,
+        report,
+        methods=_METHODS,
+        seeds=seeds,
+        encoder=folder,
+        text_columns="text",
+        label_column="topic",
+        title="The demo: topics of the bundled news texts",
+        reporter=reporter,
+        command="elmokit demo",
+    )
+    if comparison.failed:
+        raise typer.Exit(1)
+    print_comparison(comparison, reporter.console)
     reporter.say(
         f"\n[bold]Your turn:[/]\n   open    {escape(str(report / 'report.html'))}\n"
         f"   explore {next_command('serve', name, report / 'best', report)}\n"
@@ -88,31 +108,3 @@ def _show_senses(elmo: Elmo, name: str, reporter: Reporter) -> None:
     reporter.say(f"\nCosine of the vectors of “{_WORD}” (1 is the same), sentence by sentence:\n")
     print_table(make_table(["", *(row[0] for row in cells)], cells), reporter.console)
     reporter.say("[dim]With static vectors every number in this table would be 1.00.[/]\n")
-
-
-def _compare(model: Path, out: Path, seeds: int, reporter: Reporter) -> Comparison:
-    """All methods on the bundled texts, and the report."""
-    from elmokit.comparison.compare import compare
-    from elmokit.corpora import write_mini_news_split
-
-    train, test = write_mini_news_split(out)
-    reporter.say(
-        "[bold]2. Topics of news texts[/]: every method learns from the same few labeled texts\n"
-        "   [dim]ELMo was pretrained on other news text; the other methods see only these texts.[/]\n"
-    )
-    comparison = compare(
-        train,
-        test,
-        out / "report",
-        methods=_METHODS,
-        seeds=seeds,
-        encoder=model,
-        text_columns="text",
-        label_column="topic",
-        title="The demo: topics of the bundled news texts",
-        reporter=reporter,
-        command="elmokit demo",
-    )
-    if comparison.failed:
-        raise typer.Exit(1)
-    return comparison
