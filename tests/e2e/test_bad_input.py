@@ -271,7 +271,7 @@ def test_folder_that_another_process_works_in_is_refused(tmp_path: Path, cli: Cl
     with open(tmp_path / "m" / "run" / ".lock", "w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         outcome = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *QUICK)
-        outcome.check_refused(tmp_path / "m", "Another process is at work")
+        outcome.check_refused(tmp_path / "m", "Another process is using")
     assert cli("pretrain", tiny_corpus, "--out", tmp_path / "m", *QUICK).code == 0
 
 

@@ -291,7 +291,7 @@ def test_several_language_models_and_one_that_is_given_do_not_go_together(
         ("svd", ("train.csv", "test.csv"), ("two or three files",)),
         ("svd", ("--curve", "a,b"), ("--curve a,b", "100,300,1000")),
         ("svd", ("--curve", "1,100"), ("--curve 1,100",)),
-        ("svd", ("--label-separator", "|"), ("one label a row", "elmokit fit")),
+        ("svd", ("--label-separator", "|"), ("one label per row", "elmokit fit")),
     ],
 )
 def test_what_cannot_be_compared_is_refused(

@@ -200,7 +200,7 @@ def test_a_pickle(run: Run) -> None:
 def test_flags_that_make_no_sense(run: Run, tiny_model: Path) -> None:
     run("convert", "theirs", "theirs").check_refused("not empty")
     run("convert", "theirs", "ours", "--to", "offical").check_refused("offical", "official")
-    run("convert", tiny_model, "ours").check_refused("an elmokit folder already", "--to official")
+    run("convert", tiny_model, "ours").check_refused("already an elmokit folder", "--to official")
     run("convert", tiny_model, "out", "--to", "official", "--set", "lowercase=true").check_refused(
         "does not use lowercase"
     )

@@ -40,6 +40,8 @@ def test_the_demo_shows_senses_compares_methods_and_can_be_run_again(tmp_path: P
 
 def test_files_of_others_are_not_touched(tmp_path: Path, encoder: Path, cli: Cli) -> None:
     (tmp_path / "train.csv").write_text("topic,text\nmine,mine\n", encoding="utf-8")
-    cli("demo", "--model", encoder, "--out", tmp_path).check_refused(tmp_path / "train.csv", "has other rows")
+    cli("demo", "--model", encoder, "--out", tmp_path).check_refused(
+        tmp_path / "train.csv", "exists with different rows"
+    )
     assert [file.name for file in tmp_path.iterdir()] == ["train.csv"]
     assert (tmp_path / "train.csv").read_text(encoding="utf-8") == "topic,text\nmine,mine\n"

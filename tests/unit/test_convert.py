@@ -189,10 +189,10 @@ def test_a_token_cache_is_written_into_the_model_or_elsewhere(folder: Path, tmp_
 @pytest.mark.parametrize(
     ("source", "options", "error"),
     [
-        ("ours", {}, "an elmokit folder already"),
+        ("ours", {}, "already an elmokit folder"),
         ("ours", {"to": "official", "lowercase": True}, "does not use lowercase"),
         ("ours", {"compact": True, "calibrate": "t.txt"}, "does not use calibrate"),
-        ("theirs", {"to": "offical"}, "'offical' is not a choice"),
+        ("theirs", {"to": "offical"}, "'offical' is not a valid choice"),
         ("theirs", {"max_words": 3}, "does not use max_words"),
         ("theirs", {"lowercas": True}, "no setting 'lowercas'"),
         ("theirs", {"out": None}, "OUT is missing"),

@@ -104,7 +104,7 @@ def test_words_given_as_a_list_are_cleaned_but_neither_split_nor_dropped(kind: s
 @pytest.mark.parametrize(
     ("texts", "options", "error", "said"),
     [
-        ("the cat", {}, ConfigError, "not one string"),
+        ("the cat", {}, ConfigError, "not a single string"),
         (["the", None], {}, DataError, "Text 1 is neither"),
         ([float("nan")], {}, DataError, "Text 0 is neither.*float"),
         ([["the", ["cat"]]], {}, DataError, "Text 0 is neither"),
@@ -288,7 +288,7 @@ def test_mixed_is_the_weighted_sum_of_the_layers(n_layers: int, gamma: float) ->
         ({"layer": -4}, "no layer -4: this model has 3"),
         ({"weights": []}, "0 weights were given for 3 layers"),
         ({"weights": [1.0, 2.0, 3.0, 4.0]}, "4 weights were given for 3 layers"),
-        ({"layer": 0, "weights": [1.0, 0.0, 0.0]}, "exclude each other"),
+        ({"layer": 0, "weights": [1.0, 0.0, 0.0]}, "used together"),
         ({"pooling": "man"}, "no pooling 'man'"),
     ],
     ids=str,

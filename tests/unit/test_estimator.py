@@ -321,9 +321,9 @@ def test_validation_rows_can_be_given(encoder: Path) -> None:
         (["a", "b", "c"], [1.0, float("nan"), 2.0], "labels are missing"),
         (["a", "b", "c"], np.array(["x", 3, "y"], dtype=object), "cannot be sorted"),
         (["a", "b"], [[1, 2], [0, 1]], "ones and zeros"),
-        (["a", "b"], [["x"], ["x", "y"]], "neither one for each text nor a table"),
+        (["a", "b"], [["x"], ["x", "y"]], "one for each text, or a table"),
         (["a", "b"], ["x", "y"], "no rows for validation"),
-        (["", " ", ""], ["x", "y", "x"], "has a word"),
+        (["", " ", ""], ["x", "y", "x"], "contains a word"),
     ],
 )
 def test_bad_rows_are_refused(encoder: Path, texts: Any, labels: Any, message: str) -> None:

@@ -213,7 +213,7 @@ def test_evaluate_measures_any_model_by_its_kind(
     assert elmokit.evaluate(tiny_model, [tiny_corpus], state="zero").to_json() == result.to_json()
     cli("evaluate", tiny_model, tiny_corpus, "--state", "zero").check_fine("Perplexity", "state zero")
     cli("evaluate", tiny_model, tiny_corpus, "--state", "zer").check_refused(
-        "'zer' is not a choice", "'zero'"
+        "'zer' is not a valid choice", "'zero'"
     )
     vectors = elmokit.baseline("svd", tiny_corpus, tmp_path / "v", dim=4)
     first, second = vectors.vocabulary.words[-2:]

@@ -195,7 +195,7 @@ def test_a_model_that_is_damaged_on_its_way_is_refused(hub: tuple[Path, dict[str
         file.write("intruder\n")
     done = _load(f"hub:acme/pocket@{COMMIT}", environment)
     assert done.returncode == 1
-    assert "vocab.txt is damaged: its checksum is not the one in config.json." in done.stderr
+    assert "vocab.txt is damaged: its checksum does not match config.json." in done.stderr
 
 
 @pytest.mark.parametrize("name", ["hub:", "hub:pocket", "hub:a/b/c", "hub:a/"])

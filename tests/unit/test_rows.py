@@ -232,7 +232,7 @@ def test_list_of_json_labels_needs_a_separator(tmp_path: Path) -> None:
     [
         ('{"a": 1}', "an object"),
         ('[["a"]]', "a list"),
-        ('["a|b"]', "'a|b' holds the separator"),
+        ('["a|b"]', "'a|b' contains the separator"),
         ("[]", "no label"),
     ],
 )

@@ -102,7 +102,7 @@ def test_two_processes_do_not_work_in_the_same_folder(tmp_path: Path) -> None:
         if is_held:
             with open_out(tmp_path / "m", "bilm", resume=True).lock():
                 process.start()
-                assert results.get(timeout=60) == f"Another process is at work in {tmp_path / 'm'}."
+                assert results.get(timeout=60) == f"Another process is using {tmp_path / 'm'}."
                 process.join()
         else:
             process.start()

@@ -176,7 +176,7 @@ def test_wrong_embed_requests(client: TestClient) -> None:
         ({"layer": -4}, "no layer -4"),
         ({"weights": [1.0]}, "1 weights"),
         ({"weights": []}, "0 weights"),
-        ({"layer": 0, "weights": [1, 1, 1]}, "exclude each other"),
+        ({"layer": 0, "weights": [1, 1, 1]}, "used together"),
         ({"model": "table"}, "static word vectors"),
     ):
         assert part in refused(client, 400, "/v1/embed", texts=["a"], **options)

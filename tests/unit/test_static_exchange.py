@@ -133,7 +133,7 @@ def test_words_are_lower_cased_if_the_table_has_no_capital(
         ("cat\ndog\n", "line 1: there is no number"),
         ("", "is empty"),
         ("\n \n", "is empty"),
-        ("0 2\n", "holds no word vector"),
+        ("0 2\n", "contains no word vectors"),
         ("cat 1 2\ncat 3 4\n", "line 2: the word 'cat' was in line 1 already"),
         ("cat\t1\t2\n", "line 1: there is no number"),
         (" 1 2\n", "line 1: there is no word"),
@@ -159,11 +159,11 @@ def test_bad_text_tables_are_refused_with_their_line(tmp_path: Path, content: st
         ((793712314).to_bytes(4, "little") + b"\x0c\0\0\0\n" + b"\0" * 50, "begin with the number of words"),
         (binary([(b"a", [1.0, 2.0])])[:-3], "truncated after 0 of 1"),
         (binary([(b"a", [1.0, 2.0])], n_words=2), "truncated"),
-        (binary([(b"a", [1.0]), (b"b", [2.0])], n_words=1), "more in it than the 1 words"),
+        (binary([(b"a", [1.0]), (b"b", [2.0])], n_words=1), "contains more than the 1 words"),
         (binary([(b"a", [1.0]), (b"a", [2.0])]), "word 2: the word 'a' was in word 1 already"),
         (binary([(b"a", [float("nan")])]), "word 1: the vector of 'a'"),
         (binary([(b"", [1.0])]), "word 1: there is no word"),
-        (b"0 3\n", "holds no word vector"),
+        (b"0 3\n", "contains no word vectors"),
         (b"99999999999999 300\na 123", "truncated"),
         (b"1 0\na ", "there is no number"),
     ],
@@ -191,7 +191,7 @@ def test_pickles_archives_folders_and_missing_files_are_refused(tmp_path: Path) 
 
 def test_export_refuses_what_it_cannot_write(tmp_path: Path) -> None:
     for name in ("v.kv", "v", "v.txt.gz", "v.csv"):
-        with pytest.raises(ConfigError, match="ending"):
+        with pytest.raises(ConfigError, match="not the name of a word vector file"):
             export_vectors(tmp_path / name, make())
     with pytest.raises(RunError, match="Cannot write"):
         export_vectors(tmp_path / "nowhere" / "v.txt", make())

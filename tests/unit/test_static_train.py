@@ -146,14 +146,14 @@ def test_gensim_is_quiet_and_its_log_is_put_back(caplog: pytest.LogCaptureFixtur
 @EACH
 @pytest.mark.parametrize("texts", [[], [""], ["   ", "\n"]], ids=str)
 def test_texts_without_a_word_are_refused(method: Method, texts: list[str]) -> None:
-    with pytest.raises(DataError, match=f"no word in the text given .a list of {len(texts)}"):
+    with pytest.raises(DataError, match=f"The text .a list of {len(texts)}"):
         train_vectors(method, texts, CONFIGS[method])
 
 
 def test_other_bad_input_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="Text 1 is not a string, but NoneType"):
         train_vectors("svd", ["a b", None])  # type: ignore[list-item]
-    with pytest.raises(ConfigError, match="not one string"):
+    with pytest.raises(ConfigError, match="not a single string"):
         train_vectors("svd", "a b c")
     with pytest.raises(DataError, match="not a table"):
         train_vectors("svd", np.array([["a", "b"]]))  # type: ignore[arg-type]

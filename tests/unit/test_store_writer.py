@@ -170,8 +170,8 @@ def test_an_id_that_is_missing_is_named_and_no_file_is_left_behind(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layer": 1, "mix_weights": "1,1,1"}, "exclude"),
-        ({"layer": 0, "all_layers": True}, "exclude"),
+        ({"layer": 1, "mix_weights": "1,1,1"}, "used together"),
+        ({"layer": 0, "all_layers": True}, "used together"),
         ({"mix_weights": "1,x,1"}, "numbers"),
         ({"mix_weights": "1,nan,1"}, "numbers"),
         ({"mix_weights": "1,1"}, "2 weights"),
@@ -198,7 +198,7 @@ def test_a_cold_model_for_a_warm_start_and_a_corpus_without_a_text_are_refused(
     with pytest.raises(ModelError, match="start state"):
         embed(Elmo(replace(elmo.folder, start_state=None)), odd_corpus, tmp_path / "store", state="warm")
     (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
-    with pytest.raises(DataError, match="holds no text"):
+    with pytest.raises(DataError, match="contains no text"):
         embed(elmo, tmp_path / "empty.txt", tmp_path / "store")
     assert not list(tmp_path.glob("store/*"))
 
@@ -470,7 +470,7 @@ def test_a_disk_that_is_too_small_is_an_error_before_anything_is_computed(
     n_bytes = (tmp_path / "other" / "vectors.npy").stat().st_size
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=n_bytes - 1))
-    with pytest.raises(RunError, match=r"on disk, only \d\.\d kB are free") as caught:
+    with pytest.raises(RunError, match=r"on disk, but only \d\.\d kB is free") as caught:
         embed(elmo, odd_corpus, out)
     assert "--pool mean" in caught.value.remedy
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=n_bytes))

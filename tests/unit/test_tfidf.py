@@ -168,7 +168,7 @@ def test_unknown_methods_and_several_labels_are_refused() -> None:
         fit("tfidf-svn", ["one", "two"], ["a", "b"])
     assert "tfidf-svm" in caught.value.remedy
     several = Examples([("one",)], np.ones((1, 2)), Labels(("a", "b"), "|"))
-    with pytest.raises(ConfigError, match="one label a row"):
+    with pytest.raises(ConfigError, match="one label per row"):
         fit_tfidf("tfidf-lr", several)
 
 

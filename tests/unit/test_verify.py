@@ -120,7 +120,7 @@ def test_differences_are_measured_as_said(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "text"), [("a.txt", "\n"), ("a.json", "[[]]"), ("b.json", '["", " "]')])
 def test_nothing_to_compare_is_no_success(model: Path, tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text, "utf-8")
-    with pytest.raises(DataError, match=rf"{name} holds no word"):
+    with pytest.raises(DataError, match=rf"{name} contains no words"):
         verify(model, model, sentences=tmp_path / name)
 
 
@@ -161,7 +161,7 @@ def test_what_is_missing_is_named(model: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="it is not a list"):
         verify(model, file, sentences=tmp_path / "odd.json")
     write(tmp_path / "x" / "lm_embeddings_0.hdf5", vectors(model))
-    with pytest.raises(DataError, match="not just one list of sentences"):
+    with pytest.raises(DataError, match="not exactly one list of sentences"):
         verify(model, tmp_path / "x")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"no config\.json"):

@@ -178,7 +178,7 @@ def text_perplexity(
 ) -> TextPerplexity:
     """Exact perplexity of files under the model in a folder."""
     if state not in _STATES:
-        raise ConfigError(f"state = {state!r} is not a choice.", remedy=nearest(state, _STATES))
+        raise ConfigError(f"state = {state!r} is not a valid choice.", remedy=nearest(state, _STATES))
     reporter = reporter or Reporter("silent")
     saved = model if isinstance(model, BilmFolder) else load_bilm(model)
     open_words, fixed = saved.model.config.input != "word", tuple(saved.vocabulary.words)

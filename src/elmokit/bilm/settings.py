@@ -56,7 +56,7 @@ class BilmConfig(Config):
             )
         if self.tie and self.objective == "adaptive":
             raise ConfigError(
-                "tie = True does not work with objective = 'adaptive', whose tables have other widths.",
+                "tie = True does not work with objective = 'adaptive', whose tables have different widths.",
                 remedy="Choose objective = 'sampled' or 'full', or leave tie out.",
             )
         widest = max(width for width, _ in self.filters)
@@ -103,7 +103,7 @@ class PretrainConfig(Config):
         if self.model.objective == "none" or self.model.input == "dictionary":
             name = "objective = 'none'" if self.model.objective == "none" else "input = 'dictionary'"
             raise ConfigError(
-                f"{name} is for converted models, which predict no word and cannot be pretrained.",
+                f"{name} is for converted models, which do not predict words and cannot be pretrained.",
                 remedy="Choose another. Use a converted model to embed texts or to fit a classifier.",
             )
 

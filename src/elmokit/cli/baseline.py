@@ -30,14 +30,14 @@ def command(
     *,
     settings: options.Settings,
 ) -> None:
-    """Train static word vectors: one vector for each word, whatever its context.
+    """Train static word vectors: one vector for each word, regardless of context.
 
-    [green]svd[/] counts which words stand near each other and factorizes the counts, with the same result
+    [green]svd[/] counts which words occur near each other and factorizes the counts, with the same result
     every time; [green]sgns[/] is word2vec's skip-gram with negative sampling, [green]cbow[/] its continuous
     bag of words. Words are lower-cased unless --pipeline plain is given. Import or export the tables of other
     programs with [bold]elmokit convert[/].
 
-    [bold]elmokit baseline sgns my_text.txt --out my-vectors[/], then [bold]elmokit similar
+    For example, [bold]elmokit baseline sgns my_text.txt --out my-vectors[/], then [bold]elmokit similar
     my-vectors "a word"[/].
     """
     from elmokit.core.console import Reporter

@@ -45,8 +45,8 @@ def command(
     """
     if len(files) not in (2, 3):
         raise ConfigError(
-            f"compare takes two or three files, not {len(files)}: train, perhaps validation, and test.",
-            remedy="For several files each, give a pattern in quotes, as in 'train-*.csv'.",
+            f"compare takes two or three files, not {len(files)}: train, validation (optional) and test.",
+            remedy="To use several files for one of them, give a pattern in quotes, such as 'train-*.csv'.",
         )
 
     from elmokit.comparison.compare import compare

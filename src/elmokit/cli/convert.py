@@ -41,7 +41,8 @@ def command(
         options.flag("Text to estimate the warm start state from, or none to skip it; can be repeated."),
     ] = None,
     compact: Annotated[
-        bool, options.flag("Half precision and no word predictor: smaller, for vectors only.", "--compact")
+        bool,
+        options.flag("Smaller: half precision and no output layer; for computing vectors only.", "--compact"),
     ] = False,
     token_cache: Annotated[Path | None, options.flag(_TOKEN_CACHE)] = None,
     max_words: Annotated[

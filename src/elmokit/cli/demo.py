@@ -28,14 +28,16 @@ _OUT = "Folder for the report and its best model."
 
 def command(
     out: Annotated[Path, typer.Option("--out", "-o", help=_OUT)] = Path("elmokit-demo"),
-    model: Annotated[Path | None, flag("Another model than the bundled one.", parser=resolve_name)] = None,
-    seeds: Annotated[int, typer.Option(help="Random seeds per method.", min=1)] = 3,
+    model: Annotated[
+        Path | None, flag("A model to use instead of the bundled one.", parser=resolve_name)
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Number of random seeds per method.", min=1)] = 3,
 ) -> None:
     """See in two minutes what contextual vectors can do.
 
-    Shows one word in several senses; then fits ELMo in its three mixes, skip-gram, CBOW, SVD and a linear
+    Shows one word in several senses; then fits ELMo with its three mixes, skip-gram, CBOW, SVD and a linear
     model on the bundled news texts, prints the ranking and writes a report. Everything is computed on this
-    machine, without a network. Run again, it resumes, or shows the results again.
+    machine, without a network. If you run it again, it resumes or shows the results again.
     """
     from elmokit.comparison.compare import compare
     from elmokit.comparison.report import print_comparison

@@ -20,7 +20,7 @@ def command(
     out: options.Out,
     export: Annotated[
         list[str] | None,
-        options.flag(f"Write them in another format, too \\[{'|'.join(EXPORTS)}]; can be repeated."),
+        options.flag(f"Also write the vectors in this format \\[{'|'.join(EXPORTS)}]; can be repeated."),
     ] = None,
     as_json: options.Json = False,
     *,

@@ -33,8 +33,8 @@ def command(
     """Measure a model. What is measured depends on its kind.
 
     [green]A fitted model[/]: accuracy, precision, recall and F1 on labeled rows; with --out, a report with
-    the confusion matrix, calibration error and the most confident mistakes. It remembers the
-    columns that were given to elmokit fit.
+    the confusion matrix, calibration error and the most confident mistakes. It reads the same
+    columns as elmokit fit did.
 
     [green]A language model[/]: exact perplexity of a text, forward, backward and combined. Words outside the
     vocabulary are predicted as <unk>, and their share is shown. Compare perplexities only between models

@@ -41,7 +41,7 @@ _TEXTS = "Files (.txt .csv .tsv .jsonl .parquet, also .gz .zst), folders, patter
 _MODEL = "A bundled model, a model folder, or published ELMo files."
 Model = Annotated[Path, argument("MODEL", _MODEL, parser=resolve_name)]
 Texts = Annotated[list[str], argument("TEXT...", _TEXTS)]
-Out = Annotated[Path, flag("Folder to write.", "--out", "-o")]
+Out = Annotated[Path, flag("Output folder.", "--out", "-o")]
 Json = Annotated[bool, flag("Print the result as JSON.", "--json")]
 CheckpointEvery = Annotated[str, typer.Option(help="Time between checkpoints.")]
 

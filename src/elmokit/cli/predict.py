@@ -15,15 +15,17 @@ from elmokit.cli.options import READ, Model, Settings, argument, flag, with_sett
 def command(
     model: Model,
     files: Annotated[list[str], argument("FILE...", "Rows to label (.csv .tsv .jsonl .parquet .txt), or -.")],
-    out: Annotated[Path | None, flag("File to write; standard output unless given.", "--out", "-o")] = None,
-    format: Annotated[str, flag("csv or jsonl; else by the ending of --out or of FILE.")] = "",
+    out: Annotated[Path | None, flag("Output file; by default, standard output.", "--out", "-o")] = None,
+    format: Annotated[str, flag("csv or jsonl; by default, as the name of --out or FILE ends.")] = "",
     *,
     settings: Settings,
 ) -> None:
-    """Label new rows: every input column, then the prediction and the probability of each class.
+    """Label new rows.
 
-    MODEL is a folder that elmokit fit or compare has made. It remembers the columns that were given to
-    elmokit fit, unless you name others. Rows are streamed, so files may have any length:
+    The output has every input column, then the prediction and the probability of each class.
+
+    MODEL is a folder made by elmokit fit or compare. It reads the same columns as elmokit fit did unless you
+    name others. Rows are streamed, so files can have any length:
 
     [bold]elmokit predict my-classifier new.csv --out labeled.csv[/]
     """

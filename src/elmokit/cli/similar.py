@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from elmokit.vectors.neighbors import SimilarWords
 
 _CORPUS = (
-    "Where to look: files, folders, patterns, - or a folder of elmokit embed; can be repeated. Needed unless "
-    "MODEL is word vectors."
+    "Where to look: files, folders, patterns, -, or a folder made by elmokit embed; can be repeated. Not "
+    "needed for word vectors."
 )
-_WORD = "Only this word of the sentence. Else: all but punctuation and the 50 most frequent words."
+_WORD = "Only this word of the sentence. Default: all words but punctuation and the 50 most frequent ones."
 _NO_SPACE = re.compile(  # \0 marks the word
     r" (?=\0?(?:[.,;:!?%)\]}…”’»。、！？]|n['’]t\b|['’](?:s|re|ve|ll|d|m)\b))"
     r"|(?<=[(\[{$£€#“‘«]) |(?<=[(\[{$£€#“‘«]\0) ",
@@ -51,8 +51,8 @@ def command(
     """Find words in a corpus that are used like the words of your sentence.
 
     Words are compared by their vectors in context, so [bold]bank[/] in "the bank raised rates" finds
-    other banks of that kind, and with [bold]--different[/] other words in its place. The static vectors
-    of [bold]elmokit baseline[/] ignore context: it shows their nearest words, without a corpus.
+    other uses of bank in that sense or, with [bold]--different[/], other words that are used like it. For the
+    static vectors of [bold]elmokit baseline[/], it shows the nearest words and needs no corpus.
     """
     from elmokit.core.config import merge_settings
     from elmokit.core.console import Reporter

@@ -12,8 +12,8 @@ from elmokit.core.names import resolve_name
 
 _EXPECTED = "An HDF5 file of vectors, a folder with *sentences*.json and *embeddings*.hdf5, or another model."
 _STATE = "State at the start of a sentence \\[zero|warm|stateful]."
-_BATCH_SIZE = "Sentences side by side when EXPECTED was made. Default: as in its files, or 1."
-_SENTENCES = "The sentences: one per line, words between spaces; or JSON. Default: in EXPECTED, or bundled."
+_BATCH_SIZE = "The batch size that EXPECTED was made with. Default: as in its files, or 1."
+_SENTENCES = "Sentences, one per line with spaces between words, or JSON. Default: from EXPECTED, or bundled."
 _TOLERANCE = "Largest difference, absolute or relative, that passes."
 
 

@@ -71,8 +71,8 @@ def read_data(
     """Read the files of each split and the ``unlabeled``; without validation rows, some are held out."""
     if labels.label_separator:
         raise ConfigError(
-            "compare is for one label a row; --label-separator is for several.",
-            remedy="Leave it out, or fit such a classifier with elmokit fit.",
+            "compare supports one label per row, so --label-separator does not apply.",
+            remedy="Leave it out, or use elmokit fit for rows with several labels.",
         )
     read = name_fields(task, read)
     files = {part: [some] if isinstance(some, str | Path) else list(some) for part, some in sources.items()}

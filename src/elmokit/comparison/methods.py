@@ -118,10 +118,11 @@ class CompareConfig(Config):
         "quick", "Set of methods: quick, thorough, or write-ups (systems from class projects)."
     )
     methods: str = option(
-        "", "Only these, separated by commas: elmo, static, linear, or ids as in svd,tfidf-svm."
+        "",
+        "Only these methods, separated by commas: elmo, static, linear, or ids such as svd,tfidf-svm.",
     )
     config: str = option("", "TOML file that changes settings or adds variants.")
-    seeds: int = option(0, "Random seeds per method (0: as in the recipe).", at_least=0)
+    seeds: int = option(0, "Number of random seeds per method (0: as in the recipe).", at_least=0)
     curve: str = option("", "Learning curve over these numbers of labels, such as 100,300,1000,3000.")
     draws: int = option(5, "Random samples of rows for each point of the curve.", at_least=1)
     curve_methods: str = option("", "Methods in the learning curve, separated by commas.")

@@ -156,7 +156,8 @@ def _parse_counts(curve: str | Sequence[int]) -> tuple[int, ...]:
         counts = {0}
     if any(count < 2 for count in counts):
         raise ConfigError(
-            f"--curve {curve} is not a list of numbers of at least 2.", remedy="Write it as in 100,300,1000."
+            f"--curve {curve} must be a list of whole numbers, each at least 2.",
+            remedy="Write it as 100,300,1000.",
         )
     return tuple(sorted(counts))
 
@@ -193,13 +194,16 @@ def _check_settings(method: Method) -> None:
     foreign = [section for section in _FOREIGN[method.family] if getattr(method, section)]
     try:
         if not re.fullmatch(r"\w[\w.-]*", method.id):
-            raise ConfigError("this cannot be its name.", remedy="Use letters, digits, dots and hyphens.")
+            raise ConfigError("this name is not allowed.", remedy="Use letters, digits, dots and hyphens.")
         if foreign:
             raise ConfigError(
                 f"methods of the family {method.family} have no {foreign[0]}.", remedy="Leave it out."
             )
         if "seed" in method.classifier:
-            raise ConfigError("a method has no seed of its own.", remedy="Set how many: seeds = 3.")
+            raise ConfigError(
+                "a method cannot have a seed of its own.",
+                remedy="Set the number of seeds instead: seeds = 3.",
+            )
         config = fitting_config(method, 0, 0)
         if method.has_linear_head and (config.fit.finetune or config.mix.mix == "function"):
             raise ConfigError(

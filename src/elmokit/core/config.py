@@ -77,7 +77,7 @@ def _validate(name: str, hint: Any, value: Any) -> Any:
         if value in choices:
             return value
         remedy = nearest(str(value), map(str, choices))
-        raise ConfigError(f"{name} = {value!r} is not a choice.", remedy=remedy)
+        raise ConfigError(f"{name} = {value!r} is not a valid choice.", remedy=remedy)
     if origin in (Union, types.UnionType):
         if value is None:
             return None

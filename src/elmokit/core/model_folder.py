@@ -84,7 +84,7 @@ def read_record(folder: Path, kind: str) -> dict[str, Any]:
     """``config.json`` of a model of this kind; ModelError if ``folder`` holds anything else."""
     file = folder / _CONFIG
     noun, verb, _ = KINDS[kind]
-    remedy = f"Give a folder that elmokit {verb} has made."
+    remedy = f"Give a folder made by elmokit {verb}."
     if not file.exists():
         if (folder / "run").is_dir():
             remedy = f"Its training was not finished; run the same {verb} command again."

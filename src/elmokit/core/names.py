@@ -69,7 +69,7 @@ def verify_checksums(folder: Path, remedy: str) -> None:
         except OSError as error:
             raise ModelError(f"{path} cannot be read: {error.strerror}.", remedy=remedy) from error
         if actual != expected:
-            raise ModelError(f"{path} is damaged: its checksum is not the one in config.json.", remedy=remedy)
+            raise ModelError(f"{path} is damaged: its checksum does not match config.json.", remedy=remedy)
 
 
 def _download(name: str) -> Path:

@@ -59,7 +59,7 @@ class RunFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise RunError(
-                    f"Another process is at work in {self.out}.",
+                    f"Another process is using {self.out}.",
                     remedy="Wait for it to finish, or choose another --out.",
                 ) from error
             except (ImportError, OSError):
@@ -87,7 +87,8 @@ class RunFolder:
         before = read_json(file)
         if not before or not all(isinstance(part, dict) for part in before.values()):
             raise RunError(
-                f"{file} cannot be read: it holds no settings.", remedy="Choose another --out to start over."
+                f"{file} cannot be read: it contains no settings.",
+                remedy="Choose another --out to start over.",
             )
         if changes := describe_changes(before, now):
             raise RunError(

@@ -34,7 +34,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (OSError, SafetensorError, ValueError, UnicodeDecodeError) as error:
         raise ModelError(
             f"{path} cannot be read as a safetensors file: {error}.",
-            remedy="The file is cut off, damaged or foreign; take a fresh copy of the folder.",
+            remedy="The file is truncated, damaged or of another kind; take a fresh copy of the folder.",
         ) from error
 
 

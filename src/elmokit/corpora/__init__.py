@@ -47,7 +47,8 @@ def write_mini_news_split(folder: Path) -> tuple[Path, Path]:
     for file, content in contents.items():
         if file.exists() and (not file.is_file() or file.read_text("utf-8", "replace") != content):
             raise RunError(
-                f"{file} exists and has other rows; nothing was touched.", remedy="Choose another --out."
+                f"{file} already exists with different rows; nothing was touched.",
+                remedy="Choose another --out.",
             )
     for file, content in contents.items():
         if not file.exists():

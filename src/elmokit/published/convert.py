@@ -103,7 +103,7 @@ def convert(  # many parameters because each is a flag of the command
         text: How raw strings become words from now on.
         calibrate: Files to measure the start state of ``state="warm"`` on, or "none" to skip it. By default,
             a bundled English sample.
-        compact: Half precision and no word predictor: smaller, for vectors only.
+        compact: Smaller: half precision and no output layer; for computing vectors only.
         token_cache: Write only the token-encoder vectors of this word list, to ``out`` or into the model's
             folder, where they are used whenever the model is opened.
         command: The command line, for the model card.
@@ -111,7 +111,7 @@ def convert(  # many parameters because each is a flag of the command
     """
     source, reporter = resolve_name(source), reporter or Reporter("silent")
     if to not in ("elmokit", "official"):
-        raise ConfigError(f"to = {to!r} is not a choice.", remedy=nearest(to, ["elmokit", "official"]))
+        raise ConfigError(f"to = {to!r} is not a valid choice.", remedy=nearest(to, ["elmokit", "official"]))
     own_settings = {name: value for name, value in settings.items() if name != "max_words"}
     configs: Any = merge_settings(own_settings, text=text or TEXT, read=ReadConfig())
     task = "cache" if token_cache is not None else _find_task(source, to)
@@ -130,7 +130,7 @@ def convert(  # many parameters because each is a flag of the command
         return _import_vectors(source, out, text, settings, command)
     if task == "shrink" and not compact:
         raise ModelError(
-            f"{source} is an elmokit folder already.",
+            f"{source} is already an elmokit folder.",
             remedy="To write it for other tools, use --to official; to make it smaller, --compact.",
         )
     open_out(out, "bilm", resume=False)
@@ -223,7 +223,7 @@ def _calibrate(
             break
     if not sentences:
         raise ConfigError(
-            "The text to measure the start state on has no words.",
+            "The text for estimating the start state has no words.",
             remedy="Give other text, or --calibrate none.",
         )
     reporter.say(f"[dim]Measuring the start state on {n_words:,} words (--calibrate none skips this).[/]")

@@ -133,7 +133,7 @@ def open_registry(
         if elmo is None and predictor is None:
             raise ModelError(
                 f"{place} holds {KINDS[model.kind].noun}, which cannot be served.",
-                remedy="Give a language model, or a model that elmokit fit has made.",
+                remedy="Give a language model, or a model made by elmokit fit.",
             )
         if elmo is not None and elmo.fingerprint not in corpora:
             with reporter.counting("Reading the corpus", unit="words") as advance:

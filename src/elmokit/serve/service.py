@@ -149,7 +149,7 @@ class Service:
             raise RefusedError(
                 413,
                 f"Influence is limited to {INFLUENCE_TEXTS} texts of up to {INFLUENCE_WORDS} words.",
-                "Send less, or leave out influence.",
+                "Send fewer or shorter texts, or leave out influence.",
             )
         predictions = await self._predictions(request, served, rows, _cost(words))
         results: list[dict[str, Any]] = [dict(task.columns(one)) for one in predictions]
@@ -360,7 +360,7 @@ def _position(body: schema.SimilarRequest, tokens: list[list[str]]) -> int:
     for position, other in enumerate(row):
         if position == body.position or other.casefold() == word:
             return position
-    remedy = f"It has {len(row)}, counted from 0."
+    remedy = f"It has {plural(len(row), 'word')}, counted from 0."
     if body.word and row:
         remedy = nearest(body.word, dict.fromkeys(row))
     name = body.position if body.word is None else repr(body.word)

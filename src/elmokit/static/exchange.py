@@ -72,7 +72,7 @@ def import_vectors(
         numbers[word] = number
         values += row.tobytes()
     if not numbers:
-        raise DataError(f"{file} holds no word vector.", remedy=_DAMAGED)
+        raise DataError(f"{file} contains no word vectors.", remedy=_DAMAGED)
     if text is None:
         words = (word for word in numbers if word not in UNKNOWN_WORDS)
         text = TextConfig(lowercase=all(word == word.lower() for word in words))
@@ -98,7 +98,7 @@ def export_vectors(file: str | Path, vectors: WordVectors) -> None:
     for word in words:
         if " " in word or "\n" in word:
             raise DataError(
-                f"The word {word!r} contains a space or line end, which word2vec files cannot.",
+                f"The word {word!r} contains a space or line end, which word2vec files do not allow.",
                 remedy="Remove the word from the table.",
             )
     places = [place for place in (PAD, BOS, EOS) if vectors.vectors[place].any()]
@@ -118,8 +118,8 @@ def export_format(file: Path) -> str:
     ending = file.suffix.lower()
     if ending not in (".txt", ".vec", ".bin"):
         raise ConfigError(
-            f"{file.name}: this ending is not that of a word vector file.",
-            remedy="End it in .txt or .vec (word2vec text) or .bin (word2vec binary).",
+            f"{file.name}: this is not the name of a word vector file.",
+            remedy="Use a name that ends in .txt or .vec (word2vec text) or .bin (word2vec binary).",
         )
     return ending
 
@@ -215,7 +215,7 @@ def _read_binary(file: Path, max_words: int | None, encoding: str, errors: str) 
                 return
             if number == n_words and buffer.strip(b"\n"):
                 raise DataError(
-                    f"{file}: there is more in it than the {n_words:,} words that its header declares.",
+                    f"{file} contains more than the {n_words:,} words that its header declares.",
                     remedy="Correct the header, or download the file again.",
                 )
     if number < n_words:

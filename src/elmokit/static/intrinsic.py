@@ -89,7 +89,7 @@ def read_questions(file: str | Path) -> list[Question]:
         words = line.split()
         if len(words) != 4:
             raise DataError(
-                f"{file}, line {number}: {len(words)} words where a question has four.",
+                f"{file}, line {number}: {len(words)} words, but a question has four.",
                 remedy="Each line must be four words (a is to b as c is to d) or : and a section's name.",
             )
         questions.append((words[0], words[1], words[2], words[3]))

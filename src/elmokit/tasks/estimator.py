@@ -175,14 +175,14 @@ def _read(
         given = np.asarray(labels)
     except ValueError as error:  # lists of different lengths
         raise DataError(
-            "The labels are neither one for each text nor a table.",
+            "Labels must be one for each text, or a table.",
             remedy="For several labels per text, give ones and zeros, (n_texts, n_classes).",
         ) from error
     if len(inputs) != len(given):
         raise DataError(f"There are {len(inputs)} texts, but {len(given)} labels.")
     if given.ndim == 2:
         if not np.isin(given, (0, 1)).all():
-            raise DataError("Several labels per text are given as ones and zeros, (n_texts, n_classes).")
+            raise DataError("Several labels per text must be given as ones and zeros, (n_texts, n_classes).")
         names, n_classes = np.arange(given.shape[1]), given.shape[1]
         if classes is not None and len(classes) != n_classes:
             raise DataError(f"There are {len(classes)} classes, but {n_classes} in the validation labels.")
@@ -194,7 +194,7 @@ def _read(
         names = np.unique(given) if classes is None else classes
     except TypeError as error:
         raise DataError(
-            f"The labels have types that cannot be sorted: {error}.", remedy="Make them all text."
+            f"The labels have types that cannot be sorted: {error}.", remedy="Convert them all to strings."
         ) from error
     if len(names) < 2:
         raise DataError(

@@ -97,7 +97,7 @@ def fit(  # long because it is the whole verb, step by step
         kind = "linear"
         if task != "classify":
             raise ConfigError(
-                f"{encoder} does not support the task {task!r}.", remedy="Use an encoder: news."
+                f"{encoder} does not support the task {task!r}.", remedy="Use an encoder, such as news."
             )
     elif task == "classify" and config.is_stack:
         kind = "stack"
@@ -240,7 +240,7 @@ def read_examples(
         raise DataError(
             f"{source.name}: all {len(rows):,} texts are empty."
             if rows
-            else f"{source.name} holds no labeled rows.",
+            else f"{source.name} contains no labeled rows.",
             remedy="Give a file with texts and labels, and name the columns of the text: --text-columns.",
         )
     examples = task.read(rows, labels)
@@ -350,7 +350,7 @@ def open_predictor(model: str | Path | Model) -> Predictor:
     if not hasattr(loaded, "predict"):
         raise ModelError(
             f"{model} holds {KINDS[loaded.kind].noun}, not a fitted model.",
-            remedy="Give a folder that elmokit fit or compare has made.",
+            remedy="Give a folder made by elmokit fit or compare.",
         )
     return cast(Predictor, loaded)
 
@@ -412,10 +412,11 @@ def _choose_format(out: Path | None, given: str, first: str | Path) -> Literal["
     suffix = out.suffix.lower() if out else ""
     if suffix in (".gz", ".zst") or (not given and suffix in (".tsv", ".parquet")):
         raise ConfigError(
-            f"Predictions are not written as {suffix} files: {out}.", remedy="End --out in .csv or .jsonl."
+            f"Predictions cannot be written as {suffix} files: {out}.",
+            remedy="Use a name that ends in .csv or .jsonl.",
         )
     if given not in ("", "csv", "jsonl"):
-        raise ConfigError(f"--format {given} is not a choice.", remedy="Choose csv or jsonl.")
+        raise ConfigError(f"--format {given} is not a valid choice.", remedy="Choose csv or jsonl.")
     name = f".{given}" if given else suffix or re.sub(r"\.(gz|zst)$", "", str(first).lower())
     return "jsonl" if name.endswith((".jsonl", ".ndjson", ".json")) else "csv"
 

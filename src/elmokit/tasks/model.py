@@ -76,7 +76,7 @@ def load_encoder(name: str | Path) -> Encoder:
     if not hasattr(loaded, "layers"):
         raise ModelError(
             f"{name} holds {KINDS[loaded.kind].noun}, not an encoder.",
-            remedy="Give a folder that elmokit pretrain or elmokit baseline has made.",
+            remedy="Give a folder made by elmokit pretrain or elmokit baseline.",
         )
     return cast(Encoder, loaded)
 

@@ -35,9 +35,9 @@ class FitConfig(DropoutConfig, RunConfig):
 
     finetune: bool = option(False, "Train the encoder too, not only the mix and the head.")
     epochs: int = option(
-        0, "Passes over the rows (0: five, or more if there are few rows, for about 600 steps).", at_least=0
+        0, "Passes over the rows (0: five, or more with few rows, for about 600 steps).", at_least=0
     )
-    batch_words: int = option(2048, "Words in a step: texts of like length together.", at_least=1)
+    batch_words: int = option(2048, "Words per step; texts of similar length are read together.", at_least=1)
     max_words: int = option(400, "Texts are cut to this many words.", at_least=1)
     lr: float = option(2e-3, "Highest learning rate of mix and head.", at_least=0)
     encoder_lr: float = option(1e-3, "Highest learning rate of a fine-tuned encoder's top layer.", at_least=0)
@@ -53,7 +53,7 @@ class FitConfig(DropoutConfig, RunConfig):
         at_least=0,
     )
     weight_decay: float = option(0.01, "Weight decay, on densely updated matrices.", at_least=0)
-    warmup: float = option(0.1, "Share of all steps that warm up.", at_least=0, at_most=1)
+    warmup: float = option(0.1, "Share of all steps used for warm-up.", at_least=0, at_most=1)
     ema: float = option(
         0.998, "Keep a moving average of the weights with this decay (0: off).", at_least=0, at_most=0.99999
     )

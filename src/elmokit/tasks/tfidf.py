@@ -227,7 +227,7 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
         raise ConfigError(f"There is no linear method {method!r}.", remedy=nearest(method, METHODS))
     if examples.labels.separator:
         raise ConfigError(
-            f"{method} gives one label a row; --label-separator is for several.",
+            f"{method} supports one label per row, so --label-separator does not apply.",
             remedy="Fit an encoder with a head instead: elmokit fit news TRAIN.",
         )
     start, texts = time.monotonic(), join_texts(examples.inputs)

@@ -122,7 +122,7 @@ def row_weights(examples: Examples, class_weights: Literal["equal", "balanced"])
     if class_weights == "balanced":
         if not is_single_label(targets):
             raise ConfigError(
-                "class_weights = 'balanced' requires exactly one label a row.",
+                "class_weights = 'balanced' requires exactly one label per row.",
                 remedy="Leave it out, or weigh the rows themselves (sample_weight).",
             )
         counts = np.bincount(targets, weights=weights, minlength=len(examples.labels))
@@ -235,10 +235,10 @@ def _check_texts(texts: Sequence[LayerSource], fit: FitConfig) -> tuple[str, ...
         if not len(part):
             raise DataError(
                 f"There are no rows {purpose}.",
-                remedy="Give such rows, or two rows or more of a class, so that one can be held out.",
+                remedy="Give such rows, or at least two rows of a class, so that one can be held out.",
             )
     if texts[0].n_empty == len(texts[0]):
-        raise DataError("None of the training texts has a word.", remedy="Check the texts first.")
+        raise DataError("None of the training texts contains a word.", remedy="Check the texts first.")
     counts = {
         f"Cut after {fit.max_words} words (max_words)": sum(part.n_cut for part in texts),
         "Without a word, and so alike to the model": sum(part.n_empty for part in texts),

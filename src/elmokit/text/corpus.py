@@ -248,7 +248,7 @@ class _Builder:
         for source, sizes in ((self.train, lengths["train"]), (self.valid, lengths["valid"])):
             if source and not sizes:
                 raise DataError(
-                    f"There is no word in the text given ({source.name}): it is empty, blank, or nothing is "
+                    f"The text ({source.name}) contains no words: it is empty or blank, or nothing is "
                     "left after cleaning.",
                     remedy="Check the file, the column and the cleaning settings.",
                 )

@@ -71,7 +71,7 @@ def find_files(sources: Sequence[str | Path], exclude: Path | None = None) -> li
             ]
         elif os.path.exists(path):
             raise DataError(
-                f"{path} is neither a file nor a folder; texts are read more than once.",
+                f"{path} is neither a file nor a folder, and texts are read more than once.",
                 remedy="Pipe it to standard input: ... | elmokit pretrain -",
             )
         else:
@@ -305,7 +305,7 @@ class OpenFile:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(
                 f"{self.name} cannot be read as Parquet: {error}.",
-                remedy="The file looks truncated, damaged or not like Parquet; take a fresh copy.",
+                remedy="The file looks truncated, damaged or not a Parquet file; take a fresh copy.",
             ) from error
 
 

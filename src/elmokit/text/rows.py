@@ -203,8 +203,8 @@ class _Records(FileSource):
                 )
             if is_list and separator in label:
                 raise DataError(
-                    f"{place}: the label {label!r} holds the separator {separator!r}.",
-                    remedy="Choose a --label-separator that no label holds.",
+                    f"{place}: the label {label!r} contains the separator {separator!r}.",
+                    remedy="Choose a --label-separator that does not occur in any label.",
                 )
             if label.lower() not in _MISSING:
                 labels.append(label)

@@ -139,7 +139,9 @@ def tokenize_texts(pipeline: TextPipeline, texts: Sequence[Text]) -> list[list[s
 def check_texts(texts: Iterable[Any], *, allow_words: bool = True) -> None:
     """Raise an error unless ``texts`` is a list of strings or, if allowed, of lists of words."""
     if isinstance(texts, str):
-        raise ConfigError("A list of texts is needed, not one string.", remedy="Put it in a list: [text].")
+        raise ConfigError(
+            "A list of texts is needed, not a single string.", remedy="Put it in a list: [text]."
+        )
     reject_table(texts)
     for index, text in enumerate(texts):
         is_words = allow_words and isinstance(text, Sequence) and all(isinstance(word, str) for word in text)

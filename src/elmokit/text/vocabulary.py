@@ -44,7 +44,7 @@ class Vocabulary:
         self.words = list(words)
         self._ids = {word: id for id, word in enumerate(self.words)}
         if len(self._ids) != len(self.words):
-            raise ModelError("A vocabulary must not hold a word twice.")
+            raise ModelError("A vocabulary must not contain a word twice.")
 
     def __len__(self) -> int:
         return len(self.words)

@@ -283,7 +283,7 @@ class _Run:
         what = f"loss {loss}" if not math.isfinite(loss) else f"gradient norm {norm}"
         if n_back > _MAX_STEPS_BACK:
             raise RunError(
-                f"Training diverged at step {at + 1} ({what}), the sixth time in this run.",
+                f"Training diverged at step {at + 1} ({what}), for the sixth time in this run.",
                 remedy="Lower lr or clip_norm (--set lr=...) and start over in a new folder.",
             )
         seconds = self.position.seconds

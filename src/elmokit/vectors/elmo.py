@@ -314,7 +314,9 @@ class Elmo:
                 )
             return state
         if state not in _STATES:
-            raise ConfigError(f"state = {state!r} is not a choice.", remedy=nearest(str(state), _STATES))
+            raise ConfigError(
+                f"state = {state!r} is not a valid choice.", remedy=nearest(str(state), _STATES)
+            )
         if state == "warm" and self.folder.start_state is None:
             raise ModelError(
                 "This model has no start state for state='warm'.",

@@ -186,13 +186,13 @@ class PublishedMix:
         if len({name.rpartition(".")[0] for name in outputs}) > 1:
             raise ModelError(
                 f"{path} holds the mixes of several modules: {', '.join(sorted(outputs))}.",
-                remedy="Save the tensors of the one that you mean to a file of its own.",
+                remedy="Save the tensors of one of them to a separate file.",
             )
         rows = [outputs[place] for place in sorted(outputs, key=lambda name: (len(name), name))]
         n_layers = max((len(row) for row in rows), default=1) - 1
         if n_layers < 1 or any(sorted(row) != list(range(-1, n_layers)) for row in rows):
             raise ModelError(
-                f"{path} holds no whole mix: weights of one or more layers, and gamma, for each output.",
+                f"{path} holds no complete mix: weights of one or more layers, and gamma, for each output.",
                 remedy=_MIX_FILES,
             )
         weights = torch.tensor([[row[depth] for depth in range(n_layers)] for row in rows])

@@ -101,7 +101,7 @@ def search(
     if [] in embeddings.tokens:
         number = embeddings.tokens.index([])
         raise DataError(
-            f"Query {number} ({queries[number]!r}) holds no word.", remedy="Give each query a word."
+            f"Query {number} ({queries[number]!r}) contains no words.", remedy="Give each query a word."
         )
     matrix = store.vectors.reshape(len(store), -1)
     rows, scores = nearest_rows(matrix, embeddings.select(store.config).reshape(-1, matrix.shape[1]), k)
@@ -118,7 +118,7 @@ def open_corpus(places: Sequence[str | Path], read: ReadConfig | None = None) ->
     stores = [place for place in places if place != "-" and (Path(place) / MANIFEST).is_file()]
     if stores and len(places) > 1:
         raise ConfigError(
-            f"{stores[0]} is a folder of vectors, which cannot be mixed with others.",
+            f"{stores[0]} is a folder of vectors, which cannot be mixed with other inputs.",
             remedy="Give it alone, or give the text files.",
         )
     return VectorStore.open(stores[0]) if stores else TextSource(places, read)
@@ -154,7 +154,7 @@ def similar_words(
     if not isinstance(model, Elmo):
         if texts is not None or config != StoreConfig():
             raise ConfigError(
-                "Static word vectors know no context, so --in, --layer, --mix-weights and --state do "
+                "Static word vectors have no context, so --in, --layer, --mix-weights and --state do "
                 "not apply to them.",
                 remedy="Leave them out: the nearest words are found without a corpus.",
             )
@@ -180,7 +180,7 @@ def similar_words(
             _add_best(one.neighbors, part, scores, k, one.word if different else "")
         progress(len(part.texts))
     if not has_words:
-        raise DataError("The corpus holds no word.", remedy="Give a corpus with some text in it.")
+        raise DataError("The corpus contains no words.", remedy="Give a corpus with some text in it.")
     return similar
 
 
@@ -254,7 +254,7 @@ def query_places(
     """The places of a query's words to look for: those of ``word``, or the words that say something: those
     with a letter or digit that are not among the 50 most frequent words of the vocabulary."""
     if not words:
-        raise DataError("The query holds no word.", remedy="Give a sentence with the word to look for.")
+        raise DataError("The query contains no words.", remedy="Give a sentence with the word to look for.")
     if word is None:
         frequent = set(vocabulary.words[len(SPECIALS) :][:_N_FREQUENT])
         spelled = [place for place, one in enumerate(words) if any(map(str.isalnum, one))]
@@ -277,7 +277,7 @@ def _store_config(store: VectorStore, config: StoreConfig, elmo: Elmo) -> StoreC
     if not stored.all_layers and stored.factors(elmo.n_layers) != config.factors(elmo.n_layers):
         raise ConfigError(
             f"{store.folder} holds the {stored.selection}, not the {config.selection}.",
-            remedy="Leave --layer and --mix-weights out, or embed again with them (--all-layers serves any).",
+            remedy="Leave out --layer and --mix-weights, or embed again with them (--all-layers fits any).",
         )
     return replace(config, state=stored.state)
 

@@ -77,7 +77,7 @@ class LayerConfig(Config):
         chosen = [name for name, value in given.items() if value]
         if len(chosen) > 1:
             raise ConfigError(
-                f"{' and '.join(chosen)} exclude each other.",
+                f"{' and '.join(chosen)} cannot be used together.",
                 remedy="Choose one: a layer, a mix of them, or all of them.",
             )
 
@@ -129,7 +129,7 @@ def layer_factors(
     """The weight of each layer: of one layer alone, as given, or equal."""
     if layer is not None and weights is not None:
         raise ConfigError(
-            "layer and weights exclude each other.", remedy="Choose one: a layer, or a mix of them."
+            "layer and weights cannot be used together.", remedy="Choose one: a layer, or a mix of them."
         )
     if layer is not None and not -n_layers <= layer < n_layers:
         raise ConfigError(

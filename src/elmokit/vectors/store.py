@@ -175,9 +175,7 @@ class VectorStore:
         lengths = np.diff(offsets)
         is_wrong = lengths < 0 if config.pool == "none" else lengths != 1
         if offsets[0] != 0 or offsets[-1] != len(vectors) or is_wrong.any():
-            raise DataError(
-                f"{folder / OFFSETS} does not lead from 0 to {len(vectors)}, always upwards.", remedy=_FRESH
-            )
+            raise DataError(f"{folder / OFFSETS} must rise from 0 to {len(vectors)}.", remedy=_FRESH)
         check_file(folder / TEXTS, b"", manifest.texts_bytes)
         return cls(folder, manifest, vectors, offsets)
 
@@ -309,9 +307,9 @@ def check_file(path: Path, header: bytes, n_bytes: int) -> None:
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror}.", remedy=_FRESH) from error
     if size != n_bytes:
-        raise DataError(f"{path} has {size:,} bytes where {MANIFEST} asks for {n_bytes:,}.", remedy=_FRESH)
+        raise DataError(f"{path} has {size:,} bytes, but {MANIFEST} expects {n_bytes:,}.", remedy=_FRESH)
     if start != header:
-        raise DataError(f"{path} is not the array that {MANIFEST} promises.", remedy=_FRESH)
+        raise DataError(f"{path} does not match {MANIFEST}.", remedy=_FRESH)
 
 
 def _map_array(path: Path, header: bytes, dtype: str, shape: tuple[int, ...]) -> Any:

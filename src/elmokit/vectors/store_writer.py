@@ -203,7 +203,7 @@ def _write_texts(elmo: Elmo, texts: IdentifiedTexts, file: Path, reporter: Repor
             lengths.extend(map(len, words))
             advance(len(batch))
     if not lengths:
-        raise DataError(f"{texts.name} holds no text.", remedy="Give a file with at least one text.")
+        raise DataError(f"{texts.name} contains no text.", remedy="Give a file with at least one text.")
     return np.array(lengths, dtype=np.int64)
 
 
@@ -288,7 +288,7 @@ class _Writer:
             values = np.ascontiguousarray(embeddings.select(self.config), dtype=dtype)
         if not np.isfinite(values).all():
             raise RunError(
-                f"A vector holds a number that is not finite in {self.config.dtype}.",
+                f"A vector contains a number that is not finite in {self.config.dtype}.",
                 remedy="Choose --dtype float32 and another --out. If it is float32 already, the weights of "
                 "the model or the mix look damaged.",
             )
@@ -301,7 +301,7 @@ class _Writer:
             needed, free = self.n_bytes, shutil.disk_usage(self.out).free
             if needed > free:
                 raise RunError(
-                    f"{self.out} needs {format_size(needed)} on disk, only {format_size(free)} are free.",
+                    f"{self.out} needs {format_size(needed)} on disk, but only {format_size(free)} is free.",
                     remedy="Free some space, choose another --out, or keep less: --pool mean, "
                     "--dtype float16, one layer instead of all.",
                 )

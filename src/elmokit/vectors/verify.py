@@ -108,14 +108,14 @@ def verify(
     lists = _read_sentences(Path(sentences)) if sentences else _find_sentences(path, files)
     if files and (len(lists) != len(files) or len(set(map(len, lists))) > 1):
         raise DataError(
-            f"The {len(lists)} lists of sentences do not fit the {len(files)} files of vectors "
+            f"The {len(lists)} lists of sentences do not match the {len(files)} files of vectors "
             f"({files[0].name} ...).",
             remedy="Each file needs the list that it was made from, in the same order; all of one length.",
         )
     rows = [sentence for batch in zip(*lists, strict=False) for sentence in batch]  # one of each list in turn
     if not any(rows):
         raise DataError(
-            f"{sentences or 'What to compare with'} holds no word, so there is nothing to compare.",
+            f"{sentences or 'What to compare with'} contains no words, so there is nothing to compare.",
             remedy="Give sentences with words in them.",
         )
     size = (batch_size or len(files) or 1) if state == "stateful" else None
@@ -178,7 +178,7 @@ def _find_sentences(path: Path, files: list[Path]) -> list[Sentences]:
         lists = list(path.glob("*sentences*.json"))
         if len(lists) != 1:
             raise DataError(
-                f"{path} holds expected vectors ({files[0].name}), but not just one list of sentences "
+                f"{path} holds expected vectors ({files[0].name}), but not exactly one list of sentences "
                 "(*sentences*.json) to go with them.",
                 remedy="Name the list with --sentences.",
             )

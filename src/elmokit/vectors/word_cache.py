@@ -153,7 +153,7 @@ class TokenCache:
             words = (folder / "words.txt").read_bytes().decode("utf-8").split("\n")[:-1]
             vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
             if (record["format"], record["format_version"]) != (_FORMAT, _VERSION):
-                raise ValueError("it is of another version")
+                raise ValueError("it has another format version")
             if vectors.shape != (len(words), model.model.config.dim) or vectors.dtype != np.float32:
                 raise ValueError(f"vectors.npy holds {vectors.shape} numbers of type {vectors.dtype}")
             encoder = record["encoder"]
