@@ -403,7 +403,7 @@ def predict(
             n_cut += prediction.n_cut > 0
         if not n_rows:
             (blank,) = predictor.predict([("",) * len(predictor.task.fields)])
-            writer.write_header(predictor.task.columns(blank), source.columns)
+            writer.write_header(predictor.task.columns(blank), source.column_names)
     return PredictionSummary(n_rows, _cut_notes(predictor, n_cut))
 
 

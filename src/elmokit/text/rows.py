@@ -58,7 +58,7 @@ class _Records(FileSource):
     label_config: LabelConfig | None = None
     id_column = ""
     keep = False
-    columns: Sequence[str] = ("text",)  # of the records read last
+    column_names: Sequence[str] = ("text",)  # of the records read last
 
     def _read_texts(self) -> Iterator[str]:
         """The text of every record; very long lines of plain text come in parts."""
@@ -159,7 +159,7 @@ class _Records(FileSource):
             )
         shown = [str(number + 1) for number in range(len(names))] if header == "no" else unique(names)
         id = _place(self.id_column, shown, where, header, "--id-column") if self.id_column else None
-        self.columns = shown
+        self.column_names = shown
         return _Layout(shown, text, place, id)
 
     # -- cells --------------------------------------------------------------------------------
