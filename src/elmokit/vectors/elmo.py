@@ -58,7 +58,6 @@ class Elmo:
 
     kind = "bilm"
     directional = True
-    has_sentence_vector = False
     n_edge = 1
 
     def __init__(
