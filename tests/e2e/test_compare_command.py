@@ -79,7 +79,7 @@ def figures(folder: Path) -> dict[str, Any]:
 def test_from_two_files_to_a_report_and_no_part_is_done_twice(
     cli: Cli, compare: Compare, tmp_path: Path
 ) -> None:
-    command = compare("elmo-trainable,elmo-linear,sgns,tfidf-svm")
+    command = compare("elmo-trainable,elmo-linear,sgns,tfidf-svm,stack,nbsvm")
     out = tmp_path / "report"
     cli(*command).check_fine(
         "72 to train on, 8 for validation, 40 to measure on", out / "report.html", "Use it: elmokit predict"

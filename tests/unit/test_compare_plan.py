@@ -90,6 +90,13 @@ def test_a_draw_is_the_same_again_and_holds_each_class(n_labels: int) -> None:
     assert n_labels == 100 or set(first) != set(other)
 
 
+def test_fewer_labels_than_classes_are_of_classes_at_random() -> None:
+    values = np.arange(200) % 20
+    drawn = {int(value) for number in range(30) for value in values[draw_rows(values, 3, number)]}
+    assert len(drawn) > 15
+    assert all(len(set(values[draw_rows(values, 3, number)])) == 3 for number in range(30))
+
+
 # -- methods and recipes ----------------------------------------------------------------------
 
 

@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fastapi.testclient import TestClient
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
+from test_fit import Said
 
 from elmokit.core.errors import DataError, ModelError, RunError
 from elmokit.core.model_folder import load
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.corpora import mini_news
+from elmokit.serve.app import make_app
+from elmokit.serve.registry import open_registry
 from elmokit.tasks import logistic, stack
 from elmokit.tasks.estimator import TextClassifier
 from elmokit.tasks.fit import evaluate, fit, predict
@@ -340,3 +344,46 @@ def test_the_estimator_uses_it_unless_a_head_is_asked_for(encoder: Path, tmp_pat
     assert not other.is_stack
     assert not ClassifierConfig.from_flat(finetune=True).is_stack
     assert ClassifierConfig.from_flat(seed=3, max_words=50).is_stack
+
+
+def test_fit_says_how_the_stack_and_a_trained_head_stand_beside_simple_methods(
+    encoder: Path, tmp_path: Path
+) -> None:
+    said = Said()
+    train = table(tmp_path / "train.csv", rows(60))
+    result = fit(encoder, train, tmp_path / "made", reporter=said)
+    assert isinstance(result.model, StackModel)
+    assert "On the same folds: TF-IDF + SVM: 1.000; NB-SVM: 1.000; this model: 1.000 (views by" in said.text
+    assert {*result.model.record.rivals} == {"TF-IDF + SVM", "NB-SVM"}
+    report = (tmp_path / "made" / "report.md").read_text("utf-8")
+    assert "NB-SVM" in report
+    assert "characters" in report
+    said = Said()
+    trained = fit(encoder, train, tmp_path / "trained", epochs=1, max_steps=1, reporter=said)
+    assert trained.model is not None
+    assert "On the validation rows: TF-IDF + SVM: 1.000; this model: 0." in said.text
+    assert "try --head auto" in said.text
+    assert "has not learned its training rows: accuracy 0." in said.text
+    assert trained.model.record.rivals == {"TF-IDF + SVM": 1.0}
+
+
+def test_labels_that_no_view_predicts_are_noted() -> None:
+    rng = np.random.default_rng(1)
+    texts = [" ".join(rng.choice(["one", "two", "three", "four"], 6)) for _ in range(40)]
+    found = fit_lexical(texts, rng.choice(["a", "b"], 40).tolist())
+    shares = found.model.probabilities([(text,) for text in texts])
+    assert np.isfinite(shares).all()
+    if "No view predicts better than chance." in found.model.record.notes:
+        assert abs(shares - 0.5).max() < 0.1
+
+
+def test_the_service_serves_it(bundled: StackFit, tmp_path: Path) -> None:
+    bundled.model.save(tmp_path / "topics")
+    app = make_app(open_registry([tmp_path / "topics"], ["Rates rose again."]))
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        text = news(1)[0][0]
+        answer = client.post("/v1/predict", json={"texts": [text]}).json()
+        (expected,) = bundled.model.predict([(text,)])
+        assert answer["results"][0]["prediction"] == expected.label
+        layers = client.post("/v1/layers", json={"text": "Rates rose again."})
+        assert layers.status_code == 200, layers.text

@@ -14,7 +14,7 @@ from elmokit.vectors.settings import MixConfig
 
 _ENCODER = (
     "A bundled model, a folder (elmokit pretrain, baseline), published ELMo files, or a linear model over "
-    "counts of words: tfidf-svm, tfidf-lr."
+    "counts of words: tfidf-svm, tfidf-lr, nbsvm."
 )
 
 
@@ -41,9 +41,12 @@ def command(
 ) -> None:
     """Train a model on labeled rows, on top of any encoder.
 
-    [bold]elmokit fit my-elmo train.csv --label-column topic --out my-classifier[/] trains a
-    classifier. The encoder is frozen, and only the mix of its layers and the head are trained, which is
-    fast. [green]--finetune[/] trains the whole model: slower, and usually better with many labeled rows.
+    [bold]elmokit fit news train.csv --label-column topic --out my-classifier[/] fits a stack: logistic
+    regressions on the encoder's vectors, on words and on characters, weighed by how well they predict rows
+    that they have not seen. It says how far simple methods get on the same rows.
+
+    [green]--head pool[/] or [green]bilstm[/] trains a network on a mix of the encoder's layers instead;
+    [green]--finetune[/] trains the encoder, too: slower, and usually better with many labeled rows.
 
     Besides the model, the folder holds report.html with accuracy, precision, recall, F1, confusion
     matrices, loss curves, mix weights, calibration error and the most confident mistakes.

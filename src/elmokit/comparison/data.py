@@ -125,5 +125,6 @@ def draw_rows(targets: npt.NDArray[Any], n_labels: int, number: int) -> npt.NDAr
     firsts = np.zeros(0, dtype=np.int64)
     if is_single_label(targets):
         _, firsts = np.unique(targets[order], return_index=True)
+        firsts.sort()  # with fewer labels than classes, classes are drawn at random, too
     others = np.setdiff1d(np.arange(len(targets)), firsts)
     return np.sort(order[np.concatenate([firsts, others])[:n_labels]])

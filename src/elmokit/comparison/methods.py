@@ -48,6 +48,11 @@ class Method:
         return self.classifier.get("head") == "linear"
 
     @property
+    def is_stack(self) -> bool:
+        """True for the stack of views, which has no settings."""
+        return self.base == "stack"
+
+    @property
     def uses_seed(self) -> bool:
         """True if the result depends on the seed."""
         return self.family != "linear" and not self.has_linear_head
@@ -55,12 +60,12 @@ class Method:
     @property
     def uses_layers(self) -> bool:
         """True if it uses a frozen biLM, whose layers are cached."""
-        is_cached = self.classifier.get("cache") != "no"
+        is_cached = self.classifier.get("cache") != "no" and not self.is_stack
         return self.family == "elmo" and is_cached and not self.classifier.get("finetune")
 
     def can_do(self, task: AnyTask) -> bool:
-        """True if it can be fitted to this task: TF-IDF only classifies, some tasks have no linear head."""
-        if self.family == "linear":
+        """True if it can be fitted to this task: TF-IDF and stacks only classify, others need their head."""
+        if self.family == "linear" or self.is_stack:
             return task.name == "classify"
         return not self.has_linear_head or "linear" in task.heads
 

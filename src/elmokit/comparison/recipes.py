@@ -176,7 +176,8 @@ def _vary_methods(methods: Mapping[str, Method], changes: Mapping[str, Any]) -> 
             common = {name: value for name, value in common.items() if name not in _LINEAR_HEAD}
         elif not method.classifier.get("finetune"):
             common = {**changes.get("head", {}), **common}
-        varied[id] = method if method.family == "linear" else method.vary(classifier=common)
+        has_settings = method.family != "linear" and not method.is_stack
+        varied[id] = method.vary(classifier=common) if has_settings else method
     for id, settings in changes.get("method", {}).items():
         like = settings.get("like", id)
         if like not in varied:

@@ -32,6 +32,7 @@ from elmokit.static.train import train_vectors
 from elmokit.tasks.layer_cache import cached_sources, number_texts
 from elmokit.tasks.model import TaskModel, load_encoder
 from elmokit.tasks.model_report import mix_record
+from elmokit.tasks.stack import StackModel, fit_stack
 from elmokit.tasks.task import Metrics, Predictor
 from elmokit.tasks.tfidf import TfidfModel, fit_tfidf
 from elmokit.tasks.trainer import fit_task
@@ -281,10 +282,13 @@ def _fit(space: Workspace, step: Step, method: Method, reporter: Reporter) -> St
     few = step.n_labels > 0  # nothing is held out of a few labels, and their layers are not cached
     if few:
         train = train.select(draw_rows(train.targets, step.n_labels, step.seed))
-    model: TaskModel | TfidfModel
+    model: TaskModel | TfidfModel | StackModel
     mix = None
     if method.family == "linear":
         model = fit_tfidf(method.base, train, seed=step.seed)
+    elif method.is_stack:
+        encoder = load_encoder(encoder_folder(space.folder, method, space.encoder))
+        model = fit_stack(encoder, train, fitting_config(method, step.seed, 0)).model
     else:
         (folder / "run").mkdir(exist_ok=True)
         result = fit_task(

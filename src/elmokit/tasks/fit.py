@@ -28,7 +28,17 @@ from elmokit.tasks.model import FitRecord, TaskModel, encoder_facts, load_encode
 from elmokit.tasks.model_report import write_model_report
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.stack import StackModel, fit_stack
-from elmokit.tasks.task import AnyTask, Columns, Examples, Inputs, Labels, Metrics, Predictor, get_task
+from elmokit.tasks.task import (
+    AnyTask,
+    Columns,
+    Examples,
+    Inputs,
+    Labels,
+    Metrics,
+    Predictor,
+    format_score_name,
+    get_task,
+)
 from elmokit.tasks.tfidf import METHODS, TfidfModel, fit_tfidf
 from elmokit.tasks.trainer import fit_task, is_single_label
 from elmokit.text.predictions import PredictionWriter
@@ -40,6 +50,7 @@ from elmokit.vectors.mix import make_mix
 
 Files = str | Path | Sequence[str | Path]
 State = Literal["carried", "zero"]
+_LEARNED, _FEW_ROWS = 0.8, 5000  # score of training rows below which a head underfits, if they are few
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +90,8 @@ def fit(  # long because it is the whole verb, step by step
     Called again with the same arguments, it resumes where it was stopped.
 
     Args:
-        encoder: A model that ``pretrain`` or ``baseline`` has made, or a bundled one; or "tfidf-svm" or
-            "tfidf-lr", for a linear model over counts of words.
+        encoder: A model that ``pretrain`` or ``baseline`` has made, or a bundled one; or "tfidf-svm",
+            "tfidf-lr" or "nbsvm", for a linear model over counts of words.
         train: Files, folders or glob patterns.
         valid: Rows to choose the best weights by; without them a share of each class is held out.
         test: Rows to measure on at the end, for the report.
@@ -135,7 +146,37 @@ def fit(  # long because it is the whole verb, step by step
             return FittedModel(out, fitted, fitted.record.splits, stopped=result.stopped, was_done=True)
         for note in result.model.record.notes:
             reporter.say(f"[yellow]{note}[/]")
-        return _finish(out, result.model, parts, origin, reporter)
+        origin["rivals"] = _measure_rival(parts, problem, config.fit.seed)
+        finished = _finish(out, result.model, parts, origin, reporter)
+        _judge(finished, origin["rivals"], reporter)
+        return finished
+
+
+def _measure_rival(parts: Mapping[str, Examples], task: AnyTask, seed: int) -> dict[str, float]:
+    """The main score of a simple method on the validation rows, for texts with one label."""
+    train, valid = parts["train"], parts["valid"]
+    if task.name != "classify" or train.labels.separator:
+        return {}
+    try:
+        rival = fit_tfidf("tfidf-svm", train, seed=seed)
+    except DataError:  # no word
+        return {}
+    metrics = task.measure(valid, list(rival.predict(valid.inputs)))
+    return {"TF-IDF + SVM": metrics.values[metrics.main]}
+
+
+def _judge(fitted: FittedModel, rivals: Mapping[str, float], reporter: Reporter) -> None:
+    """Say how a trained head stands beside a simple method, and whether it has learned its rows."""
+    train, valid = (fitted.metrics[split] for split in ("train", "valid"))
+    mine, learned = valid.values[valid.main], train.values[train.main]
+    for name, score in rivals.items():
+        ahead = " The simple method is ahead; try --head auto." if score > mine else ""
+        reporter.say(f"On the validation rows: {name}: {score:.3f}; this model: {mine:.3f}.{ahead}")
+    if learned < _LEARNED and train.n <= _FEW_ROWS and fitted.stopped == "done":
+        reporter.say(
+            f"[yellow]The head has not learned its training rows: {format_score_name(train.main)} "
+            f"{learned:.3f}. Give it more --epochs, or use --head auto.[/]"
+        )
 
 
 def _announce(
@@ -167,10 +208,12 @@ def _fit_stack(
 ) -> FittedModel:
     """Fit a stack; instead of the training rows, its out-of-fold predictions of them are measured."""
     train = parts["train"]
-    result = fit_stack(encoder, train, config, reporter=reporter)
+    result = fit_stack(encoder, train, config, rivals=True, reporter=reporter)
     model, labels = result.model, train.labels
     for note in model.record.notes:
         reporter.say(f"[yellow]{escape(note)}[/]")
+    if summary := result.describe():
+        reporter.say(summary)
     known = dict[str, Metrics]()
     if len(result.rows):
         answers = [ClassPrediction(labels=labels, probabilities=row) for row in result.probabilities]

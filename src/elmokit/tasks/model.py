@@ -105,6 +105,7 @@ class FitRecord:
         mix_start: The weight of each layer before training.
         splits: Rows and scores of each split, the most informative first.
         labels: The labels as a caller gave them, if they are not texts.
+        rivals: The main score of simple methods on the same held-out rows.
     """
 
     date: str = ""
@@ -119,6 +120,7 @@ class FitRecord:
     versions: Mapping[str, str] = field(default_factory=dict)
     splits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     labels: Sequence[Any] = ()
+    rivals: Mapping[str, float] = field(default_factory=dict)
 
     def rows(self) -> list[tuple[str, str]]:
         """For a card: scores, date and command."""

@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from elmokit.core.formatting import format_duration, format_value, plural
+from elmokit.core.formatting import format_duration, format_value, percent, plural
 from elmokit.report.document import Code, Document, Fact, Figure, Section, Table, make_list, make_table
 from elmokit.report.figures import Line, draw_lines
 from elmokit.report.render import write_report
 from elmokit.tasks.metrics import ClassificationMetrics
 from elmokit.tasks.model import FitRecord, TaskModel
+from elmokit.tasks.stack import StackModel
 from elmokit.tasks.task import Metrics, Predictor, format_score_name
 
 _MIX_KINDS = {
@@ -47,6 +48,8 @@ def model_document(
         if _is_trained(model.record):
             sections.append(_training_section(model.record.history))
         sections.append(_mix_section(mix_record(model)))
+    if isinstance(model, StackModel):
+        sections.append(_views_section(model))
     sections.append(_details_section(model, record))
     return Document(title, "", tuple(sections), tuple(facts), tuple(record.notes), f"{context}.")
 
@@ -68,12 +71,14 @@ def report_record(
             for entry in model.record.history
         ]
         facts |= {"history": history, "mix": asdict(mix_record(model)), "settings": model.config.to_flat()}
+    if isinstance(model, StackModel):
+        facts["views"] = [asdict(view) for view in model.tried]
     mistakes = {
         split: [asdict(mistake) for mistake in one.mistakes()]
         for split, one in metrics.items()
         if isinstance(one, ClassificationMetrics)
     }
-    names = ("encoder", "timings", "versions", "command", "notes")
+    names = ("encoder", "timings", "versions", "command", "notes", "rivals")
     return facts | {"mistakes": mistakes} | {name: getattr(record, name) for name in names}
 
 
@@ -175,6 +180,19 @@ def _mix_section(mix: MixRecord) -> Section:
     rows = zip(mix.names, starts, (f"{value:.4f}" for value in mix.values), strict=True)
     table = make_table(["Layer", "Start", "Final"], rows)
     return Section("mix", "Mix of the layers", _MIX_KINDS[mix.kind], (*figures, table))
+
+
+def _views_section(model: StackModel) -> Section:
+    text = (
+        "Each view is a logistic regression. Their log-probabilities are added with these weights; a view "
+        "without weight is left out. Scores are out of fold: each row was predicted by fits that had "
+        "not seen it."
+    )
+    rows = [
+        [view.name, f"{view.weight:.3f}", f"{view.strength:.3g}", percent(view.score)] for view in model.tried
+    ]
+    rows += [[name, "–", "–", percent(score)] for name, score in model.record.rivals.items()]
+    return Section("views", "Views", text, (make_table(["View or rival", "Weight", "C", "Score (%)"], rows),))
 
 
 def _details_section(model: Predictor, record: FitRecord) -> Section:

@@ -37,7 +37,7 @@ from elmokit.tasks.logistic import Array, Design, choose_strength, fit_weights, 
 from elmokit.tasks.model import FitRecord, chunks, load_encoder
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, get_task, join_texts
-from elmokit.tasks.tfidf import Terms, read_terms
+from elmokit.tasks.tfidf import Terms, read_terms, solve_linear
 from elmokit.tasks.trainer import row_weights
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import replace_surrogates
@@ -52,6 +52,7 @@ _MOST_HELD = 5000  # rows in that part
 _MOST_CHARACTERS = 10_000_000  # in all texts, for the view of characters
 _MOST_WEIGHTS = 2_000_000  # terms times classes, where there are too many rows to rotate
 _NEGLIGIBLE = 0.01  # weight of a view that is dropped
+_FEW_CLASSES = 5  # up to which NB-SVM, one fit per class, is measured
 _USUAL_STRENGTH = 10.0
 
 
@@ -134,6 +135,7 @@ class StackModel:
             ("encoder", str(encoder)),
             ("views", f"{used} (weights)"),
             *((view.name, f"{len(view.terms.terms):,} terms") for view in self.views if view.terms),
+            *((name, f"{score:.4f} out of fold") for name, score in record.rivals.items()),
             *record.rows(),
         ]
         values = {"kind": self.kind, **self._header(), **record.to_json()}
@@ -314,11 +316,28 @@ class StackFit:
     Attributes:
         rows: Numbers of these rows; none if every class has one row.
         probabilities: Of their classes, (n_rows, n_classes).
+        score: The main score of these predictions, and that of the lexical views alone.
     """
 
     model: StackModel
     rows: IntArray
     probabilities: FloatArray
+    score: float = 0.0
+    lexical_score: float = 0.0
+
+    def describe(self) -> str:
+        """The stack beside its rivals and without its encoder, in sentences."""
+        if not len(self.rows):
+            return ""
+        rivals = [f"{name}: {score:.3f}" for name, score in self.model.record.rivals.items()]
+        views = ", ".join(f"{view.name} {view.weight:.2f}" for view in self.model.views)
+        text = "; ".join([*rivals, f"this model: {self.score:.3f}"])
+        text = f"On the same folds: {text} (views by weight: {views})."
+        if self.lexical_score >= self.score and self.model.encoder is not None:
+            text += f" Words and characters alone reach {self.lexical_score:.3f}: the encoder adds nothing."
+        elif self.score < max(self.model.record.rivals.values(), default=0.0):
+            text += " The simple method is ahead."
+        return text
 
 
 def make_folds(targets: npt.NDArray[Any], seed: int) -> IntArray:
@@ -340,6 +359,7 @@ def fit_stack(
     examples: Examples,
     config: ClassifierConfig,
     *,
+    rivals: bool = False,
     reporter: Reporter | None = None,
 ) -> StackFit:
     """Fit a stack to texts with one label each, or several.
@@ -347,6 +367,7 @@ def fit_stack(
     Args:
         encoder: None for the lexical views alone.
         config: Of which the stack uses ``max_words``, ``class_weights`` and ``seed``.
+        rivals: Measure simple methods on the same folds, too.
     """
     from threadpoolctl import threadpool_limits
 
@@ -371,9 +392,12 @@ def fit_stack(
             _fit_view(name, matrix, targets, weights, folds, counted, several=several)
             for name, matrix in matrices.items()
         ]
-        logs, shares = [fit.logs for fit in fits], np.full(len(fits), 1 / len(fits))
+        shares = np.full(len(fits), 1 / len(fits))
         if counted.any():
-            shares, _ = fit_weights(logs, targets, counted, several=several)
+            shares, _ = fit_weights([fit.logs for fit in fits], targets, counted, several=several)
+            if not shares.any():
+                notes += ("No view predicts better than chance.",)
+                shares += _NEGLIGIBLE
         shares = np.where(shares < _NEGLIGIBLE * shares.max(), 0.0, shares)
         views = []
         for share, fit in zip(shares.tolist(), fits, strict=True):
@@ -381,18 +405,28 @@ def fit_stack(
                 solution = solve(fit.design, targets, weights, fit.strength, fit.start, several=several)
                 terms = lexical[fit.name][0] if fit.name in lexical else None
                 views.append(View(fit.name, share, *fit.design.unrotate(solution), terms))
-    rows = np.flatnonzero(counted)
-    total = sum(share * log[rows] for share, log in zip(shares, logs, strict=True))
-    scores = [_score(log[rows], targets[rows], several=several) for log in logs]
+        rows, logs = np.flatnonzero(counted), {fit.name: fit.logs for fit in fits}
+        scores = {name: _score(log, targets, rows, several=several) for name, log in logs.items()}
+        total = sum(share * fit.logs for share, fit in zip(shares, fits, strict=True))
+        lexical_score, simple = 0.0, dict[str, float]()
+        if len(rows) and "words" in lexical:
+            some = [logs[name] for name in lexical]
+            joint, _ = fit_weights(some, targets, counted, several=several)
+            lexical_score = _score(np.tensordot(joint, some, axes=1), targets, rows, several=several)
+            if rivals:
+                predicted = _rivals(lexical["words"][1], targets, folds, config.fit.seed, several=several)
+                simple = {name: _score(one, targets, rows, several=several) for name, one in predicted}
     tried = [
-        ViewRecord(fit.name, share, fit.strength, score)
-        for fit, share, score in zip(fits, shares.tolist(), scores, strict=True)
+        ViewRecord(fit.name, share, fit.strength, scores[fit.name])
+        for fit, share in zip(fits, shares.tolist(), strict=True)
     ]
     timings = {"encoding": round(encoded - start, 2), "training": round(time.monotonic() - encoded, 2)}
-    record = FitRecord(stopped="done", notes=notes, timings=timings)
+    record = FitRecord(stopped="done", notes=notes, timings=timings, rivals=simple)
     kept = encoder if any(view.name in DENSE for view in views) else None
     model = StackModel(examples.labels, seen, tuple(views), kept, config, tuple(tried), record)
-    return StackFit(model, rows, _expand(np.asarray(total), seen, examples.labels))
+    score = _score(np.asarray(total), targets, rows, several=several)
+    probabilities = _expand(np.asarray(total)[rows], seen, examples.labels)
+    return StackFit(model, rows, probabilities, score, lexical_score)
 
 
 @dataclass(frozen=True, eq=False)
@@ -450,9 +484,38 @@ def _rare_notes(examples: Examples, *, several: bool) -> tuple[str, ...]:
     return (f"Fewer than five rows: {plural(len(rare), 'class', 'classes')} ({shorten(rare)}).",)
 
 
-def _score(logs: Array, targets: Array, *, several: bool) -> float:
-    """The share of right predictions; of several labels, of right yes-or-no decisions."""
-    if not len(logs):
+def _score(scores: Array, targets: Array, rows: IntArray, *, several: bool) -> float:
+    """Accuracy of some rows; of several labels, micro F1."""
+    if not len(rows):
         return 0.0
-    right = (logs > 0) == (targets > 0.5) if several else logs.argmax(axis=1) == targets.argmax(axis=1)
-    return float(right.mean())
+    scores, wanted = scores[rows], targets[rows] > 0.5
+    if several:
+        chosen = scores > 0
+        return float(2 * (chosen & wanted).sum() / max(1, chosen.sum() + wanted.sum()))
+    return float((scores.argmax(axis=1) == wanted.argmax(axis=1)).mean())
+
+
+def _rivals(
+    matrix: Any, targets: Array, folds: IntArray, seed: int, *, several: bool
+) -> Iterator[tuple[str, Array]]:
+    """Names and out-of-fold scores, (n_rows, n_classes), of simple methods on the same folds."""
+    names = {"tfidf-svm": "TF-IDF + SVM"}
+    if targets.shape[1] <= _FEW_CLASSES:
+        names["nbsvm"] = "NB-SVM"
+    for method, name in names.items():
+        scores = np.full(targets.shape, -np.inf)
+        for fold in range(int(folds.max()) + 1):
+            held, known = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+            for column in range(targets.shape[1]) if several else (None,):
+                wanted = targets[known].argmax(axis=1) if column is None else targets[known, column]
+                present, numbers = np.unique(wanted, return_inverse=True)
+                if len(present) < 2:
+                    continue
+                weights, intercepts, *_ = solve_linear(method, matrix[known], numbers, seed=seed)
+                found = matrix[held] @ weights.T + intercepts
+                if column is not None:
+                    scores[held, column] = found[:, 0]
+                else:
+                    found = np.hstack([-found, found]) if len(present) == 2 else found
+                    scores[np.ix_(held, present)] = found
+        yield name, scores

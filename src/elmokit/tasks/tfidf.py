@@ -30,9 +30,10 @@ from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, get_task, join
 METHODS: dict[str, str] = {
     "tfidf-svm": "TF-IDF of words and pairs of words, linear SVM",
     "tfidf-lr": "TF-IDF of words, logistic regression",
+    "nbsvm": "TF-IDF of words and pairs of words times their log-count ratios, linear SVM (NB-SVM)",
 }
 _FEW = 10_000  # texts below which terms of a single text are worth keeping, and weights may be larger
-_C_SVM, _C_SVM_FEW, _C_LOGISTIC = 0.5, 2.0, 10.0
+_C_SVM, _C_SVM_FEW, _C_LOGISTIC, _C_NBSVM = 0.5, 2.0, 10.0, 1.0
 _ARRAYS = ("idf", "weights", "intercepts")
 
 
@@ -126,7 +127,7 @@ class TfidfModel:
     @property
     def calibrated(self) -> bool:
         """False for an SVM, whose scores are not calibrated probabilities."""
-        return self.method != "tfidf-svm"
+        return self.method == "tfidf-lr"
 
     def predict(
         self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None
@@ -220,9 +221,6 @@ class TfidfModel:
 
 def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
     """Fit a linear model, a key of ``METHODS``, to texts with one label each."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.svm import LinearSVC
-
     if method not in METHODS:
         raise ConfigError(f"There is no linear method {method!r}.", remedy=nearest(method, METHODS))
     if examples.labels.separator:
@@ -237,7 +235,7 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
             f"All {len(texts):,} training texts have the same label.",
             remedy="Give texts of two classes or more.",
         )
-    few, is_svm, notes = len(texts) < _FEW, method == "tfidf-svm", list[str]()
+    few, is_svm, notes = len(texts) < _FEW, method != "tfidf-lr", list[str]()
     n_words = 2 if is_svm else 1
     for min_df in (2, 1) if is_svm and not few else (1,):  # 1 if all terms are too rare
         if (counted := Terms.fit(texts, "word", (1, n_words), min_df=min_df)) is not None:
@@ -250,10 +248,8 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
         )
     if is_svm and min_df == 1:
         notes.append("Terms that occur in one text only were kept, since there are few texts.")
-    strength = (_C_SVM_FEW if few else _C_SVM) if is_svm else _C_LOGISTIC
-    svm, logistic = LinearSVC(C=strength, random_state=seed), LogisticRegression(C=strength, max_iter=1000)
-    model: Any = svm if is_svm else logistic
-    if not converges(model, rows, targets):
+    weights, intercepts, strength, converged = solve_linear(method, rows, targets, seed=seed)
+    if not converged:
         notes.append("The solver stopped before it had converged.")
     timings = {"training": round(time.monotonic() - start, 2)}
     settings = {"n_words": n_words, "min_df": min_df, "sublinear_tf": True, "seed": seed, "C": strength}
@@ -263,9 +259,44 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
         seen.tolist(),
         terms=terms.terms,
         idf=terms.idf,
-        weights=model.coef_.astype(np.float32),
-        intercepts=np.atleast_1d(model.intercept_).astype(np.float32),
+        weights=weights.astype(np.float32),
+        intercepts=intercepts.astype(np.float32),
         n_words=n_words,
         settings=settings,
         record=FitRecord(stopped="done", notes=notes, timings=timings),
     )
+
+
+def solve_linear(
+    method: str, rows: Any, targets: npt.NDArray[np.int64], *, seed: int = 0
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], float, bool]:
+    """Weights (n_classes, n_terms), intercepts (n_classes,), C, and whether the solver has converged.
+
+    Two classes have one row of weights, which speaks for the second.
+
+    Args:
+        rows: TF-IDF, (n_texts, n_terms).
+        targets: Class numbers from 0 on, each of them present.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC
+
+    if method != "nbsvm":
+        strength = _C_LOGISTIC if method == "tfidf-lr" else _C_SVM_FEW if len(targets) < _FEW else _C_SVM
+        svm, logistic = (
+            LinearSVC(C=strength, random_state=seed),
+            LogisticRegression(C=strength, max_iter=1000),
+        )
+        model = logistic if method == "tfidf-lr" else svm
+        converged = converges(model, rows, targets)
+        return model.coef_, np.atleast_1d(model.intercept_), strength, converged
+    present, n_classes, solved = rows.astype(bool).astype(np.float64), int(targets.max()) + 1, []
+    for number in range(1 if n_classes == 2 else 0, n_classes):
+        inside = (targets == number).astype(np.float64)
+        counts = [1 + present.T @ part for part in (inside, 1 - inside)]  # texts with each term, plus one
+        ratios = np.log(counts[0] / counts[0].sum()) - np.log(counts[1] / counts[1].sum())
+        model = LinearSVC(C=_C_NBSVM, random_state=seed)
+        solved.append((converges(model, rows.multiply(ratios).tocsr(), inside), model, ratios))
+    weights = np.stack([model.coef_[0] * ratios for _, model, ratios in solved])
+    intercepts = np.concatenate([np.atleast_1d(model.intercept_) for _, model, _ in solved])
+    return weights, intercepts, _C_NBSVM, all(converged for converged, _, _ in solved)
