@@ -134,7 +134,7 @@ def _ranking_section(comparison: Comparison) -> Section:
     items, text = [], []
     if comparison.ranked:
         items.append(make_ranking_table(comparison))
-        text.append("In percent: mean and standard deviation (±) over the seeds, below it the 95% interval.")
+        text.append("In percent: mean and standard deviation (±) over the seeds, then the 95% interval.")
         text.append("Methods that share a range of ranks are not significantly different.")
     missing = [
         [_name(result), result.status, result.reason]
@@ -205,8 +205,8 @@ def _scores_section(comparison: Comparison) -> Section:
             Point(str(place), result.method.name, x, result.main.mean, *result.interval, start, look)
         )
     text = (
-        f"{_title(name)} on test with its 95% interval, over time. The dotted line joins methods that none "
-        "beats in both; a thin horizontal line is pretraining, which is done once. "
+        f"{_title(name)} on test with its 95% interval, over time. The dotted line joins methods that no "
+        "other beats in both; a thin horizontal line is pretraining, which is done once. "
         + "; ".join(f"{point.label}: {point.name}" for point in points)
     )
     figure = draw_scatter(points, x_label="time to pretrain and fit", y_label=name)
@@ -288,9 +288,7 @@ def _confusion_section(comparison: Comparison) -> Section:
         )
         for number, (result, split) in enumerate(shown)
     )
-    text = (
-        "Rows are true classes, columns predicted ones, counts of the first seed; shaded by share of the row."
-    )
+    text = "Rows are true classes, columns are predicted ones. Counts of the first seed, shaded by row share."
     return Section("confusion", "Confusion matrix", text, tables)
 
 
@@ -302,7 +300,7 @@ def _examples_section(comparison: Comparison) -> Section:
         wrong = " · ".join(f"{names[id]} ({example.guesses[id]})" for id in example.wrong)
         rows.append([example.text, example.label, right, wrong])
     head = [Column("Text"), Column("True"), Column("Right"), Column("Wrong")]
-    text = "First texts that the best method gets right and most others wrong, then the opposite."
+    text = "First, texts that the best method gets right and most others get wrong; then the opposite."
     return Section("examples", "Texts on which the methods disagree", text, (make_table(head, rows),))
 
 
@@ -333,9 +331,9 @@ def _pretraining_section(model: Pretraining) -> Section:
     text = "The encoder was pretrained on the train texts without their labels."
     if model.was_given:
         text = (
-            "The encoder was pretrained on other text, which no other method has read; this is not counted."
+            "The encoder was pretrained on other text, which no other method saw; that time is not counted."
         )
-    text += " It was trained with one seed; intervals and tests do not include what another would change."
+    text += " It was trained with one seed; intervals and tests do not include its variation."
     items: list[Figure | Table] = [make_list([row for row in rows if row[1] != "–"])]
     if len(model.history) > 1:
         x, y = ([entry[key] for entry in model.history] for key in ("epoch", "perplexity"))

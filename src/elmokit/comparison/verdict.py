@@ -39,7 +39,7 @@ def _recommend(comparison: Comparison, result: MethodResult) -> list[str]:
     ids = set(comparison.ranking.tied_with_best) - {best.method.id, result.method.id}
     if tied := [other.method.name for other in others if other.method.id in ids]:
         names = join_names(tied, at_most=3)
-        return [sentence, f"Also not significantly different from the best: {names}."]
+        return [sentence, f"Not significantly different from it: {names}."]
     if result is not best or not others:
         return [sentence]
     pair = comparison.ranking.pairs[0]
@@ -74,7 +74,7 @@ def summarize_ranking(comparison: Comparison) -> list[str]:
     if all(len(result.seeds) == 1 for result in methods):
         sentences.append("Every method was trained with one seed; variation between seeds is not included.")
     n_tests = plural(len(ranking.pairs), "test")
-    return [*sentences, f"p-values are corrected for {n_tests} (Holm); intervals are for each pair alone."]
+    return [*sentences, f"p-values are corrected for {n_tests} (Holm); intervals are not corrected."]
 
 
 def describe_pair(comparison: Comparison, pair: Pair) -> str:

@@ -143,7 +143,7 @@ def _confusion_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
         ]
         head: list[Column | str] = [Column("True"), Column("Predicted"), "Rows", "% of the true class"]
         tables.append(make_table(head, pairs, caption=f"Most common confusions ({main})"))
-    text = "Rows are true classes, columns predicted ones. The shade is the share of the row."
+    text = "Rows are true classes, columns are predicted ones. The shade is the share of the row."
     if len(names) > _MAX_MATRIX:
         text = f"{len(classes):,} classes are too many for a table."
     return Section("confusion", "Confusion matrix", text, tuple(tables))
