@@ -39,7 +39,7 @@ export function snippet({ words, position, start = 0 }, side = 12) {
 }
 
 export const fixed = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits).replace("-", "−"));
-export const percent = (value) => `${(100 * value).toFixed((value > 0.995 && value < 0.9995) || value < 0.1 ? 1 : 0)} %`;
+export const percent = (value) => `${(100 * value).toFixed((value > 0.995 && value < 0.9995) || value < 0.1 ? 1 : 0)}%`;
 
 export function points(value) {
   const size = Math.abs(100 * value).toFixed(1);
