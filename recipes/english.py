@@ -49,6 +49,7 @@ from elmokit.vectors.settings import DistillConfig
 
 _HERE = Path(__file__).parent
 N_TEXTS, N_TAUGHT = 420_000, 200_000
+N_PARAGRAPHS = 250  # of each source to measure perplexity on
 TEXT_SHARES = {
     "speech": 0.24, "fiction": 0.22, "textbooks": 0.13, "blogs": 0.11,
     "explain": 0.10, "state": 0.08, "webdocs": 0.06, "news": 0.06,
@@ -283,7 +284,7 @@ def measure(work: Path, data: Path) -> None:
     figures = {}
     for source in CORPUS_WORDS:
         file = work / f"valid-{source}.txt"
-        file.write_text("\n".join(paragraphs(data, source, "valid")[:400]) + "\n", encoding="utf-8")
+        file.write_text("\n".join(paragraphs(data, source, "valid")[:N_PARAGRAPHS]) + "\n", encoding="utf-8")
         figures[source] = asdict(text_perplexity(work / "model", [file]))
         print(source, figures[source], flush=True)
     (work / "perplexity.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

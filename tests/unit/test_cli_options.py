@@ -73,7 +73,15 @@ def test_a_file_of_settings_has_the_sections_of_the_verb(
     cli: Cli, content: str, parts: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "my.toml").write_text(content, encoding="utf-8")
-    words = ("fit", "news", tmp_path / "rows.csv", "--out", tmp_path / "m", "--config", tmp_path / "my.toml")
+    words = (
+        "fit",
+        "english",
+        tmp_path / "rows.csv",
+        "--out",
+        tmp_path / "m",
+        "--config",
+        tmp_path / "my.toml",
+    )
     outcome = cli(*words)
     assert outcome.code == 2
     assert all(part in outcome.err for part in parts), outcome.err

@@ -117,12 +117,13 @@ def test_folds_spread_each_class_evenly_and_are_those_of_the_seed() -> None:
 
 @pytest.fixture(scope="module")
 def bundled() -> StackFit:
-    return fit_stack(load_encoder("news"), examples(*news(160)), ClassifierConfig())
+    return fit_stack(load_encoder("english"), examples(*news(160)), ClassifierConfig())
 
 
 def test_the_stack_is_at_least_as_likely_as_each_of_its_views(bundled: StackFit) -> None:
     model = bundled.model
-    assert [view.name for view in model.tried] == ["words", "characters", "context"]
+    names = ["words", "characters", "context", "sentence", "vectors"]
+    assert [view.name for view in model.tried] == names
     assert {view.name for view in model.views} == {view.name for view in model.tried if view.weight}
     right = bundled.probabilities.argmax(axis=1) == examples(*news(160)).targets[bundled.rows]
     assert right.mean() >= max(view.score for view in model.tried) - 0.05

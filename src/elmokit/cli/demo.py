@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from elmokit.cli.options import flag, next_command
-from elmokit.core.names import resolve_name
+from elmokit.core.names import DEFAULT, resolve_name
 
 if TYPE_CHECKING:
     from elmokit.core.console import Reporter
@@ -45,14 +45,14 @@ def command(
     from elmokit.corpora import write_mini_news_split
     from elmokit.vectors.elmo import Elmo
 
-    reporter, folder = Reporter(), model or resolve_name("news")
+    reporter, folder = Reporter(), model or resolve_name(DEFAULT)
     _show_senses(Elmo.load(folder), folder.name, reporter)
     train, test = write_mini_news_split(out)
     reporter.say(
         "[bold]2. Topics of news texts[/]: every method learns from the same few labeled texts\n"
-        "   [dim]ELMo was pretrained on other news text; the other methods see only these texts.[/]\n"
+        "   [dim]ELMo was pretrained on general English; the other methods see only these texts.[/]\n"
     )
-    name, report = str(model or "news"), out / "report"
+    name, report = str(model or DEFAULT), out / "report"
     comparison = compare(
         train,
         test,

@@ -13,6 +13,7 @@ from rich.markup import escape
 from elmokit.cli.options import READ, Section, Settings, argument, flag, with_settings
 from elmokit.core.config import merge_settings
 from elmokit.core.errors import ConfigError, MissingExtraError
+from elmokit.core.names import DEFAULT
 from elmokit.serve.settings import ServeConfig
 from elmokit.text.settings import ReadConfig
 
@@ -33,7 +34,7 @@ def command(
     """Serve models on this machine: a page to explore them, and an HTTP API.
 
     [bold]elmokit serve[/] opens the bundled model: type sentences, click a word, and see the words most like
-    it in context. [bold]elmokit serve news topics report[/] also serves the classifier in the folder
+    it in context. [bold]elmokit serve english topics report[/] also serves the classifier in the folder
     topics and the report of a comparison. The HTTP API (/v1/embed, /v1/similar, /v1/predict and more) is
     described at /docs. By default, only this machine can reach it. Stop it with Ctrl-C; requests in progress
     get up to ten seconds to finish.
@@ -62,7 +63,7 @@ def command(
         else:
             texts, name = TextSource([mini_news()], ReadConfig(text_columns="text")), "bundled news texts"
         registry = open_registry(
-            models or ["news"], texts, corpus_name=name, corpus_words=config.corpus_words, reporter=reporter
+            models or [DEFAULT], texts, corpus_name=name, corpus_words=config.corpus_words, reporter=reporter
         )
         server = uvicorn.Server(
             uvicorn.Config(

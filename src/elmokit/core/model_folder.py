@@ -57,7 +57,7 @@ def load(name: str | Path) -> Model:
     """Load any model.
 
     Args:
-        name: A bundled name (``"news"``), a folder, ``"hub:owner/name"``, or published ELMo files.
+        name: A bundled name (``"english"``), a folder, ``"hub:owner/name"``, or published ELMo files.
     """
     folder = resolve_name(name)
     kind = KINDS.get(kind_of(folder) or "bilm")  # published files are language models

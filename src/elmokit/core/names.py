@@ -11,6 +11,8 @@ from typing import Any
 from elmokit.core.errors import MissingExtraError, ModelError, nearest
 
 MODELS = Path(__file__).parent.parent / "models"
+DEFAULT = "english"
+"""The bundled model that is used where none is named."""
 HUB = "hub:"
 _HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.hdf5", "README.md"]  # never a pickle, never a program
 
@@ -24,8 +26,8 @@ def resolve_name(name: str | Path) -> Path:
     """The folder of a model.
 
     Args:
-        name: A string is a bundled name (``"news"``), a model on a hub (``"hub:owner/name"``, downloaded
-            once) or a folder. A ``Path`` is always a folder, and so is ``"./news"``.
+        name: A string is a bundled name (``"english"``), a model on a hub (``"hub:owner/name"``, downloaded
+            once) or a folder. A ``Path`` is always a folder, and so is ``"./english"``.
     """
     if isinstance(name, Path):
         return name
@@ -34,6 +36,11 @@ def resolve_name(name: str | Path) -> Path:
         return MODELS / name
     if name.startswith(HUB):
         return _download(name)
+    if name == "news" and not os.path.exists(name):
+        raise ModelError(
+            "The model 'news' does not come with elmokit: it is made from text that is for research only.",
+            remedy="Use 'english', or make 'news' with recipes/news.py and give its folder.",
+        )
     if not os.path.exists(name):  # unlike Path.exists, False for a name that is too long
         hint = nearest(name.casefold(), bundled_names())
         remedy = f"Give a model folder, published ELMo files, or a bundled model. {hint}"

@@ -147,7 +147,7 @@ def open_registry(
         models[name] = Served(name, elmo, predictor, corpora[elmo.fingerprint] if elmo else None)
     if not models:
         raise ModelError(
-            "No model was given, only reports.", remedy="Add a model, as in: elmokit serve news report"
+            "No model was given, only reports.", remedy="Add a model, as in: elmokit serve english report"
         )
     return Registry(models, reports)
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from elmokit.core.console import Reporter
 from elmokit.core.errors import DataError, ModelError
+from elmokit.core.names import DEFAULT
 from elmokit.tasks.fit import open_predictor, validation_split
 from elmokit.tasks.model import TaskModel, load_encoder
 from elmokit.tasks.settings import ClassifierConfig
@@ -29,7 +30,7 @@ Texts = Sequence[Any] | npt.NDArray[Any]
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A text classifier on top of an encoder: strings in, labels of any type out.
 
-    >>> clf = TextClassifier("news").fit(texts, labels)                         # doctest: +SKIP
+    >>> clf = TextClassifier().fit(texts, labels)                               # doctest: +SKIP
     >>> clf.predict(["Rates rose again."])                                      # doctest: +SKIP
 
     Works with ``clone``, ``Pipeline``, ``cross_val_score``, ``GridSearchCV`` and joblib.
@@ -46,7 +47,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model_: The fitted ``StackModel`` or ``TaskModel``.
     """
 
-    encoder: str | Path = ""
+    encoder: str | Path = DEFAULT
     _: KW_ONLY
     mix: str = "trainable"
     mix_form: str = "raw"

@@ -108,7 +108,7 @@ def fit(  # long because it is the whole verb, step by step
         kind = "linear"
         if task != "classify":
             raise ConfigError(
-                f"{encoder} does not support the task {task!r}.", remedy="Use an encoder, such as news."
+                f"{encoder} does not support the task {task!r}.", remedy="Use an encoder, such as english."
             )
     elif task == "classify" and config.is_stack:
         kind = "stack"

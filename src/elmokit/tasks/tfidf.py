@@ -226,7 +226,7 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
     if examples.labels.separator:
         raise ConfigError(
             f"{method} supports one label per row, so --label-separator does not apply.",
-            remedy="Fit an encoder with a head instead: elmokit fit news TRAIN.",
+            remedy="Fit an encoder with a head instead: elmokit fit english TRAIN.",
         )
     start, texts = time.monotonic(), join_texts(examples.inputs)
     seen, targets = np.unique(examples.targets, return_inverse=True)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm, weights_of
+from elmokit.bilm.folder import BilmFolder, input_table, load_bilm, save_bilm, weights_of
 from elmokit.bilm.model import Bilm, Directions
 from elmokit.bilm.state import BilmState
 from elmokit.core.config import DropoutConfig
@@ -41,7 +41,7 @@ _SIF = 1e-3  # the constant a of smooth inverse frequency
 class Elmo:
     """Contextual word vectors from a trained biLM.
 
-    >>> elmo = Elmo.load("news")                                    # doctest: +SKIP
+    >>> elmo = Elmo.load("english")                                 # doctest: +SKIP
     >>> out = elmo.embed(["He sat on the bank of the river ."])     # doctest: +SKIP
     >>> out.tokens, out.layer(1), out.mixed(), out.sentence("mean") # doctest: +SKIP
 
@@ -80,7 +80,7 @@ class Elmo:
         """Open a bundled model, a model folder, published ELMo files, or a model on a hub.
 
         Args:
-            folder: A bundled name (``"news"``), a folder (of a published model, the folder or its options
+            folder: A bundled name (``"english"``), a folder (of a published model, the folder or its options
                 file), or ``"hub:owner/name"``, ``"hub:owner/name@revision"``. A ``Path`` is always a folder.
             token_cache: A folder made with ``elmokit convert --token-cache``; by default, the one in the
                 model folder, if there is one.
@@ -106,7 +106,12 @@ class Elmo:
         parts: list[str | Tensor] = []
         for name, text in strings.items():
             parts += [f"{name}:{len(text.encode())}:", text]
-        for name, tensor in {**weights_of(folder.model), **(start.tensors() if start else {})}.items():
+        tensors = {**weights_of(folder.model), **(start.tensors() if start else {})}
+        for name, table in (("input", input_table(folder.model)), ("sentence", folder.word_table)):
+            if table is not None:
+                parts.append(f"{name}:" + "\n".join(table.forms))
+                tensors |= {f"{name}.codes": table.codes, f"{name}.scales": table.scales}
+        for name, tensor in tensors.items():
             parts += [f"{name}:{tuple(tensor.shape)}:", tensor]
         return fingerprint(*parts)
 
