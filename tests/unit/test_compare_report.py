@@ -175,7 +175,7 @@ def test_the_answer_names_a_method_its_lead_and_its_cost(news: Comparison) -> No
 def test_the_answer_says_whether_the_lead_is_significant() -> None:
     clear, tied = make_comparison({"a": 0.9, "b": 0.8}, 500), make_comparison({"a": 0.9, "b": 0.898}, 500)
     assert answer(clear)[1].startswith("Its lead over B is significant: +10.00 points (95% interval +")
-    assert answer(tied)[1] == "Not significantly different from it: B."
+    assert answer(tied)[1] == "Also not significantly different from the best: B."
     assert len(answer(make_comparison({"a": 0.9}))) == 2
     specs = [
         Spec("slow", "Slow", "elmo", 0.9, fit=5000),
@@ -186,7 +186,7 @@ def test_the_answer_says_whether_the_lead_is_significant() -> None:
     assert cheap[0].endswith(
         " It is not significantly different from the best, Slow (90.0%), and takes far less time."
     )
-    assert cheap[1] == "Not significantly different from it: Other."
+    assert cheap[1] == "Also not significantly different from the best: Other."
 
 
 def test_pairs_are_described_in_words() -> None:

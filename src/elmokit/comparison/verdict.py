@@ -39,7 +39,7 @@ def _recommend(comparison: Comparison, result: MethodResult) -> list[str]:
     ids = set(comparison.ranking.tied_with_best) - {best.method.id, result.method.id}
     if tied := [other.method.name for other in others if other.method.id in ids]:
         names = join_names(tied, at_most=3)
-        return [sentence, f"Not significantly different from it: {names}."]
+        return [sentence, f"Also not significantly different from the best: {names}."]
     if result is not best or not others:
         return [sentence]
     pair = comparison.ranking.pairs[0]
