@@ -412,6 +412,12 @@ def test_lone_surrogates_are_replaced(client: TestClient) -> None:
     assert answer.json()["tokens"] == [["a", "\ufffd", "bank", "\ufffd", "😀"]]
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
+def test_the_ipv6_wildcard_is_reached_by_ipv4_too() -> None:
+    with bind(ServeConfig(host="::", port=0)) as listener:
+        socket.create_connection(("127.0.0.1", listener.getsockname()[1])).close()
+
+
 def test_answers_are_sent_without_delay() -> None:
     with bind(ServeConfig(port=0)) as listener:
         with socket.create_connection(listener.getsockname()):

@@ -89,9 +89,10 @@ def command(
 
 def bind(config: ServeConfig) -> socket.socket:
     """A socket that listens at the address of the server."""
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    is_ipv6 = ":" in config.host
+    family, both = (socket.AF_INET6, socket.has_dualstack_ipv6()) if is_ipv6 else (socket.AF_INET, False)
     try:
-        listener = socket.create_server((config.host, config.port), family=family)
+        listener = socket.create_server((config.host, config.port), family=family, dualstack_ipv6=both)
     except (OSError, TypeError, UnicodeError) as error:
         raise ConfigError(
             f"Cannot listen on {config.host} port {config.port}: {getattr(error, 'strerror', '') or error}.",
