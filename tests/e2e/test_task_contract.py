@@ -91,7 +91,7 @@ def test_tags_go_through_the_command_line(cli: Cli, encoder: Path, tmp_path: Pat
     rows = list(csv.DictReader(io.StringIO(cli("predict", out, new).out)))
     assert [len(row["tags"].split()) for row in rows] == [len(row["text"].split()) for row in rows]
     empty = table(tmp_path / "empty.csv", [], ("text",))
-    assert cli("predict", out, empty).out == "tags\n"
+    assert cli("predict", out, empty).out == "text,tags\n"
 
 
 def test_predictions_of_any_task_are_served(encoder: Path, tmp_path: Path) -> None:
