@@ -133,6 +133,12 @@ def test_a_failure_after_writing_leaves_the_old_file(
     assert_untouched(file)
 
 
+def test_files_have_the_permissions_of_any_new_file(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    save_tensors(tmp_path / "tensors", {"a": torch.zeros(2)}, {})
+    assert (tmp_path / "tensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_the_old_file_is_in_place_until_the_new_one_is_whole(file: Path) -> None:
     with pytest.raises(RunError, match="nowhere"):
         save_tensors(file.parent / "nowhere" / "file", NEW, {})

@@ -29,11 +29,13 @@ def explain_os_errors(path: Path) -> Iterator[None]:
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or any(
             sign in str(error) for sign in ("No space left", "File too large", "quota")
         )
+        if isinstance(error, IsADirectoryError):
+            remedy = "Give the name of a file, not of a folder."
+        else:
+            remedy = "Free some space" if full else "Make the folder writable"
+            remedy += " and run the same command again."
         raise RunError(
-            f"Cannot write {path}: {'the disk is full' if full else text}.",
-            remedy="What was saved before is untouched. "
-            + ("Free some space" if full else "Make the folder writable")
-            + " and run the same command again: it resumes from there.",
+            f"Cannot write {path}: {'the disk is full' if full else text}.", remedy=remedy
         ) from error
 
 
@@ -41,12 +43,16 @@ def explain_os_errors(path: Path) -> Iterator[None]:
 def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary path to write to; at the end the file is synced and renamed to ``path``.
 
-    On any error ``path`` keeps what it had.
+    On any error ``path`` keeps what it had. It gets the permissions of any new file; safetensors alone would
+    write for its owner only.
     """
     temporary = path.with_name(f".{path.name}.new")
     try:
         with explain_os_errors(path):
+            temporary.touch()
+            mode = temporary.stat().st_mode
             yield temporary
+            temporary.chmod(mode)
             sync(temporary)
             os.replace(temporary, path)
         with contextlib.suppress(OSError):  # some systems cannot sync a folder
