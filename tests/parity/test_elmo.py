@@ -288,8 +288,8 @@ def test_the_end_state_is_asked_for_only_where_it_is_carried_on(
 def test_encode_gives_the_end_state_if_told_to() -> None:
     elmo = Elmo(folder_of("char"))
     given = random_state(elmo.model, 2)
-    assert elmo.encode([["the"], ["cat", "sat"]], given).state is None
-    after = elmo.encode([["the"], ["cat", "sat"]], given, keep_state=True).state
+    assert elmo.run_batch([["the"], ["cat", "sat"]], given).state is None
+    after = elmo.run_batch([["the"], ["cat", "sat"]], given, keep_state=True).state
     assert after is not None
     for row, words in enumerate((["the"], ["cat", "sat"])):
         assert_same_state(after, row, read("char", words, row_state(given, row))[1])

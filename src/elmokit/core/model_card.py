@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import html
 import platform
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import elmokit
-from elmokit.core.formatting import escape_markdown, plural
+from elmokit.core.formatting import escape_markdown, one_line, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +35,31 @@ class Facts:
     values: Mapping[str, Any] = field(default_factory=dict)
     usage: str = ""
     title: str = ""
+
+
+class Described:
+    """``repr`` and a table for notebooks, from the first rows of ``facts``."""
+
+    def facts(self) -> Facts:
+        """What it is."""
+        raise NotImplementedError
+
+    def _summary(self) -> tuple[str, list[tuple[str, str]]]:
+        facts = self.facts()
+        title, rows = f"{type(self).__name__}: {facts.summary}", [row for row in facts.rows if row[0]][:6]
+        return title, [(name, textwrap.shorten(one_line(text), 100, placeholder=" …")) for name, text in rows]
+
+    def __repr__(self) -> str:
+        title, rows = self._summary()
+        width = max((len(name) for name, _ in rows), default=0)
+        return "\n".join([title, *(f"  {name:{width}}  {value}" for name, value in rows)])
+
+    def _repr_html_(self) -> str:
+        title, rows = self._summary()
+        cells = [
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in rows
+        ]
+        return f"<b>{html.escape(title)}</b><table>{''.join(cells)}</table>"
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.core.atomic import write_text
 from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import FRESH, DataError, ModelError
-from elmokit.core.model_card import Facts, origin_rows
+from elmokit.core.model_card import Described, Facts, origin_rows
 from elmokit.core.model_folder import explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import fingerprint, load_weights, save_tensors
@@ -36,8 +36,8 @@ UNKNOWN_WORDS = (SPECIALS[UNK], "<UNK>", "unk", "UNK")
 Neighbors = list[tuple[str, float]]
 
 
-@dataclass(frozen=True, eq=False)
-class WordVectors:
+@dataclass(frozen=True, eq=False, repr=False)
+class WordVectors(Described):
     """A vector for each word of a vocabulary, and the pipeline that finds the words of a text.
 
     Words without a vector get that of ``<unk>``. Tables made here learn it: rare words are replaced by

@@ -158,6 +158,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         estimator.model_, estimator.history_ = model, model.record.history
         return estimator
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # noqa: N803 (scikit-learn's name)
+        text = super().__repr__(N_CHAR_MAX)
+        return f"{text}\n{self.model_!r}" if hasattr(self, "model_") else str(text)
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        if hasattr(self, "model_"):
+            bundle["text/html"] = bundle.get("text/html", "") + self.model_._repr_html_()
+        return bundle
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True

@@ -14,7 +14,7 @@ from elmokit.bilm.lstm import shared_dropout
 from elmokit.core.console import Advance
 from elmokit.core.errors import ConfigError, ModelError, nearest
 from elmokit.core.formatting import join_names
-from elmokit.core.model_card import Facts
+from elmokit.core.model_card import Described, Facts
 from elmokit.core.model_folder import KINDS, Model, explain_damage, load, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_weights, save_tensors
@@ -167,8 +167,8 @@ def chunks(rows: Iterable[Inputs]) -> Iterator[list[Inputs]]:
         yield chunk
 
 
-@dataclass(frozen=True, eq=False)
-class TaskModel:
+@dataclass(frozen=True, eq=False, repr=False)
+class TaskModel(Described):
     """A fitted model: texts in, predictions out.
 
     >>> model = elmokit.load("my-classifier")                       # doctest: +SKIP

@@ -26,7 +26,7 @@ from elmokit.core.atomic import write_text
 from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import DataError
 from elmokit.core.formatting import join_names, plural
-from elmokit.core.model_card import Facts
+from elmokit.core.model_card import Described, Facts
 from elmokit.core.model_folder import Model, explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_weights, save_tensors
@@ -84,8 +84,8 @@ class ViewRecord:
     score: float
 
 
-@dataclass(frozen=True, eq=False)
-class StackModel:
+@dataclass(frozen=True, eq=False, repr=False)
+class StackModel(Described):
     """A fitted stack: texts in, labels and calibrated probabilities out.
 
     Attributes:

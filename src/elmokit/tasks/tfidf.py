@@ -18,7 +18,7 @@ from elmokit.core.atomic import write_text
 from elmokit.core.console import Advance
 from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError, nearest
 from elmokit.core.formatting import join_names
-from elmokit.core.model_card import Facts
+from elmokit.core.model_card import Described, Facts
 from elmokit.core.model_folder import explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_weights, save_tensors
@@ -98,8 +98,8 @@ def read_terms(file: Path, counts: Sequence[int]) -> list[list[str]]:
     return parts
 
 
-@dataclass(frozen=True, eq=False)
-class TfidfModel:
+@dataclass(frozen=True, eq=False, repr=False)
+class TfidfModel(Described):
     """A fitted linear model over counts of words: texts in, labels out.
 
     Attributes:

@@ -8,22 +8,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder, input_table, load_bilm, save_bilm, weights_of
 from elmokit.bilm.model import Bilm, Directions
 from elmokit.bilm.state import BilmState
 from elmokit.core.config import DropoutConfig
+from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, ModelError, nearest
-from elmokit.core.model_card import Facts
+from elmokit.core.model_card import Described, Facts
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import fingerprint
 from elmokit.text.batching import bucket_batches
-from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, Text, n_characters, tokenize_texts
+from elmokit.text.tokenizing import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIALS,
+    UNK,
+    Text,
+    check_texts,
+    n_characters,
+    tokenize_texts,
+)
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.embeddings import Embeddings
 from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, number_words
@@ -38,7 +51,7 @@ _CACHED_WORDS = 100_000
 _SIF = 1e-3  # the constant a of smooth inverse frequency
 
 
-class Elmo:
+class Elmo(Described):
     """Contextual word vectors from a trained biLM.
 
     >>> elmo = Elmo.load("english")                                 # doctest: +SKIP
@@ -152,8 +165,7 @@ class Elmo:
                 otherwise has no rows, has just these two, and its sentence vector pools them.
             progress: Called with the number of texts just done.
         """
-        if batch_size is not None and batch_size < 1:
-            raise ConfigError(f"batch_size = {batch_size} is out of range: it must be at least 1.")
+        _check_batch_size(batch_size)
         words = self.words(texts)
         flat, offsets, after = self._embed(words, state, batch_size, 0 if boundaries else 1, progress)
         if boundaries:
@@ -198,6 +210,38 @@ class Elmo:
         parts = [out.sentence("mean") for out in self.chunks(texts)]
         return np.concatenate([np.zeros((0, self.dim), dtype=np.float32), *parts])
 
+    def encode(
+        self,
+        sentences: str | Sequence[Text] | npt.NDArray[Any],
+        batch_size: int = _CHUNK_TEXTS,
+        *,
+        normalize_embeddings: bool = False,
+        show_progress_bar: bool | None = False,
+        convert_to_numpy: bool = True,
+    ) -> FloatArray:
+        """``sentences``, called as in sentence-transformers, for tools that expect one of its models.
+
+        Args:
+            sentences: One text, for one vector, (dim,); or several, for a row each, (n_texts, dim).
+            batch_size: Texts at a time; the vectors do not depend on it.
+            normalize_embeddings: Scale vectors to length 1; those of texts without a word stay zero.
+            convert_to_numpy: Accepted for callers that pass it; the result is always an array.
+        """
+        if isinstance(sentences, str):
+            (vector,) = self.encode([sentences], normalize_embeddings=normalize_embeddings)
+            return cast(FloatArray, vector)
+        _check_batch_size(batch_size)
+        check_texts(sentences)
+        texts, parts = list(sentences), [self.sentences([])]
+        reporter = Reporter("auto" if show_progress_bar else "silent")
+        with reporter.counting("Encoding", total=len(texts), unit="texts") as advance:
+            for first in range(0, len(texts), batch_size):
+                parts.append(self.sentences(texts[first : first + batch_size]))
+                advance(len(parts[-1]))
+        vectors = np.concatenate(parts)
+        units: FloatArray = F.normalize(torch.from_numpy(vectors), dim=1).numpy()
+        return units if normalize_embeddings else vectors
+
     def unfreezing_order(self) -> list[list[str]]:
         """Names of the parameters that fine-tuning trains, top layer first."""
         names = [name for name, _ in self.model.named_parameters()]
@@ -213,7 +257,7 @@ class Elmo:
         training |= {"fine_tuned": True}
         return Elmo(replace(self.folder, model=model, training=training, start_state=None))
 
-    def encode(
+    def run_batch(
         self, words: Sequence[Sequence[str]], state: BilmState | None = None, *, keep_state: bool = False
     ) -> Directions:
         """Both stacks over one batch of texts given as words, between ``<s>`` and ``</s>``.
@@ -236,7 +280,7 @@ class Elmo:
 
     def batch(self, words: Sequence[Sequence[str]]) -> Layers:
         """All layers of one batch of texts given as words, without gradients; for prediction."""
-        out = self.encode(words).padded()
+        out = self.run_batch(words).padded()
         return Layers(out.layers, out.mask, self.n_edge)
 
     def chunks(self, texts: Iterable[Text], state: Literal["zero", "warm"] = "zero") -> Iterator[Embeddings]:
@@ -296,9 +340,9 @@ class Elmo:
             for rows in batches:
                 batch = [words[row] for row in rows]
                 if carried is None:
-                    out = self.encode(batch, start and start.repeat(len(batch)))
+                    out = self.run_batch(batch, start and start.repeat(len(batch)))
                 else:
-                    out = self.encode(batch, carried.rows(len(batch)), keep_state=True)
+                    out = self.run_batch(batch, carried.rows(len(batch)), keep_state=True)
                     carried = _replace_rows(carried, out.state)
                 for row, vectors in zip(rows, out.ragged(skip).split(counts[rows].tolist()), strict=True):
                     flat[offsets[row] : offsets[row + 1]] = vectors
@@ -340,6 +384,11 @@ def _sif_weights(folder: BilmFolder) -> FloatArray:
             share /= share[len(SPECIALS) :].sum()
         share[UNK] = share[-1]
     return (_SIF / (_SIF + share)).astype(np.float32)
+
+
+def _check_batch_size(batch_size: int | None) -> None:
+    if batch_size is not None and batch_size < 1:
+        raise ConfigError(f"batch_size = {batch_size} is out of range: it must be at least 1.")
 
 
 def _carried_rows(state: State | BilmState, batch_size: int | None) -> int:

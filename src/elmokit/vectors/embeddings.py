@@ -10,6 +10,7 @@ import numpy as np
 
 from elmokit.bilm.state import BilmState
 from elmokit.core.errors import ConfigError, nearest
+from elmokit.core.model_card import Described, Facts
 from elmokit.core.ragged import Ragged
 from elmokit.vectors.encoder import FloatArray, IntArray
 from elmokit.vectors.settings import StoreConfig, layer_factors
@@ -18,8 +19,8 @@ Pooling = Literal["mean", "max", "last", "sif"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "max", "last", "sif")
 
 
-@dataclass(frozen=True)
-class Embeddings:
+@dataclass(frozen=True, repr=False)
+class Embeddings(Described):
     """Every layer of every word, text by text, in the order the texts were given.
 
     ``len(out)`` is the number of texts and ``out[i]`` all layers of one, (n_words, layer, dim).
@@ -43,6 +44,16 @@ class Embeddings:
 
     def __getitem__(self, index: int) -> FloatArray:
         return Ragged(self.flat, self.offsets)[index]
+
+    def facts(self) -> Facts:
+        """Sizes and shapes."""
+        words = [" ".join(row) for row in self.tokens[:3]]
+        rows = (
+            ("texts", f"{len(self):,}: {' | '.join(words)}{' …' if len(self) > 3 else ''}"),
+            ("flat", f"{self.flat.shape} (words, layers, dim); layer 0 is the token encoder"),
+            ("out[i]", f"(words of text i, {self.n_layers}, {self.dim})"),
+        )
+        return Facts("Contextual vectors of words.", rows)
 
     @property
     def n_layers(self) -> int:
