@@ -107,6 +107,13 @@ class PretrainConfig(Config):
                 remedy="Choose another. Use a converted model to embed texts or to fit a classifier.",
             )
 
+    def to_dict(self) -> dict[str, Any]:
+        """Without settings of a word table that is not there: those of 0.1 stay what they were."""
+        values = super().to_dict() | {"model": self.model.to_dict()}
+        if self.model.input != "char+word":
+            del values["training"]["dropout_row"]
+        return values
+
 
 _CLASSIC = PIPELINES["classic"].to_dict()
 
