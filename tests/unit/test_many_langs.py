@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import published
-from elmokit import Elmo, convert, verify
+from elmokit import Elmo, convert, pretrain, verify
 from elmokit.bilm.folder import load_bilm
-from elmokit.core.errors import ModelError
+from elmokit.core.errors import ConfigError, ModelError
 from elmokit.published.many_langs import read_state_dict
 from elmokit.text.tokenizing import SPECIALS
 
@@ -183,6 +183,12 @@ def test_our_folder_gives_the_same(tmp_path: Path) -> None:
     assert verify(tmp_path / "ours", tmp_path / "theirs").passed
     with pytest.raises(ModelError, match="dictionary input cannot be written"):
         convert(tmp_path / "ours", tmp_path / "out", to="official")
+
+
+def test_it_cannot_be_trained_further(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be pretrained"):
+        pretrain(tmp_path, tmp_path / "out", from_model=write(tmp_path / "model"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_its_settings_file_the_usual_is_taken_with_a_note(tmp_path: Path) -> None:

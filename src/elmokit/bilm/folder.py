@@ -23,7 +23,7 @@ from elmokit.core.errors import FRESH, ModelError
 from elmokit.core.model_card import Facts, origin_rows
 from elmokit.core.model_folder import explain_damage, kind_of, read_record, write_model
 from elmokit.core.names import resolve_name
-from elmokit.core.tensors import load_weights, save_tensors
+from elmokit.core.tensors import check_tensors, load_tensors, load_weights, save_tensors
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import (
@@ -39,7 +39,7 @@ from elmokit.text.vocabulary import (
     load_words,
 )
 
-_START = "start_state.safetensors"
+_START, _COUNTS = "start_state.safetensors", "word_counts.safetensors"
 _BARS = "▁▂▃▄▅▆▇█"
 _PARTS = {
     "encoder": "token encoder",
@@ -210,6 +210,8 @@ def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> N
         save_tensors(staged / "model.safetensors", weights, {})
         write_text(staged / "tokenizer.json", saved.tokenizer.to_str(pretty=False))
         write_text(staged / "vocab.txt", saved.vocabulary.text())
+        if (counts := saved.vocabulary.counts) is not None:
+            save_tensors(staged / _COUNTS, {"counts": torch.from_numpy(counts)}, {})
         tables = {"word_table": saved.word_table, "input_table": input_table(model)}
         if tables["input_table"] is saved.word_table:
             del tables["input_table"]
@@ -237,6 +239,10 @@ def load_bilm(folder: str | Path) -> BilmFolder:
             training["license"] = training.pop("licence")
     has_pieces = config.input != "char+word"
     vocabulary, tokenizer = load_words(folder, n_words, n_pieces if has_pieces else 0)
+    if (folder / _COUNTS).exists():
+        counts, _ = load_tensors(folder / _COUNTS)
+        check_tensors(folder / _COUNTS, {"counts": torch.empty(n_words)}, counts)
+        vocabulary.counts = counts["counts"].long().numpy()
     with torch.device("meta"):
         model = Bilm(config, n_words, n_pieces)
     weights = load_weights(folder / "model.safetensors", dict(model.named_parameters()))

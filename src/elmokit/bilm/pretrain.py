@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 
-from elmokit.bilm.folder import BilmFolder, forms_of, load_bilm, save_bilm
+from elmokit.bilm.folder import BilmFolder, forms_of, input_table, load_bilm, save_bilm, weights_of
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.perplexity import perplexity, stream_batch
 from elmokit.bilm.settings import PretrainConfig, TrainingConfig, resolve
+from elmokit.bilm.softmax import TablePredictor
 from elmokit.bilm.state import BilmState, average_state
 from elmokit.bilm.word_table import WordTable
 from elmokit.core.atomic import write_text
@@ -25,17 +26,20 @@ from elmokit.core.errors import ConfigError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import is_model_folder, load
+from elmokit.core.names import read_json
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.text.batching import Streams
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenizing import BOS, EOS, UNK, TextPipeline, load_tokenizer, replace_surrogates
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, load_tokenizer, replace_surrogates
 from elmokit.text.vocabulary import form_of, learn_bpe, learn_morphemes, require_morfessor
-from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, train
+from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, reopen, train
 
 _HELD_OUT_WORDS = 100_000
+_LENGTHS = ("epochs", "max_steps", "max_time")  # with more of any, a finished run goes on
+_FIT_SHARE, _FIT_LR = 0.2, 4e-3  # of the steps or the time, for a new softmax alone
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,16 @@ class PretrainResult:
 
 
 class LanguageModeling:
-    """Language modeling over streams of running text, for the training loop."""
+    """Language modeling over streams of running text, for the training loop.
 
-    def __init__(self, saved: BilmFolder, corpus: Corpus, config: TrainingConfig) -> None:
-        self.model, self.corpus, self.config = saved.model, corpus, config
+    Args:
+        part: Train only this part of the model; "" for all of it.
+    """
+
+    def __init__(
+        self, saved: BilmFolder, corpus: Corpus, config: TrainingConfig, part: Literal["", "predictor."] = ""
+    ) -> None:
+        self.model, self.corpus, self.config, self.part = saved.model, corpus, config, part
         self.features = saved.features.rows(corpus.words)
         # A validation text is measured whole; of a held-out share, enough for a steady figure.
         self.valid = corpus.valid if corpus.has_valid else corpus.valid.spread(_HELD_OUT_WORDS)
@@ -78,8 +88,9 @@ class LanguageModeling:
         return Streams(self.corpus.train, self.n_streams, self.config.window, order)
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
-        """All parameters of the model."""
-        return dict(self.model.named_parameters())
+        """All parameters that are trained."""
+        named = self.model.named_parameters()
+        return {name: parameter for name, parameter in named if name.startswith(self.part)}
 
     def lr_scales(self) -> Mapping[str, float]:
         """One learning rate for all."""
@@ -99,9 +110,10 @@ class LanguageModeling:
         self.model.train()
         batch = stream_batch(self._streams.window(index), self.features, self.model.n_words)
         state = BilmState.from_tensors(carry).rows(batch.forward_index.shape[1])
-        forward, backward, state = self.model.stream(
-            batch.features, batch.forward_index, batch.backward_index, state, self.config, rng
-        )
+        with torch.set_grad_enabled(not self.part):
+            forward, backward, state = self.model.stream(
+                batch.features, batch.forward_index, batch.backward_index, state, self.config, rng
+            )
         outputs = ((forward, batch.forward_kept), (backward, batch.backward_kept))
         hidden = torch.cat([output.flatten(0, 1).index_select(0, kept) for output, kept in outputs])
         targets = torch.cat([batch.forward_targets, batch.backward_targets])
@@ -121,7 +133,7 @@ class LanguageModeling:
 def pretrain(  # many parameters because each is a flag of the command
     texts: str | Path | Sequence[str | Path],
     out: str | Path,
-    preset: PretrainConfig | str = "small",
+    preset: PretrainConfig | str | None = None,
     *,
     valid: Sequence[str | Path] = (),
     from_model: str | Path | None = None,
@@ -136,14 +148,16 @@ def pretrain(  # many parameters because each is a flag of the command
     """Train a bidirectional language model on raw text.
 
     Called again with the same arguments, it resumes where it was stopped, and ends with the same bits as if
-    it had not been stopped.
+    it had not been stopped. Called again after its end with more ``epochs``, ``max_steps`` or ``max_time``,
+    it goes on; the learning rate is then the one at this place of the longer schedule.
 
     Args:
         texts: Files, folders, glob patterns, or ``-`` for standard input.
         out: The model folder to make; its ``run`` folder holds checkpoints and metrics.
-        preset: The name of a preset, or all settings.
+        preset: The name of a preset, or all settings; by default ``small``, with ``from_model`` ``adapt``.
         valid: Text to measure perplexity on; without it a share of ``texts`` is held out.
-        from_model: A model to train further (``--from``); its words and shape stay as they are.
+        from_model: A model to train further (``--from``): its shape, cleaning and sentence vector stay,
+            frequent new words are added, and a new softmax is fitted first if it has none.
         words_from: For the input ``char+word``: word vectors that the table starts from, or a model whose
             word table is read as it is.
         corpus: Where to keep the prepared text, to share it between runs.
@@ -153,6 +167,8 @@ def pretrain(  # many parameters because each is a flag of the command
     """
     reporter, out = reporter or Reporter("silent"), Path(out)
     base = load_bilm(from_model) if from_model is not None else None
+    preset = preset or ("adapt" if base else "small")
+    settings |= {"words_from": words_from} if base and words_from is not None else {}
     config, read = _merged(preset, read or ReadConfig(), settings, base)
     start = _StartingRows.load(words_from) if words_from is not None else None
     if start is not None:
@@ -168,22 +184,20 @@ def pretrain(  # many parameters because each is a flag of the command
             config.vocabulary,
             open_words=config.model.input != "word",
             held_out=config.training.held_out,
-            fixed=tuple(base.vocabulary.words) if base else (),
+            fixed=_kept_words(base) if base else (),
+            extend=base is not None,
         )
         place = Path(corpus or folder.run / "corpus")
         with reporter.counting("Preparing the text", unit="characters") as advance:
             prepared = prepare_corpus(place, corpus_settings, source, valid_source, progress=advance)
-        weights = fingerprint(*base.model.parameters()) if base else None
-        inputs = {"corpus.content_hash": prepared.content_hash, "start_from.weights": weights}
-        if start is not None:
-            inputs["words_from"] = start.fingerprint
-        folder.require_same(config.to_dict(), inputs)
-        saved = base or _build(config, prepared, folder.run, reporter, start)
+        inputs = _fingerprints(prepared, base, start)
+        ended = read_json(out / "config.json").get("training", {}).get("stopped", "interrupted")
+        may_grow = _LENGTHS if ended != "interrupted" else ()
+        folder.require_same(config.to_dict(), inputs, may_grow, lambda: reopen(folder.run))
+        saved = _build(config, prepared, folder.run, reporter, start, base)
         task = LanguageModeling(saved, prepared, config.training)
         _describe(config, prepared, task, reporter)
-        result = train(
-            task, config.training, folder.run, reporter=reporter, checkpoint_every=checkpoint_every
-        )
+        result = _train(task, saved, base, folder.run, reporter, checkpoint_every)
         saved.model.load_state_dict(result.weights, strict=False)
         saved.model.eval()
         if not (result.was_done and is_model_folder(out)):
@@ -199,17 +213,34 @@ def _merged(
 ) -> tuple[PretrainConfig, ReadConfig]:
     """The settings with all changes made; a model that is trained further keeps its shape and cleaning."""
     config = resolve(config) if isinstance(config, str) else config
+    if base is not None:
+        fixed = {path[-1] for path in setting_paths(config) if path[0] in ("text", "model")}
+        fixed |= {"n_pieces", "words_from"}
+        if names := [name for name in settings if name.split(".")[-1] in fixed]:
+            raise ConfigError(
+                f"--from keeps the model's shape and cleaning, so {join_names(names)} cannot be set.",
+                remedy="Leave these settings out, or train a new model without --from.",
+            )
     configs: dict[str, Any] = merge_settings(settings, pretrain=config, read=read)
     merged: PretrainConfig = configs["pretrain"]
     if base is not None:
-        fixed = {path[-1] for path in setting_paths(config) if path[0] != "training"}
-        if names := [name for name in settings if name.split(".")[-1] in fixed]:
-            raise ConfigError(
-                f"--from keeps the model's shape, words and cleaning, so {join_names(names)} cannot be set.",
-                remedy="Leave these settings out, or train a new model without --from.",
-            )
-        merged = replace(merged, text=base.text, model=base.model.config)
+        model = base.model.config
+        model = replace(model, objective="sampled") if model.objective == "none" else model
+        merged = replace(merged, text=base.text, model=model)
     return merged, configs["read"]
+
+
+def _fingerprints(
+    corpus: Corpus, base: BilmFolder | None, start: _StartingRows | None
+) -> dict[str, str | None]:
+    """What a run reads besides its settings."""
+    weights = fingerprint(*base.model.parameters()) if base else None
+    inputs = {"corpus.content_hash": corpus.content_hash, "start_from.weights": weights}
+    if base is not None:
+        inputs["start_from.n_words"] = str(corpus.n_vocabulary)
+    if start is not None:
+        inputs["words_from"] = start.fingerprint
+    return inputs
 
 
 def _describe(config: PretrainConfig, corpus: Corpus, task: LanguageModeling, reporter: Reporter) -> None:
@@ -277,9 +308,16 @@ class _StartingRows:
 
 
 def _build(
-    config: PretrainConfig, corpus: Corpus, run: Path, reporter: Reporter, start: _StartingRows | None
+    config: PretrainConfig,
+    corpus: Corpus,
+    run: Path,
+    reporter: Reporter,
+    start: _StartingRows | None,
+    base: BilmFolder | None,
 ) -> BilmFolder:
-    """A new model before its first step."""
+    """A model before its first step."""
+    if base is not None:
+        return _adapt(base, config, corpus)
     vocabulary = corpus.vocabulary
     tokenizer_file, pipeline = run / "tokenizer.json", TextPipeline(config.text)
     has_pieces = config.model.input in ("subword", "morpheme")
@@ -310,6 +348,79 @@ def _build(
         start.fill(model.encoder.table.weight, forms_of(vocabulary))  # type: ignore[union-attr, arg-type]
     model.predictor.start_from_counts(target_counts(corpus))
     return BilmFolder(model, config.text, vocabulary, tokenizer, {}, word_table=table)
+
+
+def _kept_words(base: BilmFolder) -> tuple[str, ...]:
+    """The words that a model predicts or has rows for; if none, its new softmax is for those of the text."""
+    config = base.model.config
+    has_rows = config.input == "word" or (config.input == "char+word" and base.model.n_pieces > 0)
+    return tuple(base.vocabulary.words) if has_rows or config.objective != "none" else SPECIALS
+
+
+def _adapt(base: BilmFolder, config: PretrainConfig, corpus: Corpus) -> BilmFolder:
+    """``base`` with the words of the corpus. New words start as what the model took them for: ``<unk>``, or a
+    word without a row in the table."""
+    old, vocabulary, known = base.model, corpus.vocabulary, weights_of(base.model)
+    if base.vocabulary.counts is not None and len(_kept_words(base)) == old.n_words:
+        vocabulary.counts = corpus.counts[: len(vocabulary)].copy()
+        vocabulary.counts[: old.n_words] += base.vocabulary.counts
+    if len(vocabulary) == old.n_words and old.config == config.model:
+        return replace(base, vocabulary=vocabulary)
+    has_pieces, table = config.model.input in ("subword", "morpheme"), input_table(old)
+    n_pieces = 1 + len(forms_of(vocabulary)) if old.n_pieces and not has_pieces else old.n_pieces
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.training.seed)
+        model = Bilm(config.model, len(vocabulary), n_pieces)
+    if table is not None:
+        model.encoder.table = table
+    counts, is_table = target_counts(corpus), isinstance(old.predictor, TablePredictor)
+    model.predictor.start_from_counts(counts)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name not in known or (name.startswith("predictor.") and not is_table):
+                continue
+            parameter[: len(known[name])] = known[name]
+            if len(parameter) > len(known[name]):
+                parameter[len(known[name]) :] = 0.0 if name == "encoder.table.weight" else known[name][UNK]
+        if is_table:  # the chance of <unk> is divided
+            places = torch.tensor([UNK, *range(old.n_words, len(vocabulary))])
+            shares = torch.from_numpy(counts)[places] + 0.5
+            model.predictor.bias[places] += (shares / shares.sum()).log().float()  # type: ignore[operator, index]
+    tokenizer = base.tokenizer if has_pieces else base.pipeline.word_tokenizer(vocabulary.words)
+    return replace(base, model=model, vocabulary=vocabulary, tokenizer=tokenizer)
+
+
+def _train(
+    task: LanguageModeling,
+    saved: BilmFolder,
+    base: BilmFolder | None,
+    run: Path,
+    reporter: Reporter,
+    checkpoint_every: float,
+) -> TrainingResult:
+    """Train the model; a softmax that it did not have before is first fitted alone."""
+    config, corpus = task.config, task.corpus
+    if base is None or saved.model is base.model or isinstance(base.model.predictor, TablePredictor):
+        return train(task, config, run, reporter=reporter, checkpoint_every=checkpoint_every)
+    n_steps = config.max_steps or config.epochs * task.steps_per_epoch()
+    first = replace(
+        config,
+        lr=_FIT_LR,
+        max_steps=max(1, round(_FIT_SHARE * n_steps)),
+        max_time=config.max_time and max(1.0, _FIT_SHARE * config.max_time),
+    )
+    rest = replace(config, max_time=config.max_time and max(1.0, (1 - _FIT_SHARE) * config.max_time))
+    (run / "softmax").mkdir(exist_ok=True)
+    fitting = LanguageModeling(saved, corpus, first, "predictor.")
+    reporter.say("The model has no softmax: one is fitted to the words of the text first.")
+    before = train(fitting, first, run / "softmax", reporter=reporter, checkpoint_every=checkpoint_every)
+    if before.stopped == "interrupted":
+        return before
+    saved.model.load_state_dict(before.weights, strict=False)
+    result = train(task, rest, run, reporter=reporter, checkpoint_every=checkpoint_every)
+    place, spent = result.position, before.position
+    n_words, seconds = place.n_words + spent.n_words, place.seconds + spent.seconds
+    return replace(result, position=replace(place, n_words=n_words, seconds=seconds))
 
 
 def target_counts(corpus: Corpus) -> npt.NDArray[np.int64]:

@@ -33,7 +33,9 @@ _ENDINGS = {
 def command(
     texts: options.Texts,
     out: options.Out,
-    preset: Annotated[str, typer.Option(help=f"Starting settings \\[{'|'.join(PRESETS)}].")] = "small",
+    preset: Annotated[
+        str | None, options.flag(f"Starting settings \\[{'|'.join(PRESETS)}]; small, with --from adapt.")
+    ] = None,
     valid: Annotated[list[str] | None, options.flag("Validation text; by default, a share of TEXT.")] = None,
     from_model: Annotated[
         Path | None, options.flag("Train this model further on the text.", "--from", parser=resolve_name)
@@ -54,10 +56,14 @@ def command(
     [bold]elmokit pretrain my_text.txt --out my-elmo[/] trains a model. If it is stopped or crashes, run
     the same command again: it resumes and ends with the same result. Every setting of the preset can be
     changed: by a flag, by --set, or in a TOML file with the sections text, vocabulary, model and training.
+    With more --epochs or --max-time than before, a finished run goes on.
+
+    [bold]elmokit pretrain my_text.txt --from english --out mine[/] adapts a model to your text.
 
     [bold]Presets[/]: [green]tiny[/] is for trying things out; [green]small[/] suits 1 to 20
     million words on two cores; [green]medium[/] is wider; [green]original[/] is the published ELMo
-    (days on a CPU); [green]classic[/] is the small word-table model of class projects.
+    (days on a CPU); [green]classic[/] is the small word-table model of class projects;
+    [green]adapt[/] is for --from.
     """
     from elmokit.bilm.pretrain import pretrain
     from elmokit.core.console import Reporter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,12 +69,20 @@ class RunFolder:
             file.flush()
             yield
 
-    def require_same(self, settings: Mapping[str, Any], inputs: Mapping[str, str | None]) -> None:
+    def require_same(
+        self,
+        settings: Mapping[str, Any],
+        inputs: Mapping[str, str | None],
+        may_grow: Collection[str] = (),
+        grow: Callable[[], object] = lambda: None,
+    ) -> None:
         """Record the settings of a new run; refuse to resume with different ones.
 
         Args:
             settings: By section, as JSON values.
             inputs: Fingerprints of what the run reads, by section and name, such as "text.train_rows".
+            may_grow: Settings in "training" that may be higher than before, or None (no limit).
+            grow: Called before any that is higher is recorded.
         """
         now: dict[str, Any] = json.loads(json.dumps(settings))
         for name, value in inputs.items():
@@ -90,11 +98,16 @@ class RunFolder:
                 f"{file} cannot be read: it contains no settings.",
                 remedy="Choose another --out to start over.",
             )
-        if changes := describe_changes(before, now):
+        old, new = before.get("training", {}), now.get("training", {})
+        longer = [name for name in may_grow if old.get(name) and (new[name] is None or new[name] > old[name])]
+        if changes := describe_changes({**before, "training": {**old, **{n: new[n] for n in longer}}}, now):
             raise RunError(
                 f"{self.out} was started with different settings or data: {'; '.join(changes)}.",
                 remedy="Use the same flags and files to resume, or choose another --out.",
             )
+        if longer:
+            grow()
+            write_text(file, json.dumps(now, indent=2) + "\n")
 
 
 def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -93,7 +93,7 @@ class Corpus:
     @property
     def vocabulary(self) -> Vocabulary:
         """The words the model predicts."""
-        return Vocabulary(self.words[: self.n_vocabulary])
+        return Vocabulary(self.words[: self.n_vocabulary], self.counts[: self.n_vocabulary])
 
     def record(self, source: TextSource) -> dict[str, Any]:
         """Where a model comes from, as JSON values for its folder."""
@@ -114,7 +114,8 @@ class CorpusSettings:
         open_words: Keep every distinct word by its spelling (character and piece input), or only the
             vocabulary (word input).
         held_out: Share of documents held out for validation when no validation text is given.
-        fixed: Words of a model that is trained further; they keep their ids.
+        fixed: Words of a model; they keep their ids.
+        extend: Predict further frequent words after the fixed ones: the model is trained further.
     """
 
     text: TextConfig
@@ -122,6 +123,7 @@ class CorpusSettings:
     open_words: bool
     held_out: float
     fixed: tuple[str, ...] = ()
+    extend: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; the fixed vocabulary as a hash."""
@@ -132,6 +134,7 @@ class CorpusSettings:
             "open_words": self.open_words,
             "held_out": self.held_out,
             "fixed": _hash("\n".join(self.fixed)) if self.fixed else None,
+            **({"extend": True} if self.extend else {}),
         }
 
 
@@ -252,7 +255,8 @@ class _Builder:
                     "left after cleaning.",
                     remedy="Check the file, the column and the cleaning settings.",
                 )
-        n_vocabulary = len(self.settings.fixed) or self._n_predicted(counts)
+        fixed, extend = self.settings.fixed, self.settings.extend
+        n_vocabulary = self._n_predicted(counts) if extend or not fixed else len(fixed)
         (self.folder / "words.txt").write_bytes("".join(f"{word}\n" for word in words).encode())
         np.save(self.folder / "counts.npy", counts)
         n_words = int(counts.sum())
@@ -282,7 +286,7 @@ class _Builder:
         text alone come last, for the sake of their spelling."""
         open_words, limits = self.settings.open_words, self.settings.vocabulary
         words = dict.fromkeys(self.settings.fixed)
-        parts = ["train"] if open_words or not self.settings.fixed else []
+        parts = ["train"] if open_words or self.settings.extend or not self.settings.fixed else []
         if open_words and (self.held_out or self.valid):
             parts.append("valid")
         for wanted in parts:
@@ -296,15 +300,16 @@ class _Builder:
 
     def _n_predicted(self, counts: npt.NDArray[np.int64]) -> int:
         """The size of the vocabulary."""
-        limits, words = self.settings.vocabulary, counts[len(SPECIALS) :]
+        limits, n_fixed = self.settings.vocabulary, max(len(SPECIALS), len(self.settings.fixed))
+        words = counts[n_fixed:]
         n_frequent = min(int((words >= limits.min_count).sum()), limits.max_words)
-        if n_frequent <= 1:
+        if n_frequent <= 1 and n_fixed == len(SPECIALS):
             raise DataError(
                 f"Only {n_frequent} of {int((words > 0).sum())} distinct words "
                 f"occur at least {limits.min_count} times: nothing can be learned from that.",
                 remedy="Use more text, or lower min_count (--set min_count=1).",
             )
-        return len(SPECIALS) + n_frequent
+        return n_fixed + n_frequent
 
 
 def _batches(parts: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:

@@ -36,12 +36,16 @@ _MORPH_WORDS = 50_000
 
 
 class Vocabulary:
-    """The words a model predicts: specials first, then by descending frequency."""
+    """The words a model predicts: specials first, then by descending frequency.
 
-    def __init__(self, words: Sequence[str]) -> None:
+    Attributes:
+        counts: How often each word occurs in the training text, (n_words,); None if that is not known.
+    """
+
+    def __init__(self, words: Sequence[str], counts: npt.NDArray[np.int64] | None = None) -> None:
         if tuple(words[: len(SPECIALS)]) != SPECIALS:
             raise ModelError(f"A vocabulary must begin with {' '.join(SPECIALS)}.")
-        self.words = list(words)
+        self.words, self.counts = list(words), counts
         self._ids = {word: id for id, word in enumerate(self.words)}
         if len(self._ids) != len(self.words):
             raise ModelError("A vocabulary must not contain a word twice.")

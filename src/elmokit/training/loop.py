@@ -33,6 +33,7 @@ from elmokit.training.optimizer import Optimizer, learning_rate
 Carry = dict[str, Tensor]
 """State that one step passes to the next (the LSTM state of the streams), by name."""
 
+_CHECKPOINT = "checkpoint.safetensors"
 _MAX_STEPS_BACK = 5
 _PLAN_AFTER = 20  # steps measured before a time limit is turned into a number of steps
 _PLAN_SHARE = 0.93  # of the remaining time is for steps, the rest for evaluation and saving
@@ -123,6 +124,15 @@ def train(
         return _Run(task, config, folder, reporter, checkpoint_every).go()
 
 
+def reopen(folder: Path) -> None:
+    """Let the finished run in ``folder`` go on when it is trained with a higher limit.
+
+    The learning rate goes on at its place in the longer schedule.
+    """
+    tensors, position = load_tensors(folder / _CHECKPOINT)
+    save_tensors(folder / _CHECKPOINT, tensors, {**position, "n_steps": None, "stopped": None})
+
+
 class _Run:
     def __init__(
         self,
@@ -144,7 +154,7 @@ class _Run:
         self.carry: Carry = {}
         self.average = {name: p.detach().clone() for name, p in self.parameters.items()} if config.ema else {}
         self.per_epoch = task.steps_per_epoch()
-        self.file, self.best_file = folder / "checkpoint.safetensors", folder / "best.safetensors"
+        self.file, self.best_file = folder / _CHECKPOINT, folder / "best.safetensors"
         if self.file.exists():
             self.load()
         self.log = MetricsLog(folder / "metrics.jsonl", upto=self.position.step)

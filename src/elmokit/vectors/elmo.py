@@ -375,9 +375,14 @@ class Elmo(Described):
 
 def _sif_weights(folder: BilmFolder) -> FloatArray:
     """The weight of each word, a / (a + p): of the forms of a word table (row 0: unknown), with p from their
-    counts; else of the vocabulary, with p by Zipf's law from the rank."""
+    counts; else of the vocabulary, with p from its counts or, without them, by Zipf's law from the rank."""
+    counts = folder.vocabulary.counts
     if (table := folder.word_table) is not None:
         share = np.concatenate([[1.0], np.maximum(table.counts, 1)]) / max(1, int(table.counts.sum()))
+    elif counts is not None and len(counts) > len(SPECIALS):
+        known = np.maximum(counts[len(SPECIALS) :], 1)
+        share = np.concatenate([np.full(len(SPECIALS), known[0]), known]) / known.sum()
+        share[UNK] = 1 / known.sum()
     else:
         share = 1.0 / (np.maximum(np.arange(len(folder.vocabulary)) - len(SPECIALS), 0) + 1.0)
         if len(share) > len(SPECIALS):
