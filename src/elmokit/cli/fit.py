@@ -13,8 +13,9 @@ from elmokit.tasks.settings import FitConfig, HeadConfig
 from elmokit.vectors.settings import MixConfig
 
 _ENCODER = (
-    "A bundled model, a folder (elmokit pretrain, baseline), published ELMo files, or a linear model over "
-    "counts of words: tfidf-svm, tfidf-lr, nbsvm."
+    "A bundled model, a folder (elmokit pretrain, baseline), published ELMo files, a foreign encoder "
+    "(st:FOLDER, m2v:FOLDER, glove:FILE, vectors:FILE), or a linear model over counts of words: tfidf-svm, "
+    "tfidf-lr, nbsvm."
 )
 
 

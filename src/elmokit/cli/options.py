@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import inspect
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -50,7 +51,9 @@ def command_line() -> str:
     """The command for the record, without the folders of files."""
     from elmokit.text.tokenizing import replace_surrogates
 
-    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    words = [
+        re.sub(r"((?:^|,)(?:st|m2v|glove|vectors):)?[^,]*/", r"\1", word.rstrip("/")) for word in sys.argv[1:]
+    ]
     return replace_surrogates(shlex.join(["elmokit", *words]))
 
 

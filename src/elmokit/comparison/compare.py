@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.markup import escape
 
@@ -27,9 +28,11 @@ from elmokit.core.names import resolve_name
 from elmokit.core.run_folder import open_out
 from elmokit.tasks.fit import Files
 from elmokit.tasks.task import get_task
+from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.foreign import TextVectors, open_encoder
 
 
 def compare(  # many parameters because each is an argument or flag of the command
@@ -85,6 +88,7 @@ def compare(  # many parameters because each is an argument or flag of the comma
         folder.require_same({}, {**hashes, "encoder.weights": encoder_hash})
         for file in (folder.run / "layers").glob(".*.new"):  # of a run that was killed
             file.unlink(missing_ok=True)
+        plan = _bind_vectors(plan, sources, read_config, label_config, folder.run / "given")
         space = Workspace(folder.run, data, path, encoder_hash)
         _describe(plan, space, reporter)
         deadline = None if config.budget is None else start + config.budget
@@ -123,6 +127,21 @@ def _plan_for_encoder(plan: Plan, encoder: Elmo) -> Plan:
             remedy="Leave out --encoder, or choose --methods that share a language model.",
         )
     return replace(plan, methods=tuple(with_text(plan.methods, encoder.folder.text)))
+
+
+def _bind_vectors(
+    plan: Plan, sources: Mapping[str, Files], read: ReadConfig, labels: LabelConfig, folder: Path
+) -> Plan:
+    """The plan with vectors from files kept in ``folder``, by the texts that they belong to."""
+    methods, texts = [], list[str]()
+    for method in plan.methods:
+        if method.base.startswith("vectors:"):
+            rows = (RowSource(sources[split], read, labels) for split in SPLITS if sources[split])
+            texts = texts or [row.text for source in rows for row in source]
+            cast(TextVectors, open_encoder(method.base)).bind(texts).save(folder / method.id)
+            method = replace(method, base=str(folder / method.id))
+        methods.append(method)
+    return replace(plan, methods=tuple(methods))
 
 
 def _n_cores() -> int:

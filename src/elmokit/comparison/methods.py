@@ -15,8 +15,8 @@ from elmokit.core.config import Config, duration, option, read_toml
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.tasks.task import AnyTask
 
-Family = Literal["elmo", "static", "linear"]
-FAMILIES: tuple[Family, ...] = ("elmo", "static", "linear")
+Family = Literal["elmo", "static", "foreign", "linear"]
+FAMILIES: tuple[Family, ...] = ("elmo", "static", "foreign", "linear")
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,11 @@ class Method:
 
     Attributes:
         id: Its short name, such as "elmo-trainable".
-        family: "elmo" (a biLM), "static" (one vector per word) or "linear" (TF-IDF).
-        base: What makes the vectors, such as "elmo" or "svd"; for linear models, the model itself.
+        family: "elmo" (a biLM), "static" (one vector per word), "foreign" (an encoder of another program) or
+            "linear" (TF-IDF).
+        base: What makes the vectors, such as "elmo", "svd" or "st:FOLDER"; for linear models, the model.
         classifier: Settings of mix, head and fitting by name, for methods with a head.
-        vectors: Settings of the word vectors, for static methods.
+        vectors: Settings of the word vectors, for static methods; the fingerprint of a foreign encoder.
         language_model: ``preset``, and changes by section, for biLMs.
         text: How raw text becomes words, for static methods: the same as for the language model.
     """
@@ -55,7 +56,7 @@ class Method:
     @property
     def uses_seed(self) -> bool:
         """True if the result depends on the seed."""
-        return self.family != "linear" and not self.has_linear_head
+        return self.family not in ("linear", "foreign") and not self.has_linear_head
 
     @property
     def uses_layers(self) -> bool:
@@ -65,7 +66,7 @@ class Method:
 
     def can_do(self, task: AnyTask) -> bool:
         """True if it can be fitted to this task: TF-IDF and stacks only classify, others need their head."""
-        if self.family == "linear" or self.is_stack:
+        if self.family in ("linear", "foreign") or self.is_stack:
             return task.name == "classify"
         return not self.has_linear_head or "linear" in task.heads
 
@@ -124,7 +125,8 @@ class CompareConfig(Config):
     )
     methods: str = option(
         "",
-        "Only these methods, separated by commas: elmo, static, linear, or ids such as svd,tfidf-svm.",
+        "Only these, separated by commas: elmo, static, linear; ids, as in svd,tfidf-svm; foreign encoders: "
+        "st:FOLDER, m2v:FOLDER, glove:FILE, vectors:FILE.",
     )
     config: str = option("", "TOML file that changes settings or adds variants.")
     seeds: int = option(0, "Number of random seeds per method (0: as in the recipe).", at_least=0)
@@ -144,7 +146,8 @@ def choose_methods(known: Sequence[Method], names: Iterable[str], usual: Sequenc
     groups: dict[str, set[str]] = {}
     for family in FAMILIES:
         ids = {method.id for method in known if method.family == family}
-        groups[family] = ids.intersection(usual) or ids
+        if ids:
+            groups[family] = ids.intersection(usual) or ids
     groups |= {method.id: {method.id} for method in known}
     chosen = set[str]()
     for name in names:
@@ -157,6 +160,8 @@ def choose_methods(known: Sequence[Method], names: Iterable[str], usual: Sequenc
 
 def source_id(method: Method) -> str:
     """The step that makes a method's vectors; methods with the same settings share it."""
+    if method.family == "foreign":
+        return f"{method.id}-vectors"
     settings = method.language_model
     if method.family == "static":
         settings = {"base": method.base, **method.vectors, "text": method.text}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ _LINEAR_HEAD = ("head", "mix", "mix_form", "finetune")  # settings that would ma
 _FOREIGN = {
     "elmo": ("vectors",),
     "static": ("language_model",),
+    "foreign": ("classifier", "language_model"),
     "linear": ("classifier", "vectors", "language_model"),
 }
 
@@ -78,7 +79,8 @@ def make_plan(
 
     Args:
         recipe: "quick", "thorough" or "write-ups".
-        methods: Ids or families, as a list or separated by commas; all of the recipe's unless given.
+        methods: Ids, families or foreign encoders, as a list or separated by commas; all of the recipe's
+            unless given.
         seeds: How many; as many as the recipe has unless given.
         config: A TOML file, or what it would hold.
         curve: Label counts of a learning curve.
@@ -94,8 +96,10 @@ def make_plan(
     varied = _vary_methods(_vary_methods(catalog(), base), changes)
     known = [varied[id] for id in dict.fromkeys([*base["methods"], *varied])]
     usual = [method.id for method in known if method.id in base["methods"] or method.id not in catalog()]
-    wanted = _split(methods) or changes.get("methods", [])
-    chosen = choose_methods(known, wanted or usual, usual)
+    names = _split(methods) or changes.get("methods", [])
+    foreign = _foreign_methods(names)
+    wanted = [foreign[name].id if name in foreign else name for name in names]
+    chosen = choose_methods([*known, *foreign.values()], wanted or usual, usual)
     model = next((method for method in chosen if method.family == "elmo"), varied["elmo-trainable"])
     for method in (*chosen, model):
         _check_settings(method)
@@ -106,9 +110,13 @@ def make_plan(
     chosen = [method for method in chosen if method not in left_out]
     counts = _parse_counts(curve)
     ids = [method.id for method in chosen]
-    in_curve = [id for id in _CURVE if id in ids] or ids[:3]
+    in_curve = [
+        id for id, method in zip(ids, chosen, strict=True) if id in _CURVE or method.family == "foreign"
+    ]
+    in_curve = in_curve or ids[:3]
     if curve_methods:
-        in_curve = [method.id for method in choose_methods(chosen, _split(curve_methods))]
+        listed = [foreign[name].id if name in foreign else name for name in _split(curve_methods)]
+        in_curve = [method.id for method in choose_methods(chosen, listed)]
     return Plan(
         recipe,
         tuple(with_text(chosen, pretraining_config(model, 1).text)),
@@ -118,6 +126,22 @@ def make_plan(
         curve=tuple(in_curve) if counts else (),
         left_out=tuple(f"{m.id} is left out: the package morfessor is missing." for m in left_out),
     )
+
+
+def _foreign_methods(names: Iterable[str]) -> dict[str, Method]:
+    """A method for each foreign encoder among some names, by that name."""
+    from elmokit.vectors.foreign import ForeignName
+
+    methods: dict[str, Method] = {}
+    for name in names:
+        if (foreign := ForeignName.parse(name)) is not None:
+            id = re.sub(r"[^\w.-]+", "-", f"{foreign.prefix}-{foreign.label}")
+            id += f"-{len(methods)}" if id in (method.id for method in methods.values()) else ""
+            vectors = {"fingerprint": foreign.fingerprint}
+            methods[name] = Method(
+                id, f"{foreign.label} ({foreign.prefix}) + LR", "foreign", name, vectors=vectors
+            )
+    return methods
 
 
 def plan_for_task(plan: Plan, task: AnyTask) -> Plan:

@@ -44,7 +44,7 @@ from elmokit.tasks.task import format_score_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-_LOOKS = {"elmo": 0, "static": 1, "linear": 2}  # color and shape of each family
+_LOOKS = {"elmo": 0, "static": 1, "linear": 2, "foreign": 3}  # color and shape of each family
 _TERMINAL = ("Test", "Valid", "macro F1", "Pretrain", "Fit", "Texts per second", "Disk")
 _MAX_CLASSES = 30  # of a confusion matrix
 _STRONGEST = 0.45  # shade of the best F1

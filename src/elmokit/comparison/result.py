@@ -235,7 +235,12 @@ def _finished(
     seconds = float(np.mean([fit.seconds for fit in fits]))
     if method.uses_layers and (layers := results.get(layers_id(method))) is not None:
         seconds += layers.seconds  # the encoder's pass over the rows is made once, but every fit needs it
-    memory = max(result.peak_memory or 0 for result in (source, layers, *fits) if result is not None)
+    encoding, speed = source if method.family == "foreign" else None, 0.0
+    if encoding is not None:
+        seconds, speed, source = seconds + encoding.seconds, encoding.texts_per_second, None
+    memory = max(
+        result.peak_memory or 0 for result in (source, encoding, layers, *fits) if result is not None
+    )
     records = {split: [fit.metrics[split] for fit in fits] for split in SPLITS}
     return MethodResult(
         method=method,
@@ -250,7 +255,7 @@ def _finished(
         cost=Cost(
             pretrain_seconds=None if source is None else source.seconds,
             fit_seconds=seconds,
-            texts_per_second=float(np.median([fit.texts_per_second for fit in fits])),
+            texts_per_second=speed or float(np.median([fit.texts_per_second for fit in fits])),
             peak_memory=memory or None,
             n_bytes=max(fit.n_bytes for fit in fits) or None,
         ),

@@ -1,7 +1,7 @@
 """The steps of a comparison: each is a folder that is made once, and can be interrupted and resumed.
 
 language-model  a biLM, pretrained on the train texts
-vectors         word vectors of the same texts
+vectors         word vectors of the same texts; of a foreign encoder, the vectors of all rows
 layers          a frozen biLM's layers of the rows, cached on disk for all fits on top of it
 fit             a model, fitted and measured; for the learning curve, on a few of the rows
 """
@@ -22,7 +22,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from elmokit.bilm.pretrain import pretrain
-from elmokit.comparison.data import MAX_MEASURED, Data, draw_rows, n_words
+from elmokit.comparison.data import MAX_MEASURED, SPLITS, Data, draw_rows, n_words
 from elmokit.comparison.methods import FAMILIES, Method, Plan, source_id
 from elmokit.comparison.recipes import fitting_config, pretraining_config, vectors_config
 from elmokit.comparison.statistics import row_values
@@ -38,6 +38,8 @@ from elmokit.tasks.tfidf import TfidfModel, fit_tfidf
 from elmokit.tasks.trainer import fit_task
 from elmokit.text.settings import TextConfig
 from elmokit.training.machine import tuned_process
+from elmokit.vectors.encoder import FloatArray
+from elmokit.vectors.foreign import TextVectors, encode_chunks, open_encoder
 
 _PERPLEXITY_TEXTS = 500  # validation texts that perplexity is measured on
 _RESULT, _INPUTS = "result.json", "inputs.json"
@@ -145,6 +147,8 @@ class Workspace:
         inputs: dict[str, Any] = {"rows": self.data.fingerprints, "kind": step.kind}
         if method.family == "elmo":
             inputs["encoder"] = self.encoder_hash or method.language_model
+        elif method.family == "foreign":
+            inputs["vectors"] = method.vectors
         elif method.family == "static":
             inputs |= {"vectors": {"base": method.base, **method.vectors}, "cleaning": method.text}
         else:
@@ -177,9 +181,9 @@ def plan_steps(plan: Plan, encoder: Path | None, *, cheap_first: bool = False) -
     for method in plan.methods:
         source: tuple[str, ...] = ()
         layers: tuple[str, ...] = ()
-        if method.family == "static" or (method.family == "elmo" and encoder is None):
+        if method.family in ("static", "foreign") or (method.family == "elmo" and encoder is None):
             source = (source_id(method),)
-            kind: Kind = "vectors" if method.family == "static" else "language-model"
+            kind: Kind = "language-model" if method.family == "elmo" else "vectors"
             steps.setdefault(source[0], Step(source[0], kind, method.id))
         if method.uses_layers:
             layers = (layers_id(method),)
@@ -221,7 +225,8 @@ def do_step(
     if step.kind == "language-model":
         result = _pretrain(space.data, method, model, reporter, max_time)
     elif step.kind == "vectors":
-        result = _train_vectors(space.data, method, model)
+        make = _encode_rows if method.family == "foreign" else _train_vectors
+        result = make(space.data, method, model, reporter)
     elif step.kind == "layers":
         result = _cache_layers(space, method)
     else:
@@ -257,13 +262,29 @@ def _pretrain(
     return StepResult(result.seconds)
 
 
-def _train_vectors(data: Data, method: Method, out: Path) -> StepResult:
+def _train_vectors(data: Data, method: Method, out: Path, reporter: Reporter) -> StepResult:
     start = time.monotonic()
     config, text = vectors_config(method, n_words(data.all_texts)), TextConfig.from_dict(method.text)
     vectors = train_vectors(method.base, data.all_texts, config, text=text)  # type: ignore[arg-type]
     seconds = time.monotonic() - start
     vectors.save(out)
     return StepResult(round(seconds, 2))
+
+
+def _encode_rows(data: Data, method: Method, out: Path, reporter: Reporter) -> StepResult:
+    """The vectors of all rows, from which every fit takes those it needs."""
+    encoder, vectors, seconds = open_encoder(method.base), list[FloatArray](), dict[str, float]()
+    texts = {split: data.texts(split) for split in SPLITS}
+    with reporter.counting("Encoding texts", sum(map(len, texts.values()))) as advance:
+        for split, own in texts.items():
+            start = time.monotonic()
+            vectors += encode_chunks(encoder, own, advance)
+            seconds[split] = time.monotonic() - start
+    TextVectors(np.concatenate(vectors), label=method.name).bind(list(itertools.chain(*texts.values()))).save(
+        out
+    )
+    speed = round(len(texts["test"]) / max(1e-9, seconds.pop("test")), 1)
+    return StepResult(round(sum(seconds.values()), 2), texts_per_second=speed)
 
 
 def _cache_layers(space: Workspace, method: Method) -> StepResult:
@@ -289,6 +310,9 @@ def _fit(space: Workspace, step: Step, method: Method, reporter: Reporter) -> St
     elif method.is_stack:
         encoder = load_encoder(encoder_folder(space.folder, method, space.encoder))
         model = fit_stack(encoder, train, fitting_config(method, step.seed, 0)).model
+    elif method.family == "foreign":
+        vectors = open_encoder(encoder_folder(space.folder, method, None))
+        model = fit_stack(vectors, train, fitting_config(method, 0, 0), count_terms=False).model
     else:
         (folder / "run").mkdir(exist_ok=True)
         result = fit_task(
@@ -309,6 +333,8 @@ def _fit(space: Workspace, step: Step, method: Method, reporter: Reporter) -> St
     if not few and step.seed == 0:
         scores = {split: {"n": len(record.row_scores), **record.values} for split, record in metrics.items()}
         record = replace(model.record, columns=data.columns, splits=scores)
+        if isinstance(model, StackModel) and method.family == "foreign":
+            model = replace(model, encoder=open_encoder(method.base))
         replace(model, record=record).save(folder / "model")
     timings = dict(model.record.timings)
     if method.uses_layers and not few:

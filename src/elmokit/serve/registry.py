@@ -40,7 +40,8 @@ class Served:
     @property
     def encoder(self) -> Encoder | None:
         """What turns its texts into vectors; None for word counts."""
-        return getattr(self.predictor, "encoder", self.elmo)
+        encoder = getattr(self.predictor, "encoder", self.elmo)
+        return encoder if hasattr(encoder, "layers") else None
 
     @property
     def network(self) -> Network | None:

@@ -22,6 +22,7 @@ from elmokit.tasks.stack import StackModel, fit_stack
 from elmokit.tasks.task import Examples, Labels, get_task
 from elmokit.tasks.trainer import fit_task
 from elmokit.text.tokenizing import check_texts
+from elmokit.vectors.foreign import open_encoder
 
 Texts = Sequence[Any] | npt.NDArray[Any]
 
@@ -99,11 +100,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if weights.shape != (len(examples),) or not np.isfinite(weights).all() or (weights < 0).any():
                 raise DataError("sample_weight must hold one finite number of at least 0 for each text.")
             examples = replace(examples, weights=weights)
-        reporter, encoder = Reporter("auto" if self.verbose else "silent"), load_encoder(self.encoder)
+        reporter = Reporter("auto" if self.verbose else "silent")
         model: TaskModel | StackModel
         if config.is_stack:
-            model = fit_stack(encoder, examples, config, reporter=reporter).model
+            model = fit_stack(open_encoder(self.encoder), examples, config, reporter=reporter).model
         else:
+            encoder = load_encoder(self.encoder)
             if valid is None:
                 held = validation_split(examples.targets, config.fit.valid_share, config.fit.seed)
                 examples, other = (examples.select(np.flatnonzero(rows)) for rows in (~held, held))

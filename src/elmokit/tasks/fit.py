@@ -45,7 +45,8 @@ from elmokit.text.predictions import PredictionWriter
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
-from elmokit.vectors.encoder import Encoder
+from elmokit.vectors.encoder import SentenceEncoder
+from elmokit.vectors.foreign import TextVectors, open_encoder
 from elmokit.vectors.mix import make_mix
 
 Files = str | Path | Sequence[str | Path]
@@ -90,8 +91,8 @@ def fit(  # long because it is the whole verb, step by step
     Called again with the same arguments, it resumes where it was stopped.
 
     Args:
-        encoder: A model that ``pretrain`` or ``baseline`` has made, or a bundled one; or "tfidf-svm",
-            "tfidf-lr" or "nbsvm", for a linear model over counts of words.
+        encoder: A model that ``pretrain`` or ``baseline`` has made, or a bundled one; a foreign one, such as
+            "st:FOLDER"; or "tfidf-svm", "tfidf-lr" or "nbsvm", for a linear model over counts of words.
         train: Files, folders or glob patterns.
         valid: Rows to choose the best weights by; without them a share of each class is held out.
         test: Rows to measure on at the end, for the report.
@@ -114,10 +115,12 @@ def fit(  # long because it is the whole verb, step by step
         kind = "stack"
     is_trained = kind == "classifier"
     folder = open_out(out, kind, resume=is_trained)
-    loaded = None if kind == "linear" else load_encoder(encoder)
-    if loaded and is_trained:
-        config = resolve_head(problem, config)
+    loaded: Any = None
+    if is_trained:
+        loaded, config = load_encoder(encoder), resolve_head(problem, config)
         make_mix(config.mix, loaded.n_layers, loaded.dim)  # wrong weights are refused before a run is started
+    elif kind == "stack":
+        loaded = open_encoder(encoder)
     share = config.fit.valid_share if is_trained else 0.0
     files = {"train": train, "valid": valid, "test": test}
     parts = read_splits(problem, files, read, label_config, reporter, valid_share=share, seed=config.fit.seed)
@@ -126,6 +129,8 @@ def fit(  # long because it is the whole verb, step by step
     if loaded is None:
         linear = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
         return _finish(out, linear, parts, origin, reporter)
+    if isinstance(loaded, TextVectors):
+        loaded = loaded.bind([row[0] for part in parts.values() for row in part.inputs])
     origin["encoder"] = encoder_facts(loaded, Path(encoder).resolve().name)
     _announce(parts, loaded, config, reporter)
     if not is_trained:
@@ -180,7 +185,7 @@ def _judge(fitted: FittedModel, rivals: Mapping[str, float], reporter: Reporter)
 
 
 def _announce(
-    parts: Mapping[str, Examples], encoder: Encoder, config: ClassifierConfig, reporter: Reporter
+    parts: Mapping[str, Examples], encoder: SentenceEncoder, config: ClassifierConfig, reporter: Reporter
 ) -> None:
     """Say what is about to be fitted."""
     labels = parts["train"].labels
@@ -189,10 +194,11 @@ def _announce(
     head = f"{config.mix.mix} mix, {config.head.head} head"
     if config.is_stack:
         head = "a stack of logistic regressions on vectors, words and characters"
+    layers = f"{encoder.n_layers} layers, " if hasattr(encoder, "n_layers") else ""
     reporter.say(
         f"Rows: {len(parts['train']):,} to train on{others}{classes}.\n"
-        f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({encoder.n_layers} layers, "
-        f"{encoder.dim} wide), {head}."
+        f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({layers}{encoder.dim} wide), "
+        f"{head}."
     )
     for note in parts["train"].notes:
         reporter.say(f"[dim]{escape(note)}[/]")
@@ -200,7 +206,7 @@ def _announce(
 
 def _fit_stack(
     out: Path,
-    encoder: Encoder,
+    encoder: SentenceEncoder,
     parts: dict[str, Examples],
     config: ClassifierConfig,
     origin: dict[str, Any],

@@ -15,7 +15,7 @@ from elmokit.core.console import Advance
 from elmokit.core.errors import ConfigError, ModelError, nearest
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import Described, Facts
-from elmokit.core.model_folder import KINDS, Model, explain_damage, load, read_record, write_model
+from elmokit.core.model_folder import Model, explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.tasks.layer_cache import BATCH_WORDS
@@ -25,7 +25,8 @@ from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import n_characters
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.encoder import Encoder, Layers
+from elmokit.vectors.encoder import Encoder, Layers, SentenceEncoder
+from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.mix import make_mix
 
 _CHUNK_ROWS, _CHUNK_CHARACTERS = 1024, 1024_000  # read and answered together
@@ -71,18 +72,21 @@ def resolve_head(task: AnyTask, config: ClassifierConfig) -> ClassifierConfig:
 
 
 def load_encoder(name: str | Path) -> Encoder:
-    """A bundled model, or one that ``pretrain``, ``baseline`` or ``convert`` has made."""
-    loaded = load(name)
+    """A bundled model, or one that ``pretrain``, ``baseline`` or ``convert`` has made: one with layers."""
+    loaded = open_encoder(name)
     if not hasattr(loaded, "layers"):
-        raise ModelError(
-            f"{name} holds {KINDS[loaded.kind].noun}, not an encoder.",
-            remedy="Give a folder made by elmokit pretrain or elmokit baseline.",
+        raise ConfigError(
+            f"{name} has one vector for each text and no layers, which this head needs.",
+            remedy="Use the default head (--head auto), or an encoder made by elmokit pretrain or baseline.",
         )
     return cast(Encoder, loaded)
 
 
-def encoder_facts(encoder: Encoder, name: str) -> dict[str, str | float | None]:
+def encoder_facts(encoder: SentenceEncoder, name: str) -> dict[str, str | float | None]:
     """An encoder in a few facts, for reports."""
+    if not hasattr(encoder, "layers"):
+        return {"name": name, "input": "whole texts", "width": encoder.dim}
+    encoder = cast(Encoder, encoder)
     training: dict[str, Any] = getattr(encoder, "training", {})
     held_out = training.get("held_out") or {}
     return {

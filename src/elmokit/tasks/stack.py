@@ -34,7 +34,7 @@ from elmokit.tasks.classification import ClassPrediction, shorten
 from elmokit.tasks.heads import mean_over_words
 from elmokit.tasks.layer_cache import BATCH_WORDS
 from elmokit.tasks.logistic import Array, Design, choose_strength, fit_weights, normalize, solve
-from elmokit.tasks.model import FitRecord, chunks, load_encoder
+from elmokit.tasks.model import FitRecord, chunks
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, get_task, join_texts
 from elmokit.tasks.tfidf import Terms, read_terms, solve_linear
@@ -42,7 +42,8 @@ from elmokit.tasks.trainer import row_weights
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import replace_surrogates
 from elmokit.training.machine import tuned_process
-from elmokit.vectors.encoder import Encoder, FloatArray, IntArray
+from elmokit.vectors.encoder import Encoder, FloatArray, IntArray, SentenceEncoder
+from elmokit.vectors.foreign import open_encoder
 
 LEXICAL = {"words": ("word", (1, 2)), "characters": ("char_wb", (2, 5))}
 """Views that count terms: what a term is, and how many words or characters long."""
@@ -97,7 +98,7 @@ class StackModel(Described):
     labels: Labels
     seen: list[int]
     views: tuple[View, ...]
-    encoder: Encoder | None
+    encoder: SentenceEncoder | None
     config: ClassifierConfig
     tried: tuple[ViewRecord, ...] = ()
     record: FitRecord = FitRecord()  # noqa: RUF009 (frozen)
@@ -220,7 +221,7 @@ class StackModel(Described):
             for name, entry in used.items()
         ]
         needs_encoder = any(name in DENSE for name in used)
-        encoder = load_encoder(folder / "encoder") if needs_encoder else None
+        encoder = open_encoder(folder / "encoder") if needs_encoder else None
         return cls(labels, seen, tuple(views), encoder, config, tried, record)
 
 
@@ -237,7 +238,7 @@ def _expand(scores: Array, seen: Sequence[int], labels: Labels) -> FloatArray:
 # -- views ------------------------------------------------------------------------------------
 
 
-def dense_views(encoder: Encoder | None) -> tuple[str, ...]:
+def dense_views(encoder: SentenceEncoder | None) -> tuple[str, ...]:
     """The views that an encoder has. One without layers has nothing but a vector of a text."""
     if encoder is None:
         return ()
@@ -247,7 +248,7 @@ def dense_views(encoder: Encoder | None) -> tuple[str, ...]:
 
 
 def encode(
-    encoder: Encoder | None,
+    encoder: SentenceEncoder | None,
     inputs: Sequence[Inputs],
     max_words: int,
     names: Iterable[str],
@@ -259,7 +260,7 @@ def encode(
         return {}
     views = {}
     if names & {"context", "vectors"}:
-        views["context"] = _unit(_context(encoder, texts, max_words, progress))
+        views["context"] = _unit(_context(cast(Encoder, encoder), texts, max_words, progress))
     if names & {"sentence", "vectors"}:
         views["sentence"] = _unit(encoder.sentences(texts))
     if "vectors" in names:
@@ -355,10 +356,11 @@ def make_folds(targets: npt.NDArray[Any], seed: int) -> IntArray:
 
 
 def fit_stack(
-    encoder: Encoder | None,
+    encoder: SentenceEncoder | None,
     examples: Examples,
     config: ClassifierConfig,
     *,
+    count_terms: bool = True,
     rivals: bool = False,
     reporter: Reporter | None = None,
 ) -> StackFit:
@@ -366,6 +368,7 @@ def fit_stack(
 
     Args:
         encoder: None for the lexical views alone.
+        count_terms: False for the encoder's views alone.
         config: Of which the stack uses ``max_words``, ``class_weights`` and ``seed``.
         rivals: Measure simple methods on the same folds, too.
     """
@@ -379,7 +382,7 @@ def fit_stack(
     with reporter.counting("Encoding texts", total=n_rows if names else None, unit="texts") as advance:
         dense = encode(encoder, examples.inputs, config.fit.max_words, names, advance)
     encoded = time.monotonic()
-    lexical = _lexical(_texts(examples.inputs), len(seen))
+    lexical = _lexical(_texts(examples.inputs), len(seen)) if count_terms else {}
     if not lexical and not any(np.any(features) for features in dense.values()):
         raise DataError("None of the training texts has a word.", remedy="Check the texts first.")
     weights = row_weights(examples, config.fit.class_weights).numpy().astype(np.float64)

@@ -110,17 +110,24 @@ class Layers:
         return Layers(values, mask)
 
 
-class Encoder(Protocol):
-    """Turns texts into layers of vectors."""
+class SentenceEncoder(Protocol):
+    """One vector per text: all that a foreign model or a file of vectors has."""
 
     @property
     def dim(self) -> int: ...
     @property
-    def n_layers(self) -> int: ...
-    @property
     def fingerprint(self) -> str:
         """Equal fingerprints, comparable vectors."""
 
+    def sentences(self, texts: Sequence[Text]) -> FloatArray:
+        """One vector per text, (n_texts, dim)."""
+
+
+class Encoder(SentenceEncoder, Protocol):
+    """Turns texts into layers of vectors."""
+
+    @property
+    def n_layers(self) -> int: ...
     @property
     def n_edge(self) -> int:
         """Rows of ``<s>`` and ``</s>`` at each end of a text: 0 or 1."""
@@ -136,9 +143,6 @@ class Encoder(Protocol):
     @property
     def module(self) -> nn.Module:
         """What fine-tuning trains."""
-
-    def sentences(self, texts: Sequence[Text]) -> FloatArray:
-        """One vector per text, (n_texts, dim)."""
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the encoder sees them."""

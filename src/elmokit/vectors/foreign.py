@@ -1,0 +1,275 @@
+"""Encoders of other programs. One vector for each text is all that they have.
+
+st:FOLDER      a sentence-transformers model (extra ``sentence-transformers``)
+m2v:FOLDER     a model2vec model (extra ``model2vec``)
+glove:FILE     a table of word vectors (GloVe, word2vec, .vec), of which a text gets the mean over its words
+vectors:FILE   vectors computed elsewhere, one for each row: .npy, .csv or .parquet; several files joined by +
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from elmokit.core.console import Advance
+from elmokit.core.errors import DataError, MissingExtraError, ModelError
+from elmokit.core.model_card import Described, Facts
+from elmokit.core.model_folder import KINDS, explain_damage, load, read_record, write_model
+from elmokit.core.names import checksum
+from elmokit.core.tensors import fingerprint, load_tensors, save_tensors
+from elmokit.text.tokenizing import Text, replace_surrogates
+from elmokit.vectors.encoder import FloatArray, SentenceEncoder
+
+KIND = "sentence-encoder"
+_PACKAGES: dict[str, tuple[str, str, dict[str, Any]]] = {  # import name, what opens a folder, its options
+    "st": ("sentence_transformers", "SentenceTransformer", {"device": "cpu", "local_files_only": True}),
+    "m2v": ("model2vec", "StaticModel.from_pretrained", {}),
+}
+PREFIXES = (*_PACKAGES, "glove", "vectors")
+_NOT_COPIED = (".*", "onnx", "openvino", "*.h5", "*.ot", "*.msgpack")  # hidden files, the weights once more
+_CHUNK = 1024
+_TABLE = (
+    "Give finite numbers, a row for each text: .npy of shape (n_texts, dim), .parquet, or .csv with a header."
+)
+
+
+@dataclass(frozen=True)
+class ForeignName:
+    """What a name such as ``st:FOLDER`` stands for."""
+
+    prefix: str
+    paths: tuple[Path, ...]
+
+    @classmethod
+    def parse(cls, name: str | Path) -> ForeignName | None:
+        """None for a name without one of the prefixes; a missing file or package is an error."""
+        prefix, colon, rest = str(name).partition(":")
+        if isinstance(name, Path) or not colon or prefix not in PREFIXES:
+            return None
+        several = prefix == "vectors" and not os.path.exists(rest)
+        paths = tuple(map(Path, rest.split("+") if several else [rest]))
+        for path in paths:
+            if not (os.path.isdir(path) if prefix in _PACKAGES else os.path.isfile(path)):
+                noun = "folder" if prefix in _PACKAGES else "file"
+                raise ModelError(f"{name}: there is no {noun} {path}.", remedy="Check the path.")
+        if prefix in _PACKAGES and importlib.util.find_spec(_PACKAGES[prefix][0]) is None:
+            raise _missing_package(prefix)
+        return cls(prefix, paths)
+
+    @property
+    def label(self) -> str:
+        """The name of the folder or file."""
+        return self.paths[0].resolve().name if self.prefix in _PACKAGES else self.paths[0].stem
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when any of the files does."""
+        files = [file for path in self.paths for file in (path, *sorted(path.rglob("*"))) if file.is_file()]
+        return fingerprint(self.prefix, *map(checksum, files))
+
+
+def open_encoder(name: str | Path) -> SentenceEncoder:
+    """A foreign encoder, or an elmokit model that makes vectors.
+
+    Args:
+        name: ``st:FOLDER``, ``m2v:FOLDER``, ``glove:FILE`` or ``vectors:FILE``; otherwise as for ``load``.
+    """
+    foreign = ForeignName.parse(name)
+    if foreign is None:
+        model = load(name)
+        if not hasattr(model, "sentences"):
+            raise ModelError(
+                f"{name} holds {KINDS[model.kind].noun}, not an encoder.",
+                remedy="Give a folder made by elmokit pretrain or elmokit baseline.",
+            )
+        return cast(SentenceEncoder, model)
+    if foreign.prefix == "glove":
+        exchange = importlib.import_module("elmokit.static.exchange")  # to the right, by name
+        return cast(SentenceEncoder, exchange.import_vectors(foreign.paths[0]))
+    if foreign.prefix == "vectors":
+        return TextVectors(read_vectors(foreign.paths), label=foreign.label)
+    return PackageEncoder(foreign.prefix, foreign.paths[0], foreign.label)
+
+
+def encode_chunks(encoder: SentenceEncoder, texts: Sequence[Text], advance: Advance) -> Iterator[FloatArray]:
+    """The vectors of texts, some at a time, so that there is progress to show."""
+    for first in range(0, len(texts), _CHUNK):
+        chunk = texts[first : first + _CHUNK]
+        yield encoder.sentences(chunk)
+        advance(len(chunk))
+
+
+class PackageEncoder(Described):
+    """A model of another package, in a local folder."""
+
+    kind = KIND
+
+    def __init__(self, prefix: str, folder: Path, label: str) -> None:
+        self.prefix, self.folder, self.label = prefix, folder, label
+        package, maker, options = _PACKAGES[prefix]
+        try:
+            self._model = attrgetter(maker)(importlib.import_module(package))(str(folder), **options)
+            self.dim = int(np.shape(self._model.encode(["a"]))[1])
+        except ImportError as error:
+            raise _missing_package(prefix) from error
+        except Exception as error:  # each package has errors of its own
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
+            remedy = "Give a folder that the package has saved."
+            raise ModelError(f"{package} cannot open {folder}: {reason}.", remedy=remedy) from error
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes when any file of the model does."""
+        return ForeignName(self.prefix, (self.folder,)).fingerprint
+
+    def sentences(self, texts: Sequence[Text]) -> FloatArray:
+        """One vector per text, (n_texts, dim)."""
+        if not len(texts):
+            return np.zeros((0, self.dim), dtype=np.float32)
+        vectors = self._model.encode(list(map(_plain, texts)), show_progress_bar=False)
+        return np.asarray(vectors, dtype=np.float32)
+
+    def facts(self) -> Facts:
+        """What it is, for its card and ``elmokit inspect``."""
+        return _facts(self.label, f"{_PACKAGES[self.prefix][0]}, {self.dim} wide")
+
+    def save(self, folder: str | Path) -> None:
+        """Copy the model into a folder of ours."""
+        record = {"package": self.prefix, "name": self.label}
+        with write_model(Path(folder), KIND, record, card=self.facts()) as staged:
+            shutil.copytree(self.folder, staged / "model", ignore=shutil.ignore_patterns(*_NOT_COPIED))
+
+
+class TextVectors(Described):
+    """Vectors computed elsewhere, found by the text; equal texts have the vector of the first.
+
+    Args:
+        vectors: One for each text, (n_texts, dim).
+        keys: Numbers of the texts, (n_texts,); None until ``bind`` says which texts they are.
+    """
+
+    kind = KIND
+
+    def __init__(
+        self, vectors: FloatArray, keys: npt.NDArray[np.int64] | None = None, label: str = ""
+    ) -> None:
+        self.vectors, self.label, self.dim = vectors, label, int(vectors.shape[1])
+        self.keys = np.zeros(0, dtype=np.int64) if keys is None else keys
+        self._rows = {key: row for row, key in reversed([*enumerate(self.keys.tolist())])}
+
+    def bind(self, texts: Sequence[Text]) -> TextVectors:
+        """With the texts that the vectors belong to, in order."""
+        if len(texts) != len(self.vectors):
+            raise DataError(
+                f"{self.label} holds {len(self.vectors):,} vectors, but there are {len(texts):,} texts.",
+                remedy="Give one vector for each row, in the order of the rows: those of the training file "
+                "first, then validation if there is a file, then test.",
+            )
+        keys = np.array([_key(_plain(text)) for text in texts], dtype=np.int64)
+        return TextVectors(self.vectors, keys, self.label)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with any vector or text."""
+        return fingerprint(self.keys, self.vectors)
+
+    def sentences(self, texts: Sequence[Text]) -> FloatArray:
+        """The vector of each text; zeros for an empty one without a vector."""
+        vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
+        for place, text in enumerate(map(_plain, texts)):
+            if (row := self._rows.get(_key(text))) is not None:
+                vectors[place] = self.vectors[row]
+            elif text.strip():
+                raise DataError(
+                    f"{self.label} has no vector for the text {text[:60]!r}.",
+                    remedy="Vectors from a file cover the rows that they came with; for other texts, use the "
+                    "encoder itself (st:, m2v: or glove:).",
+                )
+        return vectors
+
+    def facts(self) -> Facts:
+        """What it is, for its card and ``elmokit inspect``."""
+        return _facts(self.label, f"of {len(self.keys):,} known texts, {self.dim} wide")
+
+    def save(self, folder: str | Path) -> None:
+        """Write vectors and keys to a folder."""
+        record = {"package": "vectors", "name": self.label}
+        with write_model(Path(folder), KIND, record, card=self.facts()) as staged:
+            tensors = {"vectors": torch.tensor(self.vectors), "keys": torch.tensor(self.keys)}
+            save_tensors(staged / "model.safetensors", tensors, {})
+
+
+def read_encoder(folder: Path) -> PackageEncoder | TextVectors:
+    """Read what ``save`` wrote."""
+    record = read_record(folder, KIND)
+    with explain_damage(folder):
+        package, label = str(record["package"]), str(record["name"])
+        if package in _PACKAGES:
+            return PackageEncoder(package, folder / "model", label)
+        tensors, _ = load_tensors(folder / "model.safetensors")
+        vectors, keys = tensors["vectors"].numpy(), tensors["keys"].numpy()
+        if vectors.ndim != 2 or keys.shape != vectors.shape[:1]:
+            raise ValueError("the vectors do not fit the texts")
+    return TextVectors(vectors, keys, label)
+
+
+def read_vectors(files: Sequence[Path]) -> FloatArray:
+    """The vectors in some files, one after the other, (n, dim): finite numbers, all of one width."""
+    names = " and ".join(map(str, files))
+    try:
+        parts = [_read_array(file) for file in files]
+        vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{names}: cannot be read as vectors: {error}", remedy=_TABLE) from error
+    if vectors.ndim != 2 or not vectors.size or vectors.dtype.kind not in "fiu":
+        raise DataError(f"{names}: {vectors.dtype} of shape {vectors.shape} are no vectors.", remedy=_TABLE)
+    for first in range(0, len(vectors), 64 * _CHUNK):
+        wrong = ~np.isfinite(vectors[first : first + 64 * _CHUNK]).all(axis=1)
+        if wrong.any():
+            row = first + int(wrong.argmax()) + 1
+            raise DataError(f"{names}: vector {row} has a value that is not a finite number.", remedy=_TABLE)
+    return np.asarray(vectors, dtype=np.float32)
+
+
+def _read_array(file: Path) -> npt.NDArray[Any]:
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    readers = {".csv": csv.read_csv, ".parquet": parquet.read_table}
+    if file.suffix.lower() not in readers:
+        return cast("npt.NDArray[Any]", np.load(file, mmap_mode="r", allow_pickle=False))
+    columns = readers[file.suffix.lower()](file).columns
+    if lists := [one for one in columns if pa.types.is_nested(one.type)]:  # as elmokit embed exports them
+        return np.array(lists[0].to_pylist(), dtype=np.float32)
+    return np.stack([one.to_numpy() for one in columns], axis=1)
+
+
+def _plain(text: Text) -> str:
+    return replace_surrogates(text if isinstance(text, str) else " ".join(text))
+
+
+def _key(text: str) -> int:
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def _missing_package(prefix: str) -> MissingExtraError:
+    package = _PACKAGES[prefix][0].replace("_", "-")
+    return MissingExtraError(package, package, f"{prefix}:FOLDER")
+
+
+def _facts(label: str, text: str) -> Facts:
+    rows = (("model", label), ("vectors", text))
+    return Facts("A sentence encoder: one vector for each text.", rows, {"kind": KIND, **dict(rows)})
