@@ -437,7 +437,7 @@ def test_a_text_may_be_a_list_of_words() -> None:
     [
         (rows(0), rows(3), "no rows to train on"),
         (rows(3), rows(0), "no rows for validation"),
-        (make_examples(["", " "], np.array([0, 1])), rows(3), "has a word"),
+        (make_examples(["", " "], np.array([0, 1])), rows(3), "contains a word"),
     ],
     ids=["no training rows", "no validation rows", "no words"],
 )
@@ -446,8 +446,11 @@ def test_rows_that_teach_nothing_are_refused(train: Any, valid: Any, message: st
         fit_task(TASK, make_elmo(), train, valid, settings())
 
 
-def test_epochs_are_chosen_by_the_number_of_rows() -> None:
+def test_epochs_are_chosen_by_the_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     few = fit(make_elmo(), settings(epochs=0, max_steps=3), n=6)
     assert few.model.config.fit.epochs == trainer._MOST_EPOCHS
     config = settings(epochs=0, max_steps=3, batch_words=8)
+    monkeypatch.setattr(trainer, "_VISITS", 1500)  # a step holds one text, yet each is read ten times
+    assert fit(make_elmo(), config, n=150).model.config.fit.epochs == 10
+    monkeypatch.setattr(trainer, "_VISITS", 500)
     assert fit(make_elmo(), config, n=150).model.config.fit.epochs == trainer._EPOCHS

@@ -35,7 +35,7 @@ class FitConfig(DropoutConfig, RunConfig):
 
     finetune: bool = option(False, "Train the encoder too, not only the mix and the head.")
     epochs: int = option(
-        0, "Passes over the rows (0: five, or more with few rows, for about 600 steps).", at_least=0
+        0, "Passes over the rows (0: five, or more for 600 steps and 20,000 visits of rows).", at_least=0
     )
     batch_words: int = option(2048, "Words per step; texts of similar length are read together.", at_least=1)
     max_words: int = option(400, "Texts are cut to this many words.", at_least=1)

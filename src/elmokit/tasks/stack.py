@@ -116,14 +116,19 @@ class StackModel(Described):
 
     def probabilities(self, inputs: Sequence[Inputs]) -> FloatArray:
         """The probability of each class, (n_rows, n_classes)."""
-        several, texts = bool(self.labels.separator), _texts(inputs)
+        logs = self.view_logs(inputs)
+        total = sum(view.weight * logs[view.name] for view in self.views)
+        return _expand(np.asarray(total), self.seen, self.labels)
+
+    def view_logs(self, inputs: Sequence[Inputs]) -> dict[str, Array]:
+        """Of each view, log-probabilities (of several labels, log-odds) of the seen classes."""
+        texts, logs = _texts(inputs), dict[str, Array]()
         dense = encode(self.encoder, inputs, self.config.fit.max_words, {view.name for view in self.views})
-        total: Any = 0.0
         for view in self.views:
             features: Any = view.terms.transform(texts) if view.terms else dense[view.name]
             scores = features @ view.weights.T.astype(np.float64) + view.biases
-            total = total + view.weight * normalize(scores, several=several)
-        return _expand(total, self.seen, self.labels)
+            logs[view.name] = normalize(scores, several=bool(self.labels.separator))
+        return logs
 
     def facts(self) -> Facts:
         """What it is: for its card, ``elmokit inspect`` and the service."""

@@ -31,7 +31,8 @@ from elmokit.training.loop import Carry, StepResult, Stopped, train
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.encoder import Encoder, IntArray, Layers
 
-_EPOCHS, _MOST_EPOCHS, _STEPS = 5, 60, 600  # passes over many rows, over few, and steps to aim at
+_EPOCHS, _MOST_EPOCHS = 5, 60  # passes over many rows, and over few
+_STEPS, _VISITS = 600, 20_000  # to aim at; long texts need visits: a step holds few of them
 
 
 class TaskTraining:
@@ -251,7 +252,8 @@ def _with_epochs(config: ClassifierConfig, texts: LayerSource) -> ClassifierConf
     fit = config.fit
     if not fit.epochs:
         n_steps = len(texts.batches(fit.batch_words))
-        fit = replace(fit, epochs=min(_MOST_EPOCHS, max(_EPOCHS, -(-_STEPS // n_steps))))
+        wanted = max(_EPOCHS, -(-_STEPS // n_steps), -(-_VISITS // len(texts)))
+        fit = replace(fit, epochs=min(_MOST_EPOCHS, wanted))
     if fit.finetune and fit.unfreeze_every >= fit.epochs:
         raise ConfigError(
             f"With unfreeze_every = {fit.unfreeze_every:g}, no encoder layer would learn in "
