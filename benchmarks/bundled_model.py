@@ -2,7 +2,7 @@
 
     python benchmarks/ag_news.py prepare --work ag-news                     the split of AG News
     python benchmarks/bundled_model.py MODEL ... --split ag-news            to choose by: validation rows
-    python benchmarks/bundled_model.py news --split ag-news --rows test     the chosen one, once
+    python benchmarks/bundled_model.py english --split ag-news --rows test  the chosen one, once
 
 For each model: its size; how well its vectors tell senses apart (``senses.tsv``, 12 words in 2 senses, 4
 sentences each: the share of occurrences whose nearest other occurrence of the word has the same sense, by

@@ -215,7 +215,7 @@ async def measure(process: int, port: int, known: list[Question], options: Any) 
 def main() -> None:
     """Start a server, ask it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("model", nargs="?", default="news", help="name or folder of a language model")
+    parser.add_argument("model", nargs="?", default="english", help="name or folder of a language model")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0, help="of the long load")
     parser.add_argument("--warm-up", type=float, default=5.0, help="seconds before anything is measured")
