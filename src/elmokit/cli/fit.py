@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """Train a model on labeled rows, on top of any encoder.
 
-    [bold]elmokit fit news train.csv --label-column topic --out my-classifier[/] fits a stack: logistic
+    [bold]elmokit fit english train.csv --label-column topic --out my-classifier[/] fits a stack: logistic
     regressions on the encoder's vectors, on words and on characters, weighed by how well they predict rows
     that they have not seen. It says how far simple methods get on the same rows.
 

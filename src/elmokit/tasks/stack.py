@@ -336,9 +336,9 @@ class StackFit:
         if not len(self.rows):
             return ""
         rivals = [f"{name}: {score:.3f}" for name, score in self.model.record.rivals.items()]
-        views = ", ".join(f"{view.name} {view.weight:.2f}" for view in self.model.views)
+        views = ", ".join(f"{view.name} {view.score:.3f}" for view in self.model.tried)
         text = "; ".join([*rivals, f"this model: {self.score:.3f}"])
-        text = f"On the same folds: {text} (views by weight: {views})."
+        text = f"On the same folds: {text} (views: {views})."
         if self.lexical_score >= self.score and self.model.encoder is not None:
             text += f" Words and characters alone reach {self.lexical_score:.3f}: the encoder adds nothing."
         elif self.score < max(self.model.record.rivals.values(), default=0.0):
