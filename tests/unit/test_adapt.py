@@ -1,7 +1,8 @@
-"""``pretrain`` from a model: new words, a new softmax, what is kept; longer runs; word counts."""
+"""``pretrain`` from a model: new words, a new softmax, what is kept; longer runs; word counts; its report."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ import torch
 
 from elmokit import Elmo
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm, weights_of
-from elmokit.bilm.perplexity import text_perplexity
+from elmokit.bilm.perplexity import next_word_accuracy, text_perplexity
 from elmokit.bilm.pretrain import LanguageModeling, PretrainResult, pretrain
 from elmokit.bilm.word_table import WordTable
 from elmokit.core.errors import ConfigError, ModelError, RunError
 from elmokit.core.tensors import save_tensors
 from elmokit.published.convert import remove_predictor
-from elmokit.text.tokenizing import SPECIALS, UNK
+from elmokit.text.corpus import Documents
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK
 from elmokit.text.vocabulary import Vocabulary
 from odd_texts import make_model
 
@@ -203,3 +205,48 @@ def test_weights_of_words_come_from_real_counts(tmp_path: Path, tiny_model: Path
     save_tensors(file, {"counts": torch.arange(3)}, {})
     with pytest.raises(ModelError, match="word_counts"):
         load_bilm(tmp_path / "m")
+
+
+# -- the report -----------------------------------------------------------------------------------
+
+
+def test_a_report_has_figures_scores_and_a_warning(
+    tmp_path: Path, tiny_corpus: Path, tiny_config: Any
+) -> None:
+    pretrain(tiny_corpus, tmp_path / "m", tiny_config, epochs=3)
+    page = (tmp_path / "m" / "report.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 2
+    record = json.loads((tmp_path / "m" / "report.json").read_text(encoding="utf-8"))
+    assert [entry["epoch"] for entry in record["history"]] == [1, 2, 3]
+    assert record["perplexity"] == load_bilm(tmp_path / "m").training["held_out"]
+    for top_1, top_5 in record["accuracy"].values():
+        assert 0 <= top_1 <= top_5 <= 1
+    text = (tmp_path / "m" / "report.md").read_text(encoding="utf-8")
+    assert f"Only {record['held_out']['n_words']} words are held out" in text
+    pretrain(tiny_corpus, tmp_path / "n", tiny_config, held_out=0.0)
+    assert "Nothing is held out" in (tmp_path / "n" / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("objective", ["full", "adaptive"])
+def test_accuracy_is_that_of_all_scores_sorted(objective: str) -> None:
+    saved = make_model(objective=objective)
+    model, hidden = saved.model, torch.randn(150, saved.model.config.dim)
+    targets = torch.randint(model.n_words, (150,))
+    scores = model.predictor.scores(hidden)
+    losses = torch.log_softmax(scores.detach(), dim=1).gather(1, targets.unsqueeze(1)).sum()
+    assert -float(losses) == pytest.approx(model.predictor.exact_loss(hidden, targets), rel=1e-5)
+    order = scores.argsort(dim=1, descending=True).tolist()
+    expected = [row.index(target) for row, target in zip(order, targets.tolist(), strict=True)]
+    assert model.predictor.ranks(hidden, targets).tolist() == expected
+
+
+def test_unknown_words_are_never_right() -> None:
+    saved = make_model(objective="full", known="cat")
+    with torch.no_grad():
+        saved.model.predictor.bias.zero_()[UNK] = 1e4  # type: ignore[operator]
+    ids = np.array([BOS, UNK, UNK, EOS])
+    documents = Documents(ids, np.array([0, 4]))
+    features = saved.features.rows(saved.vocabulary.words)
+    accuracy = next_word_accuracy(saved.model, documents, features)
+    assert [top_1 for top_1, _ in accuracy.values()] == [0, 0]
+    assert [top_5 for _, top_5 in accuracy.values()] == [pytest.approx(1 / 3)] * 2  # the end of the text

@@ -85,6 +85,19 @@ def test_held_out_texts_are_a_share_and_copies_stay_together(tmp_path: Path) -> 
     assert 0.15 < len(valid) / 800 < 0.35
 
 
+def test_more_of_a_small_text_is_held_out(tmp_path: Path) -> None:
+    lines = [f"the cat number {number}" for number in range(4000)]
+    few = replace(SETTINGS, held_out=0.02)
+
+    def n_held_out(settings: CorpusSettings, *lines: str) -> int:
+        return len(prepared(tmp_path, settings, *lines).valid)
+
+    assert n_held_out(few, *lines) < 120
+    assert 0.02 < n_held_out(replace(few, min_held_out=1000), *lines) / 4000 < 0.1
+    assert 0.08 < n_held_out(replace(few, min_held_out=10**6), *lines[:3999]) / 4000 < 0.12
+    assert n_held_out(replace(SETTINGS, min_held_out=1000), *lines[:3998]) == 0
+
+
 def test_only_training_text_decides_what_is_predicted(tmp_path: Path) -> None:
     valid = source(tmp_path / "v.txt", "zebra zebra zebra cat")
     settings = replace(SETTINGS, held_out=0.5)  # without effect if there is a validation text

@@ -135,6 +135,23 @@ def perplexity(
     return Perplexity.from_losses(forward, n_forward, backward, n_backward)
 
 
+@torch.no_grad()
+def next_word_accuracy(model: Bilm, documents: Documents, features: Rows) -> dict[str, tuple[float, float]]:
+    """The share of words that are the first, and among the first five, of those predicted, by direction.
+
+    ``<unk>`` is never right: the word itself must be predicted.
+    """
+    hits, n_words = np.zeros((2, 2)), np.zeros((2, 1))  # (direction, top 1 or 5)
+    model.eval()
+    for *parts, _ in _predict_carried(model, documents, features):
+        for direction, (hidden, targets) in enumerate(parts):
+            ranks = model.predictor.ranks(hidden, targets)[targets != UNK]
+            hits[direction] += [int((ranks < n).sum()) for n in (1, 5)]
+            n_words[direction] += len(targets)
+    forward, backward = (hits / np.maximum(1, n_words)).tolist()
+    return {"forward": tuple(forward), "backward": tuple(backward)}
+
+
 def _predict_carried(model: Bilm, documents: Documents, features: Rows) -> Iterator[_Part]:
     n_streams = min(_EVAL_STREAMS, max(1, documents.n_tokens // _EVAL_STEPS))
     streams = Streams(documents, n_streams, _EVAL_STEPS)

@@ -14,7 +14,8 @@ from torch import nn
 
 from elmokit.bilm.folder import BilmFolder, forms_of, input_table, load_bilm, save_bilm, weights_of
 from elmokit.bilm.model import Bilm
-from elmokit.bilm.perplexity import perplexity, stream_batch
+from elmokit.bilm.perplexity import next_word_accuracy, perplexity, stream_batch
+from elmokit.bilm.pretrain_report import FEW_WORDS, HeldOutText, write_pretrain_report
 from elmokit.bilm.settings import PretrainConfig, TrainingConfig, resolve
 from elmokit.bilm.softmax import TablePredictor
 from elmokit.bilm.state import BilmState, average_state
@@ -37,7 +38,7 @@ from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, load_
 from elmokit.text.vocabulary import form_of, learn_bpe, learn_morphemes, require_morfessor
 from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, reopen, train
 
-_HELD_OUT_WORDS = 100_000
+_HELD_OUT_WORDS, _RANKED_WORDS = 100_000, 20_000
 _LENGTHS = ("epochs", "max_steps", "max_time")  # with more of any, a finished run goes on
 _FIT_SHARE, _FIT_LR = 0.2, 4e-3  # of the steps or the time, for a new softmax alone
 
@@ -186,6 +187,7 @@ def pretrain(  # many parameters because each is a flag of the command
             held_out=config.training.held_out,
             fixed=_kept_words(base) if base else (),
             extend=base is not None,
+            min_held_out=FEW_WORDS if config.training.held_out == TrainingConfig.held_out else 0,
         )
         place = Path(corpus or folder.run / "corpus")
         with reporter.counting("Preparing the text", unit="characters") as advance:
@@ -204,6 +206,8 @@ def pretrain(  # many parameters because each is a flag of the command
             record = _training_record(config, prepared.record(source), result, command)
             start_state = average_state(saved.model, prepared.train, task.features)
             save_bilm(out, replace(saved, training=record, start_state=start_state))
+            if result.stopped != "interrupted":
+                _report(out, result, task)
     end, held_out = result.position, _held_out(result)
     return PretrainResult(out, result.stopped, held_out, end.step, end.n_words, end.seconds, result.was_done)
 
@@ -244,10 +248,12 @@ def _fingerprints(
 
 
 def _describe(config: PretrainConfig, corpus: Corpus, task: LanguageModeling, reporter: Reporter) -> None:
+    held_out = HeldOutText.of(corpus.valid, corpus.n_vocabulary)
     reporter.say(
         f"Text: {corpus.n_words:,} words in {len(corpus.train):,} texts, "
         f"{corpus.n_types:,} distinct; {corpus.n_vocabulary:,} are predicted, "
-        f"{corpus.unknown_share:.1%} of the text is <unk>; {len(corpus.valid):,} texts held out."
+        f"{corpus.unknown_share:.1%} of the text is <unk>; {held_out.n_texts:,} texts held out "
+        f"({held_out.n_words:,} words, {held_out.unknown_share:.1%} <unk>)."
     )
     if corpus.n_empty:
         reporter.say(f"[dim]{corpus.n_empty:,} texts hold no word and were left out.[/]")
@@ -255,8 +261,8 @@ def _describe(config: PretrainConfig, corpus: Corpus, task: LanguageModeling, re
         reporter.say(
             f"[yellow]The text is short: n_lanes is {task.n_streams} instead of {config.training.n_lanes}.[/]"
         )
-    if corpus.valid.n_tokens == 0:
-        reporter.say("[yellow]Nothing is held out, so no perplexity is measured; add --valid FILE.[/]")
+    if held_out.warning:
+        reporter.say(f"[yellow]{held_out.warning}[/]")
     n_parameters = sum(parameter.numel() for parameter in task.model.parameters())
     shape = config.model
     reporter.say(
@@ -437,6 +443,13 @@ def _held_out(result: TrainingResult) -> dict[str, float] | None:
     place = result.position
     best = [entry for entry in place.history if entry["step"] == place.best_step]
     return {name: best[-1][name] for name in ("perplexity", "forward", "backward")} if best else None
+
+
+def _report(out: Path, result: TrainingResult, task: LanguageModeling) -> None:
+    text = HeldOutText.of(task.valid, task.model.n_words)
+    sample = task.valid.spread(_RANKED_WORDS)
+    accuracy = next_word_accuracy(task.model, sample, task.features) if text.n_words else {}
+    write_pretrain_report(out, result, task.corpus, text, _held_out(result) or {}, accuracy)
 
 
 def _training_record(

@@ -85,7 +85,10 @@ class TrainingConfig(DropoutConfig, RunConfig):
     )
     dropout_output: float = option(0.1, "Dropout before the softmax.", at_least=0, at_most=0.95)
     held_out: float = option(
-        0.02, "Share of texts held out when no --valid is given.", at_least=0, at_most=0.5
+        0.02,
+        "Share of texts held out when no --valid is given; by default more of a small text, up to a tenth.",
+        at_least=0,
+        at_most=0.5,
     )
 
 

@@ -23,6 +23,7 @@ from elmokit.text.tokenizing import PAD
 
 _BLOCK = 1 << 18  # logits held at a time: they stay in the second-level cache
 _TINY = 1e-37
+_RANKED = 64  # positions at a time
 
 
 def _block_rows(n_columns: int) -> int:
@@ -137,6 +138,19 @@ class Predictor(nn.Module):
         """The exact sum of -log P(target), whatever the training loss was."""
         raise self._refusal()
 
+    def scores(self, hidden: Tensor) -> Tensor:
+        """What orders the words by probability, (n, words)."""
+        raise self._refusal()
+
+    @torch.no_grad()
+    def ranks(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """How many words are more probable than each target, (n,)."""
+        ranks = []
+        for h, t in zip(hidden.split(_RANKED), targets.split(_RANKED), strict=True):
+            scores = self.scores(h)
+            ranks.append((scores > scores.gather(1, t.unsqueeze(1))).sum(dim=1))
+        return torch.cat(ranks)
+
     def start_from_counts(self, counts: npt.NDArray[np.int64]) -> None:
         """Start from the words' frequencies, where the softmax allows it."""
 
@@ -203,6 +217,10 @@ class TablePredictor(Predictor):
             total += float((logits.logsumexp(dim=1) - own).double().sum())
         return total
 
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Logits."""
+        return torch.addmm(self.bias, hidden, self.weight.t())
+
 
 class AdaptivePredictor(Predictor):
     """Frequent words in a head, rare ones in narrower tails; exact, and cheap for large vocabularies."""
@@ -225,6 +243,10 @@ class AdaptivePredictor(Predictor):
     def exact_loss(self, hidden: Tensor, targets: Tensor) -> float:
         """The exact loss."""
         return -float(self.softmax(hidden, targets).output.double().sum())
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Log-probabilities."""
+        return self.softmax.log_prob(hidden)
 
 
 def predictor(config: BilmConfig, n_words: int, shared: nn.Parameter | None) -> Predictor:

@@ -40,6 +40,7 @@ from elmokit.text.vocabulary import Vocabulary
 _VERSION = 1
 _BATCH_CHARS = 1 << 21
 _MAX_TYPES = 2_000_000
+_MOST_HELD_OUT = 0.1
 _MANIFEST = "manifest.json"
 _FILES = {
     _MANIFEST, "words.txt", "counts.npy", STAGED,
@@ -114,6 +115,7 @@ class CorpusSettings:
         open_words: Keep every distinct word by its spelling (character and piece input), or only the
             vocabulary (word input).
         held_out: Share of documents held out for validation when no validation text is given.
+        min_held_out: Hold out at least this many words, if that is at most a tenth of the text.
         fixed: Words of a model; they keep their ids.
         extend: Predict further frequent words after the fixed ones: the model is trained further.
     """
@@ -124,6 +126,7 @@ class CorpusSettings:
     held_out: float
     fixed: tuple[str, ...] = ()
     extend: bool = False
+    min_held_out: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; the fixed vocabulary as a hash."""
@@ -248,6 +251,13 @@ class _Builder:
         if not lengths["train"] and lengths["valid"] and not self.valid:  # its hash holds all of it out
             self.held_out = 0.0
             return self.build()
+        n_held_out = sum(lengths["valid"]) - 2 * len(lengths["valid"])
+        if not self.valid and n_held_out < self.settings.min_held_out and self.held_out:
+            share = self.settings.min_held_out / (int(counts.sum()) + n_held_out)
+            share = min(_MOST_HELD_OUT, 1.2 * share)  # the hash of a text is not exact
+            if self.held_out == self.settings.held_out < share:
+                self.held_out = share
+                return self.build()
         for source, sizes in ((self.train, lengths["train"]), (self.valid, lengths["valid"])):
             if source and not sizes:
                 raise DataError(

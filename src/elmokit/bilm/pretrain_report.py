@@ -1,0 +1,105 @@
+"""The report of ``pretrain``: loss, perplexity and next-word accuracy on held-out text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from elmokit.core.formatting import format_value
+from elmokit.report.document import Document, Fact, Figure, Section, Table, make_list, make_table
+from elmokit.report.figures import Line, draw_lines
+from elmokit.report.render import write_report
+from elmokit.text.corpus import Corpus, Documents
+from elmokit.text.tokenizing import UNK
+from elmokit.training.loop import TrainingResult
+
+FEW_WORDS = 5_000
+"""Perplexity on less held-out text than this is rough."""
+
+
+@dataclass(frozen=True)
+class HeldOutText:
+    """The size of a held-out text, and the share of its words that the model cannot predict."""
+
+    n_texts: int
+    n_words: int
+    unknown_share: float
+
+    @classmethod
+    def of(cls, documents: Documents, n_vocabulary: int) -> HeldOutText:
+        """Count the words of ``documents``."""
+        n_words = documents.n_tokens - 2 * len(documents)
+        n_unknown = int(((documents.values >= n_vocabulary) | (documents.values == UNK)).sum())
+        return cls(len(documents), n_words, n_unknown / max(1, n_words))
+
+    @property
+    def warning(self) -> str:
+        """What the reader must know of a small text; "" for a large one."""
+        if self.n_words >= FEW_WORDS:
+            return ""
+        if not self.n_words:
+            return "Nothing is held out, so no perplexity is measured; add --valid FILE."
+        return (
+            f"Only {self.n_words:,} words are held out: perplexity is rough. Add --valid FILE or more text."
+        )
+
+
+def write_pretrain_report(
+    out: Path,
+    result: TrainingResult,
+    corpus: Corpus,
+    text: HeldOutText,
+    perplexity: Mapping[str, float],
+    accuracy: Mapping[str, tuple[float, float]],
+) -> None:
+    """Write the report of a finished run beside its model.
+
+    Args:
+        perplexity: Of the weights that are kept, by direction; empty if nothing is held out.
+        accuracy: The shares of held-out words that are the first, and among the first five, of those
+            predicted, by direction.
+    """
+    sections, facts = [_training_section(out, result), _text_section(corpus, text)], []
+    if perplexity:
+        facts = [Fact("Perplexity", f"{perplexity['perplexity']:,.1f}", "on held-out text")]
+        facts += [Fact("Top 1", f"{top_1:.1%}", f"{name} words") for name, (top_1, _) in accuracy.items()]
+        rows = [
+            [name, f"{perplexity[name]:,.2f}", f"{top_1:.1%}", f"{top_5:.1%}"]
+            for name, (top_1, top_5) in accuracy.items()
+        ]
+        about = "Top 1, top 5: how often the next word is predicted first, or among the first five."
+        table = make_table(["Direction", "Perplexity", "Top 1", "Top 5"], rows)
+        sections.insert(0, Section("scores", "Held-out text", about, (table,)))
+    title, notes = f"Language model {out.resolve().name}", (text.warning,) if text.warning else ()
+    context = f"{result.position.step:,} steps over {corpus.n_words:,} words."
+    scores = {"perplexity": perplexity, "accuracy": accuracy, "held_out": asdict(text)}
+    record = {"title": title, **scores, "history": result.position.history, "notes": notes}
+    write_report(out, Document(title, "", tuple(sections), tuple(facts), notes, context), record)
+
+
+def _training_section(out: Path, result: TrainingResult) -> Section:
+    file = out / "run" / "metrics.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    steps = [entry for entry in map(json.loads, lines) if entry["event"] == "train"]
+    items: list[Table | Figure] = []
+    if steps:
+        loss = Line("loss", [entry["step"] for entry in steps], [entry["loss"] for entry in steps])
+        items.append(draw_lines([loss], x_label="step", caption="Training loss (nats per word)"))
+    if history := result.position.history:
+        x, names = [entry["step"] for entry in history], ("forward", "backward")
+        curves = [Line(name, x, [entry[name] for entry in history]) for name in names]
+        items.append(draw_lines(curves, x_label="step", caption="Held-out perplexity"))
+        rows = [[format_value(value) for value in entry.values()] for entry in history]
+        items.append(make_table(history[-1], rows, caption="Every evaluation", folded=True))
+    return Section("training", "Training", "", tuple(items))
+
+
+def _text_section(corpus: Corpus, text: HeldOutText) -> Section:
+    rows = [
+        ("words", f"{corpus.n_words:,} in {len(corpus.train):,} texts, {corpus.n_types:,} distinct"),
+        ("predicted words", f"{corpus.n_vocabulary:,}; {corpus.unknown_share:.2%} of the text is <unk>"),
+        ("held out", f"{text.n_words:,} words in {text.n_texts:,} texts; {text.unknown_share:.2%} <unk>"),
+    ]
+    return Section("text", "Text", "", (make_list(rows),))
