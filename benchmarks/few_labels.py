@@ -216,7 +216,7 @@ def measure(one: Draw, encoder: str) -> dict[str, Any]:
 
     scores, seconds = {}, {}
     start = time.process_time()
-    model = fit_stack(load_encoder(encoder), examples, ClassifierConfig()).model
+    model = fit_stack(load_encoder(encoder), examples, ClassifierConfig(), keep_all=True).model
     seconds["stack"] = round(time.process_time() - start, 2)
     start = time.process_time()
     logs = model.view_logs(inputs)

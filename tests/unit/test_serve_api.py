@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from fastapi.testclient import TestClient
 
 from elmokit import __version__
@@ -26,7 +27,7 @@ from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.mix import ScalarMix
 from elmokit.vectors.neighbors import Occurrences, map_2d
 from odd_texts import TEXTS
-from serving import CLASSES, CORPUS, save_models
+from serving import CLASSES, CORPUS, save_models, untrained
 from topics import probabilities
 
 BANKS = ["The bank raised its rates.", "A river bank.", "bank and bank and Bank"]
@@ -239,6 +240,24 @@ def test_similar_words_equal_those_of_plain_numpy(
     assert [one["source"] for one in given] == ["yours"] * 5 + ["corpus"] * len(theirs)
     assert all(one["words"][one["position"]].casefold() == "bank" for one in given)
     assert found["notes"] == []
+
+
+def test_a_mix_that_normalizes_layers_does_so_here_too(tmp_path: Path, elmo: Elmo) -> None:
+    model = untrained(elmo, mix_weights="0.5,0.2,0.3", mix_norm=True)
+    model.save(tmp_path / "model")
+    registry = open_registry([tmp_path / "model"], CORPUS)
+    with TestClient(make_app(registry), base_url="http://127.0.0.1") as client:
+        found = ask(client, "/v1/similar", texts=BANKS, text=1, word="bank", k=1)
+        layers = ask(client, "/v1/layers", text=BANKS[1])
+    corpus, best = registry.models["model"].occurrences, found["neighbors"][0]
+    assert corpus is not None
+    texts = [elmo.words([BANKS[1]])[0], corpus.texts[best["text"]]]
+    with torch.no_grad():
+        mixed = [model.network.mix(torch.from_numpy(elmo.embed([text]).flat).unbind(1)) for text in texts]
+    cosine = torch.cosine_similarity(mixed[0][found["position"]], mixed[1][best["position"]], dim=0)
+    assert best["score"] == pytest.approx(float(cosine), abs=2e-3)
+    weights = np.abs(list(model.network.mix.values().values()))
+    np.testing.assert_allclose(layers["shares"], [weights / weights.sum()] * len(layers["tokens"]), atol=1e-3)
 
 
 def test_of_long_texts_only_the_context_is_sent(client: TestClient) -> None:

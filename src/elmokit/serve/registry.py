@@ -69,6 +69,11 @@ class Served:
             return self.network.mix.scalars().tolist()
         return [1.0 / self.encoder.n_layers] * self.encoder.n_layers if self.encoder else []
 
+    @property
+    def mix_norm(self) -> bool:
+        """True if the mix normalizes each layer of each word first."""
+        return bool(self.network and self.network.config.mix.mix_norm)
+
     def facts(self) -> dict[str, Any]:
         """For /v1/models."""
         predictor, encoder, corpus = self.predictor, self.encoder, self.occurrences

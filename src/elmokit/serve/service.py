@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 import torch
+import torch.nn.functional as F
 from fastapi import Request
 from fastapi.responses import Response
 
@@ -30,7 +31,7 @@ from elmokit.text.tokenizing import Text, n_characters, replace_surrogates
 from elmokit.vectors.elmo import Elmo, State
 from elmokit.vectors.embeddings import Embeddings
 from elmokit.vectors.encoder import FloatArray
-from elmokit.vectors.neighbors import map_2d, unit_rows
+from elmokit.vectors.neighbors import map_2d, mix_layers, unit_rows
 from elmokit.vectors.settings import layer_factors
 
 INFLUENCE_TEXTS, INFLUENCE_WORDS = 8, 200
@@ -112,11 +113,11 @@ class Service:
         served = self._model(body.model)
         elmo = served.require_elmo()
         tokens = await self._words(request, served, body.texts)
-        weights = served.weights()
+        weights, norm = served.weights(), served.mix_norm
         if body.layer is not None or body.weights is not None:
-            weights = list(layer_factors(elmo.n_layers, body.layer, body.weights))
+            weights, norm = list(layer_factors(elmo.n_layers, body.layer, body.weights)), False
         layers = await self._layers(request, served, body.texts, tokens)
-        work = partial(_similar, served, body, tokens, layers, weights)
+        work = partial(_similar, served, body, tokens, layers, weights, norm=norm)
         return json_response(await self.worker.call(work, admitted=True, gone=request.is_disconnected))
 
     async def layers(self, request: Request, body: schema.LayersRequest) -> Response:
@@ -297,6 +298,8 @@ def _similar(
     tokens: list[list[str]],
     layers: Sequence[FloatArray],
     weights: Sequence[float],
+    *,
+    norm: bool,
 ) -> dict[str, Any]:
     corpus = served.occurrences
     assert corpus is not None
@@ -314,17 +317,18 @@ def _similar(
         same.remove(chosen)
         same = sorted([chosen, *same[: _MAX_OCCURRENCES - 1]])
     rows = np.stack([layers[text][position] for text, position in same])  # (n, layer, dim)
-    mixed = np.einsum("nld,l->nd", rows, np.asarray(weights, dtype=np.float32))
+    mixed = mix_layers(torch.from_numpy(rows), weights, norm=norm).numpy()
     units = _units(np.concatenate([rows, mixed[:, None]], axis=1))
     here = same.index(chosen)
     cosines = np.einsum("nld,ld->nl", units, units[here]).tolist()  # with each layer, then with the mix
-    neighbors = corpus.nearest(mixed[here], weights, body.k, different_from=word if body.different else "")
+    other = word if body.different else ""
+    neighbors = corpus.nearest(mixed[here], weights, body.k, different_from=other, norm=norm)
     places = corpus.of_word(word, _MAX_OCCURRENCES)
     points, explained = list[dict[str, Any]](), list[float]()
     if len(same) + len(places) < 3:
         notes.append("A map needs at least three occurrences of the word, in your sentences or the corpus.")
     else:
-        spots, explained = map_2d(np.concatenate([mixed, corpus.mixed(places, weights)]))
+        spots, explained = map_2d(np.concatenate([mixed, corpus.mixed(places, weights, norm=norm)]))
         points = [{"source": "yours", **_snippet(*place, tokens[place[0]])} for place in same]
         for one in map(corpus.at, places):
             points.append({"source": "corpus", **_snippet(one.index, one.position, one.words)})
@@ -382,6 +386,8 @@ def _units(layers: FloatArray) -> npt.NDArray[np.float64]:
 def _layer_facts(served: Served, words: list[str], layers: FloatArray) -> dict[str, Any]:
     """What each layer contributes to the vectors of a text, (n_words, layer, dim), and to its class."""
     weights = served.weights()
+    if served.mix_norm:
+        layers = F.layer_norm(torch.from_numpy(layers), layers.shape[-1:]).numpy()
     lengths = np.linalg.norm(layers.astype(np.float64), axis=2)  # (n_words, layer)
     parts = lengths * np.abs(weights)
     shares = parts / np.maximum(parts.sum(axis=1, keepdims=True), 1e-12)

@@ -367,6 +367,7 @@ def fit_stack(
     *,
     count_terms: bool = True,
     rivals: bool = False,
+    keep_all: bool = False,
     reporter: Reporter | None = None,
 ) -> StackFit:
     """Fit a stack to texts with one label each, or several.
@@ -376,6 +377,7 @@ def fit_stack(
         count_terms: False for the encoder's views alone.
         config: Of which the stack uses ``max_words``, ``class_weights`` and ``seed``.
         rivals: Measure simple methods on the same folds, too.
+        keep_all: Keep views without weight, to look at what they predict.
     """
     from threadpoolctl import threadpool_limits
 
@@ -409,7 +411,7 @@ def fit_stack(
         shares = np.where(shares < _NEGLIGIBLE * shares.max(), 0.0, shares)
         views = []
         for share, fit in zip(shares.tolist(), fits, strict=True):
-            if share:
+            if share or keep_all:
                 solution = solve(fit.design, targets, weights, fit.strength, fit.start, several=several)
                 terms = lexical[fit.name][0] if fit.name in lexical else None
                 views.append(View(fit.name, share, *fit.design.unrotate(solution), terms))

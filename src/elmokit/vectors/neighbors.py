@@ -308,7 +308,7 @@ def _parts(
     if isinstance(texts, VectorStore):
         for first, records, vectors in texts.groups(_BLOCK_ROWS):
             if texts.config.all_layers:
-                vectors = _mix(torch.tensor(vectors), config.factors(elmo.n_layers)).numpy()
+                vectors = mix_layers(torch.tensor(vectors), config.factors(elmo.n_layers)).numpy()
             yield _Texts([one.words for one in records], first, [one.id for one in records]), vectors
     else:
         for embeddings in elmo.chunks(texts, state=config.state):
@@ -369,11 +369,17 @@ class Occurrences(_Texts):
         return cls(name, [words[: len(layers)] for words, layers in kept.items()], flat)
 
     def nearest(
-        self, vector: FloatArray, weights: Sequence[float], k: int, *, different_from: str = ""
+        self,
+        vector: FloatArray,
+        weights: Sequence[float],
+        k: int,
+        *,
+        different_from: str = "",
+        norm: bool = False,
     ) -> list[Occurrence]:
         """The ``k`` words whose vectors, mixed by ``weights``, are most like ``vector``, (dim,)."""
         unit = torch.from_numpy(unit_rows(vector[None])).float()
-        blocks = (_mix(block, weights) for block in self.flat.split(_BLOCK_ROWS))
+        blocks = (mix_layers(block, weights, norm=norm) for block in self.flat.split(_BLOCK_ROWS))
         scores = torch.cat([F.cosine_similarity(block, unit) for block in blocks])
         neighbors: list[Occurrence] = []
         _add_best(neighbors, self, scores.numpy(), k, different_from, any_word=False)
@@ -385,14 +391,15 @@ class Occurrences(_Texts):
         places = (place for place, one in words if one.casefold() == word.casefold())
         return list(itertools.islice(places, most))
 
-    def mixed(self, places: Sequence[int], weights: Sequence[float]) -> FloatArray:
+    def mixed(self, places: Sequence[int], weights: Sequence[float], *, norm: bool = False) -> FloatArray:
         """The mixed vectors of some places, (n, dim)."""
-        return _mix(self.flat[list(places)], weights).numpy()
+        return mix_layers(self.flat[list(places)], weights, norm=norm).numpy()
 
 
-def _mix(layers: Tensor, weights: Sequence[float]) -> Tensor:
-    """(n, layer, dim) -> (n, dim)"""
-    return torch.einsum("nld,l->nd", layers.float(), torch.tensor(weights))
+def mix_layers(layers: Tensor, weights: Sequence[float], *, norm: bool = False) -> Tensor:
+    """(n_words, layer, dim) -> (n_words, dim); with ``norm``, each layer of each word is normalized first."""
+    layers = F.layer_norm(layers.float(), layers.shape[-1:]) if norm else layers.float()
+    return torch.einsum("nld,l->nd", layers, torch.tensor(weights))
 
 
 def map_2d(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], list[float]]:
