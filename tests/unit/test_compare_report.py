@@ -45,9 +45,10 @@ def report(news: Comparison) -> dict[str, str]:
     """The text of its files."""
     paths = write_report(news)
     assert [path.name for path in paths[:3]] == ["report.json", "report.md", "report.html"]
-    assert [path.name for path in paths[3:]] == [
+    assert [path.name for path in paths[3:6]] == [
         f"confusion_{split}.png" for split in ("test", "valid", "train")
     ]
+    assert {path.parent.name for path in paths[6:]} == {"figures"}
     return {path.name: path.read_text(encoding="utf-8") for path in paths[:3]}
 
 

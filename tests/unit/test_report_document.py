@@ -109,7 +109,7 @@ def test_figures_are_svg_in_the_colors_of_the_page_and_say_what_they_show(names:
         assert root.get("role") == "img"
         assert root.get("aria-label")
         assert "var(--" in figure.svg
-        assert not re.findall(r"#0[1-8]0[1-8]0[1-8]\b", figure.svg), "a stand-in for a color was left"
+        assert not re.findall(r"(?<!, )#[0-9a-f]{6}", figure.svg), "a color is not a variable of the page"
         assert "font-family:" not in figure.svg
         assert figure.alt
     assert "0.5000 at epoch 1" in figures[0].alt
@@ -135,6 +135,20 @@ def test_confusion_matrices_are_written_as_png_up_to_thirty_classes(tmp_path: Pa
     write_report(tmp_path, Document("t", "", (Section("s", "s", items=tuple(tables)),)), {})
     assert [file.name for file in tmp_path.glob("*.png")] == ["test.png"]
     assert (tmp_path / "test.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_are_also_files_of_their_own_in_fixed_colors(tmp_path: Path) -> None:
+    paths = write_report(tmp_path, make_document(["a", "b"]), {})[3:]
+    names = ["figures", "figures-2", "figures-3"]
+    assert [path.name for path in paths] == [f"{name}.{kind}" for name in names for kind in ("svg", "png")]
+    for svg, png in zip(paths[::2], paths[1::2], strict=True):
+        text = svg.read_text(encoding="utf-8")
+        assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(" not in text
+        assert "#5d6671" in text
+        assert png.read_bytes().startswith(b"\x89PNG")
+    again = write_report(tmp_path / "again", make_document(["a", "b"]), {})[3:]
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in paths]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +194,7 @@ def test_terminal_shows_a_table_without_markup() -> None:
 def test_report_is_three_files_and_strict_json(tmp_path: Path) -> None:
     record = {"nan": float("nan"), "array": np.arange(3), "path": Path("a"), "1": ("\ud800", np.float32(0.5))}
     paths = write_report(tmp_path / "deep" / "er", make_document(["a", "b"]), record)
-    assert [path.name for path in paths] == ["report.json", "report.md", "report.html"]
+    assert [path.name for path in paths[:3]] == ["report.json", "report.md", "report.html"]
     expected = {"nan": None, "array": [0, 1, 2], "path": "a", "1": ["\N{REPLACEMENT CHARACTER}", 0.5]}
     assert json.loads(paths[0].read_text(encoding="utf-8")) == expected == to_json(record)
     (tmp_path / "file").write_text("mine", encoding="utf-8")

@@ -52,7 +52,7 @@ def test_a_fitted_estimator_shows_its_parameters_and_its_model(classifier: TextC
     assert "TaskModel: A text classifier." in lines
     bundle = classifier._repr_mimebundle_()
     assert bundle["text/html"].endswith(classifier.model_._repr_html_())
-    fresh = TextClassifier("news", head="pool")
+    fresh = TextClassifier("english", head="pool")
     assert "TaskModel" not in repr(fresh) + fresh._repr_mimebundle_()["text/html"]
     assert "TaskModel" not in repr(make_pipeline(classifier))
 

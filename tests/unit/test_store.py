@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from gensim.models import KeyedVectors
 
-from elmokit.core.errors import DataError, RunError
+from elmokit.core.errors import ConfigError, DataError, RunError
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.store import VectorStore, array_header, export_parquet
 from elmokit.vectors.store_writer import embed
@@ -131,9 +132,14 @@ def test_exports_hold_the_same_vectors(
 ) -> None:
     monkeypatch.setattr("elmokit.vectors.store._EXPORT_ROWS", 11)
     out = tmp_path / "store"
-    result = embed(elmo, odd_corpus, out, **settings, exports=["parquet"])
-    assert result.exports == [out / "vectors.parquet"]
+    result = embed(elmo, odd_corpus, out, **settings, exports=["parquet", "hdf5"])
+    assert result.exports == [out / "vectors.parquet", out / "vectors.hdf5"]
     store = VectorStore.open(out)
+    with pytest.importorskip("h5py").File(out / "vectors.hdf5") as file:
+        assert file["vectors"].dtype == store.vectors.dtype
+        assert np.array_equal(file["vectors"], store.vectors)
+        assert np.array_equal(file["offsets"], store.offsets)
+        assert [name.decode() for name in file["ids"]] == store.ids
     table = pq.read_table(out / "vectors.parquet")
     rows = np.array(table["vector"].to_pylist(), dtype=np.float32)
     assert np.array_equal(rows, np.asarray(store.vectors, np.float32))
@@ -145,6 +151,31 @@ def test_exports_hold_the_same_vectors(
     else:
         assert table.column_names == ["id", "text", "vector"]
         assert table["text"].to_pylist() == TEXTS
+
+
+def test_word2vec_text_has_a_line_for_each_text(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> None:
+    embed(elmo, odd_corpus, tmp_path / "store", pool="mean", dtype="float16", exports=["word2vec"])
+    store = VectorStore.open(tmp_path / "store")
+    table = KeyedVectors.load_word2vec_format(tmp_path / "store" / "vectors.vec")
+    assert table.index_to_key == store.ids
+    assert np.array_equal(table.vectors, np.asarray(store.vectors, np.float32))
+
+
+def test_exports_that_cannot_be_are_refused(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> None:
+    wrong: list[dict[str, Any]] = [{}, {"pool": "mean", "all_layers": True}]
+    for settings in wrong:
+        with pytest.raises(ConfigError, match="one vector for each text"):
+            embed(elmo, odd_corpus, tmp_path / "store", exports=["word2vec"], **settings)
+    assert not (tmp_path / "store").exists()
+    table = tmp_path / "texts.jsonl"
+    rows = [{"id": "a\0b", "text": "one"}, {"id": "two words", "text": "two"}]
+    table.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    options: Any = {"pool": "mean", "id_column": "id", "text_columns": "text"}
+    with pytest.raises(DataError, match="Text 1 has the id 'two words'"):
+        embed(elmo, table, tmp_path / "store", exports=["hdf5", "word2vec"], **options)
+    assert not (tmp_path / "store" / "vectors.vec").exists()
+    with pytest.importorskip("h5py").File(tmp_path / "store" / "vectors.hdf5") as file:
+        assert [name.decode() for name in file["ids"]] == ["a\N{REPLACEMENT CHARACTER}b", "two words"]
 
 
 def test_an_export_that_breaks_off_leaves_nothing(odd_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

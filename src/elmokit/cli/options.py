@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import inspect
 import json
+import os
 import re
 import shlex
 import sys
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from rich.markup import escape
+from typer.models import OptionInfo
 
 from elmokit.core.config import Config, read_toml
 from elmokit.core.errors import ConfigError, nearest
@@ -40,6 +42,8 @@ def flag(help: str, *names: str, **options: Any) -> Any:
 ROWS = "Labeled rows: .csv .tsv .jsonl .parquet."
 _TEXTS = "Files (.txt .csv .tsv .jsonl .parquet, also .gz .zst), folders, patterns, or - for standard input."
 _MODEL = "A bundled model, a model folder, or published ELMo files."
+_THREADS = "Processor threads to use; by default, one per core."
+_MOST_SHOWN = 20  # options in a help page
 Model = Annotated[Path, argument("MODEL", _MODEL, parser=resolve_name)]
 Texts = Annotated[list[str], argument("TEXT...", _TEXTS)]
 Out = Annotated[Path, flag("Output folder.", "--out", "-o")]
@@ -170,15 +174,47 @@ def with_settings(*sections: Section) -> Callable[[Command], Command]:
                     settings[name] = setting.parse(value) if isinstance(value, str) else value
             command(**values, settings=settings)
 
-        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own.values()]
-        parameters += [*(setting.parameter() for setting in shown.values()), *shared]
-        run.__doc__ = command.__doc__
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        parameters = [*own.values(), *(setting.parameter() for setting in shown.values()), *shared]
         run.setting_names = list(known)  # type: ignore[attr-defined]
-        return run
+        return _with_parameters(run, command, parameters)
 
     return decorate
+
+
+def with_threads(command: Command, *, as_workers: bool) -> Command:
+    """Add --threads to a command; --help leaves it out where it would be one option too many.
+
+    Args:
+        as_workers: The command starts processes of one thread each, as many as its option --workers says.
+    """
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    n_shown = (
+        sum(isinstance(info, OptionInfo) for one in own for info in get_args(one.annotation)) + 1
+    )  # --help
+
+    def run(threads: int | None = None, **values: Any) -> None:
+        if threads is not None and threads < 1:
+            raise ConfigError(f"--threads {threads} is out of range: it must be at least 1.")
+        if threads and as_workers:
+            values["workers"] = values["workers"] or str(threads)
+        elif threads:
+            os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+            import torch
+
+            torch.set_num_threads(threads)
+        command(**values)
+
+    run.setting_names = getattr(command, "setting_names", [])  # type: ignore[attr-defined]
+    threads = _parameter("threads", int, _THREADS, "--threads", metavar="INT", hidden=n_shown >= _MOST_SHOWN)
+    return _with_parameters(run, command, [*own, threads])
+
+
+def _with_parameters(run: Command, command: Command, parameters: list[inspect.Parameter]) -> Command:
+    """``run`` with these parameters, all by keyword, and the docstring of ``command``."""
+    named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    run.__doc__, run.__annotations__ = command.__doc__, {one.name: one.annotation for one in named}
+    run.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    return run
 
 
 def _parse_item(item: str, known: dict[str, Setting]) -> tuple[str, Any]:
@@ -207,6 +243,8 @@ def _help_all(sections: tuple[Section, ...]) -> Callable[[bool], None]:
             table.add_row(f"[bold]{section.title}[/]", f"[dim]\\[{section.name}][/]")
             for setting in section.settings():
                 table.add_row(setting.name, setting.help)
+        table.add_row("[bold]Flag[/]")
+        table.add_row("--threads", _THREADS)
         example = "Set any of these with --set NAME=VALUE, as in [bold]--set lr=0.001[/], or in a TOML file."
         Console(highlight=False).print(table, example, sep="\n")
         raise typer.Exit()

@@ -108,7 +108,7 @@ def open_arrays(path: Path) -> Iterator[ArrayFile]:
         yield ArrayFile(path, file)
 
 
-def write_arrays(path: Path, arrays: Iterable[tuple[str, npt.NDArray[np.float32]]], n_bytes: int) -> None:
+def write_arrays(path: Path, arrays: Iterable[tuple[str, npt.NDArray[Any]]], n_bytes: int) -> None:
     """Write arrays by name ("group/name"), ``n_bytes`` in total, into an HDF5 file, atomically."""
     h5py = require_h5py()
     with atomic_write(path) as temporary:
@@ -117,4 +117,4 @@ def write_arrays(path: Path, arrays: Iterable[tuple[str, npt.NDArray[np.float32]
         reserve(temporary)  # the HDF5 library can crash if the disk fills up while it writes
         with h5py.File(temporary, "w") as file:
             for name, values in arrays:
-                file.create_dataset(name, data=np.ascontiguousarray(values, dtype=np.float32))
+                file.create_dataset(name, data=values)

@@ -191,7 +191,7 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
         parameters["encoder.weight"] = parameters["encoder.weight"][rows]
     entries = official_layout(config, len(rows))
     arrays = (
-        (entry.name, entry.write(*(parameters[name].numpy() for name in entry.parameters)))
+        (entry.name, entry.write(*(parameters[name].float().numpy() for name in entry.parameters)))
         for entry in entries
     )
     source = saved.training.get("source") or {}

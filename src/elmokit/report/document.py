@@ -66,11 +66,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture: an SVG element in the colors of the page, and ``alt``, what it shows in words."""
+    """A picture: an SVG element in the colors of the page, a PNG, and ``alt``, what it shows in words."""
 
     svg: str
     alt: str
     caption: str = ""
+    png: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Draw the figures of a report as SVG.
+"""Draw the figures of a report as SVG, and as PNG for slides.
 
-A figure has no colors and fonts of its own but those of the page (``--ink``, ``--accent`` and so on), so it
+In a page, a figure has no colors and fonts but those of the page (``--ink``, ``--accent`` and so on), so it
 follows the page into dark mode and onto paper. Text stays text: the reader's fonts show names in any script.
 Every figure also says in words what it shows.
 """
@@ -28,18 +28,18 @@ from elmokit.report.document import Figure, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
-# Stand-ins that matplotlib accepts; ``_figure`` replaces them by the page's variables.
-_INK, _MUTED, _RULE, _PAPER = "#010101", "#020202", "#030303", "#040404"
-_ACCENT, _SECOND, _THIRD, _ON_ACCENT = "#050505", "#060606", "#070707", "#080808"
+# The colors of a bright page, in which files are drawn; in pages, ``_figure`` puts variables in their place.
+_INK, _MUTED, _RULE, _PAPER = "#1d2126", "#5d6671", "#d9dde2", "#ffffff"
+_ACCENT, _SECOND, _THIRD, _ON_ACCENT = "#1c62a8", "#b04a0b", "#1f7a55", "#fffffe"
 _VARIABLES = {
-    _INK: "var(--ink, #1d2126)",
-    _MUTED: "var(--muted, #5d6671)",
-    _RULE: "var(--rule, #d9dde2)",
-    _PAPER: "var(--paper, #ffffff)",
-    _ACCENT: "var(--accent, #1c62a8)",
-    _SECOND: "var(--second, #b04a0b)",
-    _THIRD: "var(--third, #1f7a55)",
-    _ON_ACCENT: "var(--on-accent, #ffffff)",
+    _INK: "ink",
+    _MUTED: "muted",
+    _RULE: "rule",
+    _PAPER: "paper",
+    _ACCENT: "accent",
+    _SECOND: "second",
+    _THIRD: "third",
+    _ON_ACCENT: "on-accent",
 }
 _LOOKS = ((_ACCENT, "o"), (_SECOND, "s"), (_THIRD, "^"), (_INK, "D"), (_MUTED, "v"))
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 2, 1, 2)))
@@ -249,16 +249,17 @@ def _canvas(height: float, width: float = 420) -> Iterator[Canvas]:
 def _figure(canvas: Canvas, title: str, sentences: Sequence[str], caption: str = "") -> Figure:
     """A drawing as an SVG element in the colors and fonts of the page, described by a title and sentences."""
     words = one_line(". ".join([title, " ".join(sentences)]))
-    file = io.StringIO()
+    file, png = io.StringIO(), io.BytesIO()
+    canvas.savefig(png, format="png", dpi=144, metadata={"Software": None})
     canvas.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Title": one_line(title)})
     svg = " ".join(file.getvalue().partition("<svg")[2].split())
     svg = re.sub("<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg)
     svg = re.sub('style="[^"]*"', _page_style, svg)
     about = f'role="img" aria-label="{html.escape(words)}" font-family="system-ui, sans-serif"'
-    return Figure(f"<svg {about} {svg}", words, caption)
+    return Figure(f"<svg {about} {svg}", words, caption, png.getvalue())
 
 
 def _page_style(style: re.Match[str]) -> str:
     """A style without a font, with variables for colors."""
     text = re.sub('font-family:[^;"]*;?', "", style[0])
-    return re.sub("#[0-9a-f]{6}", lambda color: _VARIABLES.get(color[0], color[0]), text)
+    return re.sub("|".join(_VARIABLES), lambda color: f"var(--{_VARIABLES[color[0]]}, {color[0]})", text)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.core.atomic import explain_os_errors, write_text
+from elmokit.core.atomic import atomic_write, explain_os_errors, write_text
 from elmokit.core.formatting import escape_markdown, join_names, one_line, printable
 from elmokit.report.document import Code, Column, Document, Figure, Table
 from elmokit.report.figures import save_confusion_png
@@ -22,7 +22,11 @@ _MARKDOWN_COLUMNS = 14  # a wider table cannot be read as plain text
 
 
 def write_report(folder: Path, document: Document, record: Mapping[str, Any]) -> list[Path]:
-    """Write report.json (from ``record``), report.md, report.html and pictures; each whole or not at all."""
+    """Write report.json (from ``record``), report.md, report.html and pictures; each whole or not at all.
+
+    Figures are also written alone, as ``figures/SECTION.svg`` and ``.png``; from the second one of a section,
+    ``figures/SECTION-2.svg``.
+    """
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     texts = {
@@ -36,7 +40,19 @@ def write_report(folder: Path, document: Document, record: Mapping[str, Any]) ->
     pictures = {table.picture: table for table in tables if table.picture}
     for name, table in pictures.items():
         save_confusion_png(folder / name, table)
-    return [folder / name for name in (*texts, *pictures)]
+    figures = {
+        f"figures/{section.id}{f'-{number}' if number > 1 else ''}": figure
+        for section in document.sections
+        for number, figure in enumerate((one for one in section.items if isinstance(one, Figure)), 1)
+    }
+    for name, figure in figures.items():
+        with explain_os_errors(folder / name):
+            (folder / "figures").mkdir(exist_ok=True)
+        write_text(folder / f"{name}.svg", re.sub(r"var\(--[a-z-]+, (#\w+)\)", r"\1", figure.svg) + "\n")
+        with atomic_write(folder / f"{name}.png") as temporary:
+            temporary.write_bytes(figure.png)
+    files = [f"{name}.{kind}" for name in figures for kind in ("svg", "png")]
+    return [folder / name for name in (*texts, *pictures, *files)]
 
 
 def to_json(value: Any) -> Any:

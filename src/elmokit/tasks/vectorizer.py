@@ -25,7 +25,7 @@ from elmokit.vectors.encoder import Encoder, FloatArray
 class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Turns texts into one vector each: a column of strings in, an array (n_texts, dim) out.
 
-    >>> make_pipeline(ElmoVectorizer("news"), LogisticRegression()).fit(texts, labels)  # doctest: +SKIP
+    >>> make_pipeline(ElmoVectorizer("english"), LogisticRegression()).fit(texts, labels)  # doctest: +SKIP
 
     It learns nothing from the texts. The encoder is opened when it is first needed; where it is given by
     name, pickles and other processes get the name, not the weights.

@@ -10,7 +10,8 @@ from typing import Literal
 from elmokit.core.config import Config, RunConfig, option
 from elmokit.core.errors import ConfigError
 
-EXPORTS = ("parquet",)
+EXPORTS = {"parquet": "vectors.parquet", "hdf5": "vectors.hdf5", "word2vec": "vectors.vec"}
+"""Formats that vectors can be written in, too, and the name of the file."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.model_folder import FORMAT, FORMAT_VERSION
 from elmokit.core.names import read_json
 from elmokit.core.ragged import Ragged
+from elmokit.published.hdf5 import require_h5py, write_arrays
 from elmokit.vectors.settings import StoreConfig
 
 Reals = npt.NDArray[np.floating[Any]]
@@ -297,6 +298,28 @@ def export_parquet(store: VectorStore, path: Path) -> None:
                 ends = np.arange(0, len(vectors) + 1, width, dtype=np.int32)
                 vectors = pa.ListArray.from_arrays(ends, vectors)
             file.write_table(pa.table({**columns, "vector": vectors}, schema=schema))
+
+
+def export_hdf5(store: VectorStore, path: Path) -> None:
+    """Write an HDF5 file: ``vectors``, (n_vectors, [layer,] dim); ``offsets``, (n_texts + 1,); ``ids``."""
+    names = [name.replace("\0", "\N{REPLACEMENT CHARACTER}") for name in store.ids]  # HDF5 would end there
+    ids = np.array(names, dtype=require_h5py().string_dtype())
+    arrays = {"vectors": store.vectors, "offsets": store.offsets, "ids": ids}
+    n_bytes = store.vectors.nbytes + store.offsets.nbytes + sum(len(name.encode()) + 64 for name in names)
+    write_arrays(path, arrays.items(), n_bytes)
+
+
+def export_word2vec(store: VectorStore, path: Path) -> None:
+    """Write pooled vectors as word2vec text: a line for each text, its id first."""
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        file.write(f"{len(store)} {store.dim}\n")
+        for index, (name, row) in enumerate(zip(store.ids, store.vectors, strict=True)):
+            if len(name.split()) != 1 or name.strip() != name:
+                raise DataError(
+                    f"Text {index} has the id {name!r}; in a word2vec file, an id is one word.",
+                    remedy="Name another id_column, or export the vectors as hdf5 or parquet.",
+                )
+            file.write(f"{name} {' '.join(np.asarray(row, np.float32).astype(str))}\n")
 
 
 def check_file(path: Path, header: bytes, n_bytes: int) -> None:

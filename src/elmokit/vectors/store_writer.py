@@ -29,6 +29,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, RunError, nearest
 from elmokit.core.formatting import format_size, join_names
 from elmokit.core.run_folder import describe_changes, open_out
+from elmokit.published.hdf5 import require_h5py
 from elmokit.text.rows import IdentifiedTexts
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.elmo import Elmo
@@ -41,7 +42,9 @@ from elmokit.vectors.store import (
     ModelRef,
     VectorStore,
     check_file,
+    export_hdf5,
     export_parquet,
+    export_word2vec,
 )
 
 _PROGRESS = "progress.json"
@@ -99,7 +102,7 @@ def embed(
         source: Files, folders, glob patterns, or ``-`` for standard input.
         config: Which vectors to store, and in what form.
         read: How to read the files.
-        exports: Also write the vectors as "parquet".
+        exports: Also write the vectors as "parquet", "hdf5" or, with ``pool``, "word2vec".
         settings: Single settings of ``config`` and ``read`` by name, such as ``pool="mean"``.
     """
     merged = merge_settings(settings, store=config or StoreConfig(), read=read or ReadConfig())
@@ -108,6 +111,12 @@ def embed(
     for name in exports:
         if name not in EXPORTS:
             raise ConfigError(f"There is no export {name!r}.", remedy=nearest(name, EXPORTS))
+        if name == "word2vec" and (config.pool == "none" or config.all_layers):
+            raise ConfigError(
+                "The export word2vec has one vector for each text.", remedy="Set pool, and not all_layers."
+            )
+        if name == "hdf5":
+            require_h5py()  # before anything is computed
     open_out(out, "vectors", resume=True)
     before = Manifest.read(out)
     elmo = encoder if isinstance(encoder, Elmo) else Elmo.load(encoder)
@@ -337,10 +346,11 @@ class _Writer:
 
 
 def _write_exports(store: VectorStore, exports: Sequence[str], reporter: Reporter) -> list[Path]:
-    """Write ``vectors.parquet`` into the folder, unless it is there."""
-    paths = [store.folder / f"vectors.{name}" for name in dict.fromkeys(exports)]
-    for path in paths:
+    """Write ``vectors.parquet`` and the like into the folder, unless they are there."""
+    writers = {"parquet": export_parquet, "hdf5": export_hdf5, "word2vec": export_word2vec}
+    paths = {name: store.folder / EXPORTS[name] for name in exports}
+    for name, path in paths.items():
         if not path.exists():
             reporter.say(f"Writing {path.name} ...")
-            export_parquet(store, path)
-    return paths
+            writers[name](store, path)
+    return list(paths.values())
