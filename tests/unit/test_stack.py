@@ -354,7 +354,10 @@ def test_fit_says_how_the_stack_and_a_trained_head_stand_beside_simple_methods(
     train = table(tmp_path / "train.csv", rows(60))
     result = fit(encoder, train, tmp_path / "made", reporter=said)
     assert isinstance(result.model, StackModel)
-    assert "On the same folds: TF-IDF + SVM: 1.000; NB-SVM: 1.000; this model: 1.000 (views by" in said.text
+    assert (
+        "On the same folds: TF-IDF + SVM: 1.000; NB-SVM: 1.000; this model: 1.000 (views: words 1.000"
+        in said.text
+    )
     assert {*result.model.record.rivals} == {"TF-IDF + SVM", "NB-SVM"}
     report = (tmp_path / "made" / "report.md").read_text("utf-8")
     assert "NB-SVM" in report
