@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.settings import ClassifierConfig
     from elmokit.tasks.vectorizer import ElmoVectorizer
     from elmokit.text.settings import ReadConfig
+    from elmokit.vectors.distillation import distill
     from elmokit.vectors.elmo import Elmo
     from elmokit.vectors.embeddings import Embeddings
     from elmokit.vectors.neighbors import search, similar_words
@@ -43,14 +44,15 @@ _HOMES = {  # the public names of each module
     "core.model_folder": "load", "published.convert": "convert", "static.train": "baseline",
     "static.word_vectors": "WordVectors", "tasks.estimator": "TextClassifier",
     "tasks.fit": "evaluate fit predict", "tasks.settings": "ClassifierConfig",
-    "tasks.vectorizer": "ElmoVectorizer", "text.settings": "ReadConfig", "vectors.elmo": "Elmo",
-    "vectors.embeddings": "Embeddings", "vectors.neighbors": "search similar_words",
+    "tasks.vectorizer": "ElmoVectorizer", "text.settings": "ReadConfig",
+    "vectors.distillation": "distill", "vectors.elmo": "Elmo", "vectors.embeddings": "Embeddings",
+    "vectors.neighbors": "search similar_words",
     "vectors.settings": "StoreConfig", "vectors.store": "VectorStore", "vectors.store_writer": "embed",
     "vectors.verify": "verify",
 }
 __all__ = [  # noqa: RUF022 (by what they are for)
     "load", "Elmo", "Embeddings", "WordVectors", "VectorStore", "TextClassifier", "ElmoVectorizer",
-    "pretrain", "baseline", "embed", "fit", "predict", "evaluate", "compare", "convert", "verify",
+    "pretrain", "distill", "baseline", "embed", "fit", "predict", "evaluate", "compare", "convert", "verify",
     "search", "similar_words",
     "PretrainConfig", "ClassifierConfig", "StoreConfig", "ReadConfig", "make_plan",
     "Reporter", "ElmokitError",

@@ -11,6 +11,7 @@ from elmokit.static.intrinsic import IntrinsicResult
 from elmokit.tasks.fit import Evaluation, FittedModel, PredictionSummary
 from elmokit.tasks.metrics import ClassificationMetrics, MultilabelMetrics
 from elmokit.tasks.task import Prediction
+from elmokit.vectors.distillation import DistillResult
 from elmokit.vectors.neighbors import Hit, Occurrence, SimilarWords
 from elmokit.vectors.store_writer import EmbedResult
 from elmokit.vectors.verify import Difference, Verification
@@ -21,6 +22,7 @@ __all__ = [
     "Conversion",
     "Cost",
     "Difference",
+    "DistillResult",
     "EmbedResult",
     "Evaluation",
     "FittedModel",

@@ -24,6 +24,7 @@ VERBS = {
     "evaluate": "Measure a model: accuracy, perplexity or word similarity.",
     "compare": "Find out which method suits your text.",
     "pretrain": "Train a bidirectional language model (ELMo) on your own text.",
+    "distill": "Give a language model the sentence vector of another encoder.",
     "baseline": "Train static word vectors: SVD, skip-gram or CBOW.",
     "inspect": "Show the sizes, training and scores of a model.",
     "convert": "Convert between published models, word-vector files and elmokit folders.",

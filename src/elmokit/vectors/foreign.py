@@ -13,6 +13,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -39,7 +40,7 @@ _PACKAGES: dict[str, tuple[str, str, dict[str, Any]]] = {  # import name, what o
 }
 PREFIXES = (*_PACKAGES, "glove", "vectors")
 _NOT_COPIED = (".*", "onnx", "openvino", "*.h5", "*.ot", "*.msgpack")  # hidden files, the weights once more
-_CHUNK = 1024
+CHUNK = 1024
 _TABLE = (
     "Give finite numbers, a row for each text: .npy of shape (n_texts, dim), .parquet, or .csv with a header."
 )
@@ -105,16 +106,31 @@ def open_encoder(name: str | Path) -> SentenceEncoder:
 
 def encode_chunks(encoder: SentenceEncoder, texts: Sequence[Text], advance: Advance) -> Iterator[FloatArray]:
     """The vectors of texts, some at a time, so that there is progress to show."""
-    for first in range(0, len(texts), _CHUNK):
-        chunk = texts[first : first + _CHUNK]
+    for first in range(0, len(texts), CHUNK):
+        chunk = texts[first : first + CHUNK]
         yield encoder.sentences(chunk)
         advance(len(chunk))
 
 
-class PackageEncoder(Described):
-    """A model of another package, in a local folder."""
+class _ForeignEncoder(Described):
+    """What both kinds share."""
 
     kind = KIND
+    label, prefix, dim = "", "vectors", 0
+
+    def facts(self) -> Facts:
+        """What it is, for its card and ``elmokit inspect``."""
+        source = _PACKAGES[self.prefix][0] if self.prefix in _PACKAGES else "computed elsewhere"
+        rows = (("model", self.label), ("vectors", f"{source}, {self.dim} wide"))
+        return Facts("A sentence encoder: one vector for each text.", rows, {"kind": KIND, **dict(rows)})
+
+    def _writing(self, folder: str | Path) -> AbstractContextManager[Path]:
+        record = {"package": self.prefix, "name": self.label}
+        return write_model(Path(folder), KIND, record, card=self.facts())
+
+
+class PackageEncoder(_ForeignEncoder):
+    """A model of another package, in a local folder."""
 
     def __init__(self, prefix: str, folder: Path, label: str) -> None:
         self.prefix, self.folder, self.label = prefix, folder, label
@@ -141,26 +157,19 @@ class PackageEncoder(Described):
         vectors = self._model.encode(list(map(_plain, texts)), show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)
 
-    def facts(self) -> Facts:
-        """What it is, for its card and ``elmokit inspect``."""
-        return _facts(self.label, f"{_PACKAGES[self.prefix][0]}, {self.dim} wide")
-
     def save(self, folder: str | Path) -> None:
         """Copy the model into a folder of ours."""
-        record = {"package": self.prefix, "name": self.label}
-        with write_model(Path(folder), KIND, record, card=self.facts()) as staged:
+        with self._writing(folder) as staged:
             shutil.copytree(self.folder, staged / "model", ignore=shutil.ignore_patterns(*_NOT_COPIED))
 
 
-class TextVectors(Described):
+class TextVectors(_ForeignEncoder):
     """Vectors computed elsewhere, found by the text; equal texts have the vector of the first.
 
     Args:
         vectors: One for each text, (n_texts, dim).
         keys: Numbers of the texts, (n_texts,); None until ``bind`` says which texts they are.
     """
-
-    kind = KIND
 
     def __init__(
         self, vectors: FloatArray, keys: npt.NDArray[np.int64] | None = None, label: str = ""
@@ -199,14 +208,9 @@ class TextVectors(Described):
                 )
         return vectors
 
-    def facts(self) -> Facts:
-        """What it is, for its card and ``elmokit inspect``."""
-        return _facts(self.label, f"of {len(self.keys):,} known texts, {self.dim} wide")
-
     def save(self, folder: str | Path) -> None:
         """Write vectors and keys to a folder."""
-        record = {"package": "vectors", "name": self.label}
-        with write_model(Path(folder), KIND, record, card=self.facts()) as staged:
+        with self._writing(folder) as staged:
             tensors = {"vectors": torch.tensor(self.vectors), "keys": torch.tensor(self.keys)}
             save_tensors(staged / "model.safetensors", tensors, {})
 
@@ -235,12 +239,17 @@ def read_vectors(files: Sequence[Path]) -> FloatArray:
         raise DataError(f"{names}: cannot be read as vectors: {error}", remedy=_TABLE) from error
     if vectors.ndim != 2 or not vectors.size or vectors.dtype.kind not in "fiu":
         raise DataError(f"{names}: {vectors.dtype} of shape {vectors.shape} are no vectors.", remedy=_TABLE)
-    for first in range(0, len(vectors), 64 * _CHUNK):
-        wrong = ~np.isfinite(vectors[first : first + 64 * _CHUNK]).all(axis=1)
+    check_finite(vectors, names)
+    return np.asarray(vectors, dtype=np.float32)
+
+
+def check_finite(vectors: npt.NDArray[Any], name: str) -> None:
+    """Raise DataError that names the first vector with NaN or infinity."""
+    for first in range(0, len(vectors), 64 * CHUNK):
+        wrong = ~np.isfinite(vectors[first : first + 64 * CHUNK]).all(axis=1)
         if wrong.any():
             row = first + int(wrong.argmax()) + 1
-            raise DataError(f"{names}: vector {row} has a value that is not a finite number.", remedy=_TABLE)
-    return np.asarray(vectors, dtype=np.float32)
+            raise DataError(f"{name}: vector {row} has a value that is not a finite number.", remedy=_TABLE)
 
 
 def _read_array(file: Path) -> npt.NDArray[Any]:
@@ -268,8 +277,3 @@ def _key(text: str) -> int:
 def _missing_package(prefix: str) -> MissingExtraError:
     package = _PACKAGES[prefix][0].replace("_", "-")
     return MissingExtraError(package, package, f"{prefix}:FOLDER")
-
-
-def _facts(label: str, text: str) -> Facts:
-    rows = (("model", label), ("vectors", text))
-    return Facts("A sentence encoder: one vector for each text.", rows, {"kind": KIND, **dict(rows)})
