@@ -16,7 +16,8 @@ from program import environment
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n)?```(bash|python)\n(.*?)```", re.S)
+_BLOCK = re.compile(r"(<!-- (?:not run|needs): ([^>]+) -->\n)?```(bash|python)\n(.*?)```", re.S)
+_NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 
 # One process for a page: its commands go to a shell, its snippets to a Python that stays open, where each has
 # to bring its own names. What is made by make is only looked up.
@@ -35,9 +36,10 @@ for kind, text in json.load(sys.stdin):
 """
 
 
-def _blocks(page: Path) -> list[tuple[str, str]]:
+def _blocks(page: Path, package: str = "") -> list[tuple[str, str]]:
+    """The snippets of a page: those that need nothing more, or those that need this package."""
     found = _BLOCK.findall(page.read_text(encoding="utf-8"))
-    return [(kind, text) for skipped, kind, text in found if not skipped]
+    return [(kind, text) for _, needed, kind, text in found if needed == package]
 
 
 def _write_texts(folder: Path) -> None:
@@ -50,10 +52,24 @@ def _write_texts(folder: Path) -> None:
     "page", [page for page in PAGES if _blocks(page)], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_snippets_run(page: Path, tmp_path: Path) -> None:
+    _run(page, _blocks(page), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("page", "package"),
+    [(page, package) for page in PAGES for package in _NEEDS.findall(page.read_text(encoding="utf-8"))],
+    ids=lambda value: value.stem if isinstance(value, Path) else value,
+)
+def test_snippets_that_need_another_package_run(page: Path, package: str, tmp_path: Path) -> None:
+    pytest.importorskip(package, reason=f"the package {package} is not installed")
+    _run(page, _blocks(page, package), tmp_path)
+
+
+def _run(page: Path, blocks: list[tuple[str, str]], tmp_path: Path) -> None:
     _write_texts(tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", _READER, str(ROOT)],
-        input=json.dumps(_blocks(page)),
+        input=json.dumps(blocks),
         cwd=tmp_path,
         env=environment(),
         capture_output=True,

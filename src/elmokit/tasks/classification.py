@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from elmokit.core.errors import DataError
+from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.formatting import join_names, percent
 from elmokit.report.document import Cell, Column, Section, make_confusion_table, make_table
 from elmokit.tasks.heads import BilstmHead, Head, LinearHead, PoolHead
@@ -125,6 +125,33 @@ class Classification(Task[ClassPrediction, Metrics]):
         if any(one.mistakes(1) for one in single.values()):
             sections.append(_mistakes_section(single))
         return sections
+
+
+class OwnClassification(Classification):
+    """Classification with a head or a mix of the user's.
+
+    Attributes:
+        own_parts: The names of the classes, by what they are: "head", "mix".
+    """
+
+    def __init__(self, head: type[nn.Module] | None = None, mix: type[nn.Module] | None = None) -> None:
+        self._heads: dict[str, Any] = {**Classification.heads, **({head.__name__: head} if head else {})}
+        self.own_mix = mix
+        self.own_parts = {name: part.__name__ for name, part in (("head", head), ("mix", mix)) if part}
+
+    @property
+    def heads(self) -> Mapping[str, type[Head]]:  # type: ignore[override]
+        """Those of classification, and the user's."""
+        return self._heads
+
+    def loss(self, output: Tensor, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
+        """As for the heads of elmokit, after a look at the shape of the scores."""
+        if output.ndim != 2 or len(output) != len(targets):
+            raise ConfigError(
+                f"For {len(targets)} texts, the head gave scores of shape {tuple(output.shape)}.",
+                remedy="Return a tensor (batch, n_classes) from its forward.",
+            )
+        return super().loss(output, targets, smoothing=smoothing)
 
 
 def _confusion_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:

@@ -11,15 +11,17 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from elmokit.core.console import Reporter
-from elmokit.core.errors import DataError, ModelError
+from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.names import DEFAULT
+from elmokit.tasks.classification import OwnClassification
 from elmokit.tasks.fit import open_predictor, validation_split
 from elmokit.tasks.model import TaskModel, load_encoder
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.stack import StackModel, fit_stack
-from elmokit.tasks.task import Examples, Labels, get_task
+from elmokit.tasks.task import AnyTask, Examples, Labels, get_task
 from elmokit.tasks.trainer import fit_task
 from elmokit.text.tokenizing import check_texts
 from elmokit.vectors.foreign import open_encoder
@@ -38,6 +40,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         encoder: A bundled model, or a folder that ``elmokit pretrain`` or ``elmokit baseline`` has made.
+        mix, head: By name, or a class of your own; docs/integrations.md shows how to write one.
         class_weight: None, or "balanced".
         options: Further settings by name; ``elmokit fit --help-all`` lists and explains all of them.
         verbose: Show progress.
@@ -50,10 +53,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     encoder: str | Path = DEFAULT
     _: KW_ONLY
-    mix: str = "trainable"
+    mix: str | type[nn.Module] = "trainable"
     mix_form: str = "raw"
     mix_weights: str = ""
-    head: str = "auto"
+    head: str | type[nn.Module] = "auto"
     head_dim: int = 128
     finetune: bool = False
     epochs: int = 0
@@ -73,6 +76,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         direct = ("encoder", "class_weight", "options", "verbose")
         values = {name: value for name, value in self.get_params(deep=False).items() if name not in direct}
         values["class_weights"] = self.class_weight or "equal"
+        if not isinstance(self.mix, str):
+            values["mix"] = "trainable"
+            values["head"] = "pool" if self.head == "auto" else self.head
+        if not isinstance(self.head, str):
+            values["head"] = self.head.__name__
         return ClassifierConfig.from_flat(**{**values, **(self.options or {})})
 
     def fit(
@@ -112,7 +120,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 other = _read(*valid, classes)[1]
             other = replace(other, weights=None)
-            result = fit_task(get_task("classify"), encoder, examples, other, config, reporter=reporter)
+            result = fit_task(self._task(), encoder, examples, other, config, reporter=reporter)
             if result.stopped == "interrupted":
                 raise KeyboardInterrupt
             model = result.model
@@ -121,6 +129,15 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, self.history_ = classes, record.history
         self.model_ = replace(model, record=record)
         return self
+
+    def _task(self) -> AnyTask:
+        """Classification, with the parts that are classes."""
+        if self.head == "linear" and not isinstance(self.mix, str):
+            raise ConfigError(
+                "The linear head does not train a mix.", remedy="Use another head, or your own."
+            )
+        own = {name: part for name in ("head", "mix") if not isinstance(part := getattr(self, name), str)}
+        return OwnClassification(**own) if own else get_task("classify")
 
     def predict_proba(self, X: Texts) -> npt.NDArray[np.float32]:  # noqa: N803
         """The probability of each class, in the order of ``classes_``."""
@@ -143,16 +160,27 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model_.save(folder)
 
     @classmethod
-    def load(cls, folder: str | Path) -> TextClassifier:
-        """Read a folder that ``save`` or ``elmokit fit`` has written."""
-        model: Any = open_predictor(folder)
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        head: type[nn.Module] | None = None,
+        mix: type[nn.Module] | None = None,
+    ) -> TextClassifier:
+        """Read a folder that ``save`` or ``elmokit fit`` has written.
+
+        Args:
+            head, mix: The classes that it was fitted with, if they are your own: a folder holds no code.
+        """
+        own = {name: part for name, part in (("head", head), ("mix", mix)) if part}
+        model: Any = TaskModel.load(folder, OwnClassification(**own)) if own else open_predictor(folder)
         if not hasattr(model, "config"):
             raise ModelError(
                 f"{folder} holds a linear model over counts of words.", remedy="Open it with elmokit.load."
             )
         flat, usual = model.config.to_flat(), ClassifierConfig().to_flat()
         weight = "balanced" if flat.pop("class_weights") == "balanced" else None
-        known = {name: flat.pop(name) for name in cls().get_params(deep=False) if name in flat}
+        known = {name: flat.pop(name) for name in cls().get_params(deep=False) if name in flat} | own
         others = {name: value for name, value in flat.items() if value != usual[name]}
         estimator = cls(Path(folder) / "encoder", **known, class_weight=weight, options=others or None)
         several, names = bool(model.labels.separator), model.record.labels or model.labels.names

@@ -27,7 +27,7 @@ from elmokit.training.machine import tuned_process
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import Encoder, Layers, SentenceEncoder
 from elmokit.vectors.foreign import open_encoder
-from elmokit.vectors.mix import make_mix
+from elmokit.vectors.mix import Mix, OwnMix, make_mix
 
 _CHUNK_ROWS, _CHUNK_CHARACTERS = 1024, 1024_000  # read and answered together
 
@@ -40,13 +40,23 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.config = resolve_head(task, config)
-        self.mix = make_mix(config.mix, n_layers, dim, config.fit.seed)
+        self.mix: Mix
+        if task.own_mix is None:
+            self.mix = make_mix(config.mix, n_layers, dim, config.fit.seed)
+        else:
+            self.mix = OwnMix(config.mix, task.own_mix, n_layers, dim)
         self.head = task.heads[self.config.head.head](config.head, self.mix.out_dim, labels)
+        if buffers := [name for name, _ in self.named_buffers()]:
+            raise ConfigError(
+                f"A head or mix has the buffer {buffers[0]!r}, but only parameters are kept.",
+                remedy="Make it a parameter (requires_grad=False), or leave it out.",
+            )
 
     def forward(
         self, fields: Sequence[Layers], rng: torch.Generator | None = None
     ) -> tuple[Output, list[Tensor]]:
         """The head's output, and the mask of each field as the head got it; no ``rng``, no dropout."""
+        self.train(rng is not None)  # for layers of a user's head, such as nn.Dropout
         if not self.config.head.pool_edges:
             fields = [_at_least_one_word(layers.words()) for layers in fields]
         dropout = self.config.head.dropout_head / 2
@@ -217,14 +227,16 @@ class TaskModel(Described):
     def facts(self) -> Facts:
         record, config, mix = self.record, self.config, self.network.mix.values()
         encoder = f"{'fine-tuned' if config.fit.finetune else 'frozen'}, {self.encoder.n_layers} layers"
+        form = f", {config.mix.mix_form}" if config.mix.mix != "function" else ""
+        own = {part: f"{name}, a class that is not stored here" for part, name in self.task.own_parts.items()}
         modules = {"mix and head": self.network, "encoder": self.encoder.module}
         sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()}
         rows = [
             ("task", self.task.name),
             ("classes", f"{len(self.labels)}: {join_names(self.labels.names, at_most=20)}"),
             ("encoder", f"{record.encoder.get('name', '')} ({encoder}, {self.encoder.dim} wide)".strip()),
-            ("head", f"{config.head.head}, {config.head.head_dim} wide"),
-            ("mix", config.mix.mix + (f", {config.mix.mix_form}" if config.mix.mix != "function" else "")),
+            ("head", own.get("head") or f"{config.head.head}, {config.head.head_dim} wide"),
+            ("mix", own.get("mix") or config.mix.mix + form),
         ]
         for name, value in mix.items():
             label = "gamma" if name == "mix_gamma" else name.replace("mix_", "layer ")
@@ -246,6 +258,7 @@ class TaskModel(Described):
             "classes": list(self.labels.names),
             "multilabel": bool(self.labels.separator),
             "settings": self.config.to_dict(),
+            **({"own_parts": dict(self.task.own_parts)} if self.task.own_parts else {}),
         }
 
     def save(self, folder: str | Path) -> None:
@@ -258,8 +271,12 @@ class TaskModel(Described):
             save_tensors(staged / "model.safetensors", dict(self.network.named_parameters()), {})
 
     @classmethod
-    def load(cls, folder: str | Path) -> TaskModel:
-        """Read a folder; anything missing, damaged, foreign or of the wrong shape is a ModelError."""
+    def load(cls, folder: str | Path, task: AnyTask | None = None) -> TaskModel:
+        """Read a folder; anything missing, damaged, foreign or of the wrong shape is a ModelError.
+
+        Args:
+            task: With the user's own parts, if the model was fitted with such.
+        """
         folder = resolve_name(folder)
         values = read_record(folder, cls.kind)
         if not (folder / "encoder" / "config.json").exists():
@@ -267,8 +284,15 @@ class TaskModel(Described):
                 f"{folder} holds a model without its encoder: the folder {folder / 'encoder'} is missing.",
                 remedy="Copy the whole folder, encoder included, from where it was fitted.",
             )
-        task, encoder = get_task(str(values.get("task", "classify"))), load_encoder(folder / "encoder")
+        task = task or get_task(str(values.get("task", "classify")))
+        own_parts, encoder = dict(task.own_parts), load_encoder(folder / "encoder")
         with explain_damage(folder):
+            if own_parts != (stored := values.get("own_parts", {})):
+                given = ["folder", *(f"{part}={name}" for part, name in stored.items())]
+                raise ModelError(
+                    f"{folder} was fitted with other classes of the user's than were given; none are stored.",
+                    remedy=f"Load it where they are defined: TextClassifier.load({', '.join(given)}).",
+                )
             settings = {name: dict(section) for name, section in values["settings"].items()}
             if "thaw" in settings["fit"]:  # its name in 0.1
                 settings["fit"]["unfreeze_every"] = settings["fit"].pop("thaw")
@@ -279,7 +303,7 @@ class TaskModel(Described):
                 raise ValueError("it names a class twice")
             record = FitRecord.from_json(values["record"])
             config = ClassifierConfig.from_dict(settings)
-            with torch.device("meta"):  # sizes that no tensor can have are a RuntimeError
+            with torch.device("cpu" if own_parts else "meta"):  # impossible sizes are a RuntimeError
                 network = Network(task, config, encoder.n_layers, encoder.dim, labels)
         weights = load_weights(folder / "model.safetensors", dict(network.named_parameters()))
         network.load_state_dict(weights, assign=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from elmokit.core.errors import ConfigError, DataError, nearest
@@ -18,7 +19,7 @@ from elmokit.text.settings import LabelConfig, ReadConfig
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from elmokit.core.console import Advance
     from elmokit.report.document import Section
@@ -129,11 +130,16 @@ class Task(Protocol[P, M]):
         name: Its key in ``TASKS``, in config.json and for ``--task``.
         fields: The texts of a row: ("text",), or ("question", "passage").
         heads: By name, the default first.
+        own_mix: A mix of the user's, in place of those of elmokit.
+        own_parts: Names of the user's classes, by what they are; a model that was fitted with them can be
+            loaded only where they are given again.
     """
 
     name: ClassVar[str]
     fields: ClassVar[tuple[str, ...]] = ("text",)
     heads: ClassVar[Mapping[str, type[Head]]]
+    own_mix: type[nn.Module] | None = None
+    own_parts: Mapping[str, str] = MappingProxyType({})
 
     def inputs(self, row: Row) -> Inputs:
         """One text for each field; for a single field all text columns, joined."""

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from elmokit.core.errors import ConfigError
+from elmokit.core.names import DEFAULT
 from elmokit.tasks.estimator import Texts
 from elmokit.tasks.model import load_encoder
 from elmokit.text.tokenizing import check_texts
@@ -40,7 +41,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         normalize: Scale vectors to length 1.
     """
 
-    encoder: str | Path | Encoder = ""
+    encoder: str | Path | Encoder = DEFAULT
     _: KW_ONLY
     pooling: Pooling | Literal["sentence"] = "sentence"
     layer: int | None = None

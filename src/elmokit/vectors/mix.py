@@ -134,6 +134,28 @@ class FunctionMix(Mix):
         return self.linear.weight.square().sum()
 
 
+class OwnMix(Mix):
+    """A mix of the user's: ``forward`` takes the layers; ``out_dim`` is that of a layer unless it says so."""
+
+    def __init__(self, config: MixConfig, part: type[nn.Module], n_layers: int, dim: int) -> None:
+        super().__init__(config)
+        self.part = part(config, n_layers, dim)
+        self.out_dim = int(getattr(self.part, "out_dim", dim))
+
+    def mixed(self, layers: Sequence[Tensor]) -> Tensor:
+        """What the user's module makes of the layers."""
+        x: Tensor = self.part(layers)
+        return x
+
+    def values(self) -> dict[str, float]:
+        """Nothing is known of its weights."""
+        return {}
+
+    def distance(self) -> Tensor:
+        """It has no penalty."""
+        return torch.zeros(())
+
+
 def make_mix(config: MixConfig, n_layers: int, dim: int, seed: int = 0) -> Mix:
     """The mix that ``config`` asks for, over ``n_layers`` layers of width ``dim``."""
     if config.mix == "function":
