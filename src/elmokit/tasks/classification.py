@@ -135,14 +135,10 @@ class OwnClassification(Classification):
     """
 
     def __init__(self, head: type[nn.Module] | None = None, mix: type[nn.Module] | None = None) -> None:
-        self._heads: dict[str, Any] = {**Classification.heads, **({head.__name__: head} if head else {})}
+        own: dict[str, Any] = {head.__name__: head} if head else {}
+        self.heads = {**Classification.heads, **own}  # type: ignore[misc]
         self.own_mix = mix
         self.own_parts = {name: part.__name__ for name, part in (("head", head), ("mix", mix)) if part}
-
-    @property
-    def heads(self) -> Mapping[str, type[Head]]:  # type: ignore[override]
-        """Those of classification, and the user's."""
-        return self._heads
 
     def loss(self, output: Tensor, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
         """As for the heads of elmokit, after a look at the shape of the scores."""

@@ -272,11 +272,8 @@ class TaskModel(Described):
 
     @classmethod
     def load(cls, folder: str | Path, task: AnyTask | None = None) -> TaskModel:
-        """Read a folder; anything missing, damaged, foreign or of the wrong shape is a ModelError.
-
-        Args:
-            task: With the user's own parts, if the model was fitted with such.
-        """
+        """Read a folder; anything missing, damaged, foreign or of the wrong shape is a ModelError. Parts of
+        the user's own come with ``task``."""
         folder = resolve_name(folder)
         values = read_record(folder, cls.kind)
         if not (folder / "encoder" / "config.json").exists():

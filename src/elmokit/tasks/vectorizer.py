@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -62,32 +63,25 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return units if self.normalize else vectors
 
     def _vectors(self, texts: Sequence[Any]) -> FloatArray:
-        encoder = self._encoder
-        if self.pooling == "sentence" or (self.pooling == "mean" and not isinstance(encoder, Elmo)):
-            if self.layer is not None or self.weights is not None:
-                raise ConfigError(
-                    "layer and weights are for a model with layers that are pooled.",
-                    remedy='Leave them out, or choose pooling="mean", "max", "last" or "sif" of an ELMo.',
-                )
-            return encoder.sentences(texts)
-        if not isinstance(encoder, Elmo):
+        encoder, layer, weights = self._encoder, self.layer, self.weights
+        if isinstance(encoder, Elmo) and self.pooling != "sentence":
+            chunks = chain([encoder.embed([])], encoder.chunks(texts))  # the first checks the parameters
+            pooled = [out.sentence(self.pooling, layer=layer, weights=weights) for out in chunks]
+            return np.concatenate(pooled)
+        if self.pooling not in ("mean", "sentence") or layer is not None or weights is not None:
             raise ConfigError(
-                f"pooling = {self.pooling!r} is not for word vectors.", remedy='Choose "mean" or "sentence".'
+                "layer, weights and kinds of pooling are for the words of an ELMo.",
+                remedy='Leave them out, or choose pooling="mean".',
             )
-        options: Any = {"layer": self.layer, "weights": self.weights}
-        empty = encoder.embed([]).sentence(self.pooling, **options)  # (0, dim); checks the parameters
-        return np.concatenate(
-            [empty, *(out.sentence(self.pooling, **options) for out in encoder.chunks(texts))]
-        )
+        return encoder.sentences(texts)
 
     @property
     def _encoder(self) -> Encoder:
         if not isinstance(self.encoder, str | Path):
             return self.encoder
-        opened = self.__dict__.get("_opened")  # the name may have been changed by set_params
-        if opened is None or opened[0] != self.encoder:
-            opened = self._opened = (self.encoder, load_encoder(self.encoder))
-        return cast(Encoder, opened[1])
+        if getattr(self, "_opened", (None,))[0] != self.encoder:  # set_params may have changed the name
+            self._opened = (self.encoder, load_encoder(self.encoder))
+        return self._opened[1]
 
     @property
     def _n_features_out(self) -> int:
