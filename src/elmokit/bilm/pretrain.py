@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,8 @@ from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, re
 
 _HELD_OUT_WORDS, _RANKED_WORDS = 100_000, 20_000
 _LENGTHS = ("epochs", "max_steps", "max_time")  # with more of any, a finished run goes on
-_FIT_SHARE, _FIT_LR = 0.2, 4e-3  # of the steps or the time, for a new softmax alone
+_SOFTMAX, _SOFTMAX_RATE = "predictor.", 4.0  # a new one learns so much faster than the model
+_FIT_SHARE, _FIT_RATE = 0.2, 2.5  # at first it is trained alone, and faster still: of the steps or the time
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,17 @@ class LanguageModeling:
     """Language modeling over streams of running text, for the training loop.
 
     Args:
-        part: Train only this part of the model; "" for all of it.
+        new_softmax: The model is trained, but not its softmax, which learns faster than the rest.
+
+    Attributes:
+        part: The part of the model that is trained, as its parameters begin; "" for all of it.
     """
 
     def __init__(
-        self, saved: BilmFolder, corpus: Corpus, config: TrainingConfig, part: Literal["", "predictor."] = ""
+        self, saved: BilmFolder, corpus: Corpus, config: TrainingConfig, *, new_softmax: bool = False
     ) -> None:
-        self.model, self.corpus, self.config, self.part = saved.model, corpus, config, part
+        self.model, self.corpus, self.config = saved.model, corpus, config
+        self.new_softmax, self.part = new_softmax, ""
         self.features = saved.features.rows(corpus.words)
         # A validation text is measured whole; of a held-out share, enough for a steady figure.
         self.valid = corpus.valid if corpus.has_valid else corpus.valid.spread(_HELD_OUT_WORDS)
@@ -94,8 +100,9 @@ class LanguageModeling:
         return {name: parameter for name, parameter in named if name.startswith(self.part)}
 
     def lr_scales(self) -> Mapping[str, float]:
-        """One learning rate for all."""
-        return {}
+        """One learning rate for all but a new softmax."""
+        new = [name for name in self.parameters() if self.new_softmax and name.startswith(_SOFTMAX)]
+        return dict.fromkeys(new, _SOFTMAX_RATE)
 
     def steps_per_epoch(self) -> int:
         """Windows in a pass over the text."""
@@ -197,9 +204,9 @@ def pretrain(  # many parameters because each is a flag of the command
         may_grow = _LENGTHS if ended != "interrupted" else ()
         folder.require_same(config.to_dict(), inputs, may_grow, lambda: reopen(folder.run))
         saved = _build(config, prepared, folder.run, reporter, start, base)
-        task = LanguageModeling(saved, prepared, config.training)
+        task = LanguageModeling(saved, prepared, config.training, new_softmax=_has_new_softmax(saved, base))
         _describe(config, prepared, task, reporter)
-        result = _train(task, saved, base, folder.run, reporter, checkpoint_every)
+        result = _train(task, folder.run, reporter, checkpoint_every)
         saved.model.load_state_dict(result.weights, strict=False)
         saved.model.eval()
         if not (result.was_done and is_model_folder(out)):
@@ -363,6 +370,12 @@ def _kept_words(base: BilmFolder) -> tuple[str, ...]:
     return tuple(base.vocabulary.words) if has_rows or config.objective != "none" else SPECIALS
 
 
+def _has_new_softmax(saved: BilmFolder, base: BilmFolder | None) -> bool:
+    if base is None or saved.model is base.model:
+        return False
+    return not isinstance(base.model.predictor, TablePredictor)
+
+
 def _adapt(base: BilmFolder, config: PretrainConfig, corpus: Corpus) -> BilmFolder:
     """``base`` with the words of the corpus. New words start as what the model took them for: ``<unk>``, or a
     word without a row in the table."""
@@ -396,33 +409,27 @@ def _adapt(base: BilmFolder, config: PretrainConfig, corpus: Corpus) -> BilmFold
     return replace(base, model=model, vocabulary=vocabulary, tokenizer=tokenizer)
 
 
-def _train(
-    task: LanguageModeling,
-    saved: BilmFolder,
-    base: BilmFolder | None,
-    run: Path,
-    reporter: Reporter,
-    checkpoint_every: float,
-) -> TrainingResult:
-    """Train the model; a softmax that it did not have before is first fitted alone."""
-    config, corpus = task.config, task.corpus
-    if base is None or saved.model is base.model or isinstance(base.model.predictor, TablePredictor):
+def _train(task: LanguageModeling, run: Path, reporter: Reporter, checkpoint_every: float) -> TrainingResult:
+    """Train the model; a new softmax is first trained alone."""
+    config = task.config
+    if not task.new_softmax:
         return train(task, config, run, reporter=reporter, checkpoint_every=checkpoint_every)
     n_steps = config.max_steps or config.epochs * task.steps_per_epoch()
     first = replace(
         config,
-        lr=_FIT_LR,
+        lr=_FIT_RATE * config.lr,
         max_steps=max(1, round(_FIT_SHARE * n_steps)),
         max_time=config.max_time and max(1.0, _FIT_SHARE * config.max_time),
     )
     rest = replace(config, max_time=config.max_time and max(1.0, (1 - _FIT_SHARE) * config.max_time))
     (run / "softmax").mkdir(exist_ok=True)
-    fitting = LanguageModeling(saved, corpus, first, "predictor.")
+    fitting = copy.copy(task)
+    fitting.part = _SOFTMAX
     reporter.say("The model has no softmax: one is fitted to the words of the text first.")
     before = train(fitting, first, run / "softmax", reporter=reporter, checkpoint_every=checkpoint_every)
     if before.stopped == "interrupted":
         return before
-    saved.model.load_state_dict(before.weights, strict=False)
+    task.model.load_state_dict(before.weights, strict=False)
     result = train(task, rest, run, reporter=reporter, checkpoint_every=checkpoint_every)
     place, spent = result.position, before.position
     n_words, seconds = place.n_words + spent.n_words, place.seconds + spent.seconds

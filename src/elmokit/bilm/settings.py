@@ -154,7 +154,6 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "training": {"n_lanes": 128, "window": 20, "lr": 1e-3, "clip_norm": 10.0},
     },
     "adapt": {  # for --from: the shape and the cleaning are those of the model
-        "vocabulary": {"min_count": 3},
         "training": {"epochs": 3, "lr": 1e-3},
     },
     "classic": {
