@@ -37,8 +37,8 @@ def command(
 
     [bold]elmokit distill st:all-MiniLM-L6-v2 my_texts.txt --out student[/] computes the teacher's vectors of
     your texts, learns a table of words whose sums point the same way, and saves it with the language
-    model, whose layers stay as they are. The student's sentence vectors take microseconds instead of
-    milliseconds. If it is stopped, run the same command again: it resumes and ends with the same result.
+    model, whose layers stay as they are. If it is stopped, run the same command again:
+    it resumes and ends with the same result.
     """
     from elmokit.core.console import Reporter
     from elmokit.report.document import make_list

@@ -320,15 +320,17 @@ def learn_table(
     known = {form: place for place, form in enumerate(forms, start=1)}
     spelled = [[form_of(word) for word in words] for words in texts]
     ids = Ragged.from_rows([[known.get(form, 0) for form in row] for row in spelled], np.int64)
-    rows, single = _starting_rows(spelled, ids, targets, len(forms))
+    running = np.flatnonzero(ids.lengths > 1)
+    n_held = min(config.held_out, len(running) // 10)  # of the last texts not even the start knows anything
+    known_texts = np.setdiff1d(np.arange(len(ids)), running[len(running) - n_held :])
+    seen_ids = Ragged.from_rows([ids[row] for row in known_texts], np.int64)
+    seen_texts, seen_targets = [spelled[row] for row in known_texts], targets[known_texts]
+    rows, single = _starting_rows(seen_texts, seen_ids, seen_targets, len(forms))
     total = sum(counts.values())
     shares = np.array([counts[form] / total for form in forms], dtype=np.float32)
     rows[1:] *= (_SIF / (_SIF + shares))[:, None]
     if start is not None:
-        mapped = _map_rows(start, forms, texts, targets)
-        sizes = [float(np.median(np.linalg.norm(part, axis=1))) for part in (rows[1:], mapped)]
-        rows[1:] = mapped * (sizes[0] / max(sizes[1], 1e-9))  # learning rates suit rows of this length
-    running = np.flatnonzero(ids.lengths > 1).tolist()
+        rows[1:] = _map_rows(start, forms, seen_texts, seen_targets)
     task = Distillation(
         rows,
         Ragged.from_rows([ids[row] for row in running], np.int64),
@@ -355,11 +357,17 @@ def _directions(teacher: npt.NDArray[np.floating], dim: int) -> FloatArray:
 def _map_rows(
     table: WordTable, forms: Sequence[str], texts: Sequence[Sequence[str]], targets: FloatArray
 ) -> FloatArray:
-    """Rows of ``forms`` in the space of the targets, by ridge regression from a table's vectors of texts."""
+    """Rows of ``forms`` in the space of the targets, by ridge regression from a table's vectors of texts.
+
+    They are as long as they were, because the learning rate suits rows of that length.
+    """
     some = range(0, len(texts), max(1, len(texts) // _SAMPLE))
     sums = table.sentences([texts[row] for row in some])  # (n_some, table_dim)
     weights = np.linalg.solve(sums.T @ sums + _RIDGE * np.eye(table.dim), sums.T @ targets[some])
-    return np.asarray(table.vectors(forms).numpy() @ weights, dtype=np.float32)
+    rows = table.vectors(forms).numpy()
+    mapped = rows @ weights
+    size, new_size = (np.median(np.linalg.norm(part, axis=1)) for part in (rows, mapped))
+    return np.asarray(mapped * (size / max(new_size, 1e-9)), dtype=np.float32)
 
 
 def _starting_rows(
