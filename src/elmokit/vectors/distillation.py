@@ -322,7 +322,7 @@ def learn_table(
     ids = Ragged.from_rows([[known.get(form, 0) for form in row] for row in spelled], np.int64)
     running = np.flatnonzero(ids.lengths > 1)
     n_held = min(config.held_out, len(running) // 10)  # of the last texts not even the start knows anything
-    known_texts = np.setdiff1d(np.arange(len(ids)), running[len(running) - n_held :])
+    known_texts = np.setdiff1d(np.arange(len(ids)), running[len(running) - n_held :]).tolist()
     seen_ids = Ragged.from_rows([ids[row] for row in known_texts], np.int64)
     seen_texts, seen_targets = [spelled[row] for row in known_texts], targets[known_texts]
     rows, single = _starting_rows(seen_texts, seen_ids, seen_targets, len(forms))
@@ -333,7 +333,7 @@ def learn_table(
         rows[1:] = _map_rows(start, forms, seen_texts, seen_targets)
     task = Distillation(
         rows,
-        Ragged.from_rows([ids[row] for row in running], np.int64),
+        Ragged.from_rows([ids[row] for row in running.tolist()], np.int64),
         targets[running],
         config,
     )
