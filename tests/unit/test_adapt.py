@@ -68,8 +68,10 @@ def test_a_model_without_words_gets_those_of_the_text_and_keeps_its_tables(
 ) -> None:
     base = without_words(char_word_model(make_table()))
     base = replace(base, word_table=make_table(1))  # another one than it reads
+    base.training["license"] = "CC0"
     old, new = adapt(base, zebras, tmp_path / "m", lr=1e-9, min_count=1)
     assert new.vocabulary.words[:6] == [*SPECIALS, ".", "zebra"]
+    assert new.training["license"] == "CC0"
     assert (old.model.config.objective, new.model.config.objective) == ("none", "sampled")
     for name, weights in weights_of(old.model).items():
         torch.testing.assert_close(weights_of(new.model)[name], weights)

@@ -210,7 +210,7 @@ def pretrain(  # many parameters because each is a flag of the command
         saved.model.load_state_dict(result.weights, strict=False)
         saved.model.eval()
         if not (result.was_done and is_model_folder(out)):
-            record = _training_record(config, prepared.record(source), result, command)
+            record = _training_record(config, prepared.record(source), result, command, saved.training)
             start_state = average_state(saved.model, prepared.train, task.features)
             save_bilm(out, replace(saved, training=record, start_state=start_state))
             if result.stopped != "interrupted":
@@ -460,9 +460,13 @@ def _report(out: Path, result: TrainingResult, task: LanguageModeling) -> None:
 
 
 def _training_record(
-    config: PretrainConfig, corpus: dict[str, Any], result: TrainingResult, command: str
+    config: PretrainConfig,
+    corpus: dict[str, Any],
+    result: TrainingResult,
+    command: str,
+    before: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Where the model comes from, for config.json."""
+    """Where the model comes from, for config.json; ``before``: the record of the model it started from."""
     place = result.position
     return {
         "settings": config.training.to_dict(),
@@ -473,5 +477,6 @@ def _training_record(
         "n_steps": place.step,
         "n_words": place.n_words,
         "seconds": round(place.seconds, 1),
+        **{name: before[name] for name in ("license", "notes") if name in before},
         **origin_record(replace_surrogates(command), "torch"),
     }

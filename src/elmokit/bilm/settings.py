@@ -154,6 +154,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "training": {"n_lanes": 128, "window": 20, "lr": 1e-3, "clip_norm": 10.0},
     },
     "adapt": {  # for --from: the shape and the cleaning are those of the model
+        "vocabulary": {"max_words": 30_000},
         "training": {"epochs": 3, "lr": 1e-3},
     },
     "classic": {
