@@ -30,7 +30,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from safetensors.numpy import load_file
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 import elmokit
 

@@ -27,7 +27,7 @@ from toy_tasks import TOYS
 
 
 def read(train: Path, test: Path, **more: Path) -> Data:
-    sources = {"train": train, "valid": (), "test": test, "unlabeled": (), **more}
+    sources: dict[str, Any] = {"train": train, "valid": (), "test": test, "unlabeled": (), **more}
     return read_data(sources, get_task("classify"), ReadConfig(), LabelConfig(), Reporter("silent"))
 
 

@@ -22,6 +22,7 @@ import topics
 from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.tasks.estimator import TextClassifier
 from elmokit.tasks.fit import validation_split
+from elmokit.tasks.model import TaskModel
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.trainer import fit_task
 from topics import OTHERS, TOPICS
@@ -211,6 +212,8 @@ def test_a_saved_estimator_gives_the_same_probabilities(
         found = TextClassifier.load(tmp_path / "saved")
         assert np.array_equal(found.predict_proba(NEW), made.predict_proba(NEW))
     assert found.classes_.tolist() == ["a", "b", "c"]
+    assert isinstance(made.model_, TaskModel)
+    assert isinstance(found.model_, TaskModel)
     mix, theirs = made.model_.network.mix, found.model_.network.mix
     assert [p.requires_grad for p in theirs.parameters()] == [p.requires_grad for p in mix.parameters()]
 
