@@ -92,7 +92,7 @@ def test_killed_while_it_reads_it_starts_anew(
 ) -> None:
     words = ["embed", tiny_model, corpus, "--pool", "mean", "--out", tmp_path / "out"]
     process = start(*words, code=READING_SLOWLY)
-    assert wait_for_more(process, (tmp_path / "out" / "manifest.json").exists)
+    assert wait_for_more(process, (tmp_path / "out" / ".texts.jsonl.new").exists)
     process.kill()
     process.communicate()
     assert not (tmp_path / "out" / "texts.jsonl").exists()
