@@ -22,7 +22,7 @@ _SENTENCES = [
     "The bank raised its rates again on Thursday.",
     "Shares in the bank fell after it warned on profits.",
 ]
-_METHODS = "elmo-trainable,elmo-frozen,elmo-function,sgns,cbow,svd,tfidf-svm"
+_METHODS = "stack,elmo-trainable,elmo-frozen,elmo-function,sgns,cbow,svd,tfidf-svm"
 _OUT = "Folder for the report and its best model."
 
 
@@ -35,9 +35,10 @@ def command(
 ) -> None:
     """See in two minutes what contextual vectors can do.
 
-    Shows one word in several senses; then fits ELMo with its three mixes, skip-gram, CBOW, SVD and a linear
-    model on the bundled news texts, prints the ranking and writes a report. Everything is computed on this
-    machine, without a network. If you run it again, it resumes or shows the results again.
+    Shows one word in several senses; then fits the default of elmokit fit, ELMo with its three mixes,
+    skip-gram, CBOW, SVD and a linear model on the bundled news texts, prints the ranking and writes a report.
+    Everything is computed on this machine, without a network. If you run it again, it resumes or shows the
+    results again.
     """
     from elmokit.comparison.compare import compare
     from elmokit.comparison.report import print_comparison

@@ -166,4 +166,4 @@ def source_id(method: Method) -> str:
     if method.family == "static":
         settings = {"base": method.base, **method.vectors, "text": method.text}
     digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
-    return f"{method.base}-{digest}"
+    return f"{'elmo' if method.family == 'elmo' else method.base}-{digest}"  # a stack shares it, too
