@@ -145,7 +145,7 @@ def test_every_layer_and_the_final_state_equal_the_reference_of_each_text_alone(
             state=None if state is None else row_state(state, row),
         )
         for depth, layer in enumerate(wanted):
-            found = array(out.layer(depth)[row])
+            found = array(out.layers[depth][row])
             np.testing.assert_allclose(found[:length], layer, rtol=TOLERANCE, atol=TOLERANCE)
             assert not found[length:].any()
         assert out.mask[row].tolist() == [step < length for step in range(7)]
@@ -196,7 +196,7 @@ def test_stream_gives_the_top_layers_of_both_lanes_and_their_states(shape: str) 
     backward_index = torch.randint(0, N_WORDS, (6, 3), generator=rng)
     state = random_state(model, 3)
     with torch.no_grad():
-        ahead, behind, after = model.stream(features, forward_index, backward_index, state)
+        (ahead, behind), after = model.stream(features, torch.stack([forward_index, backward_index]), state)
     plain = Reference(model)
     residual = model.config.residual
     for lane in range(3):
@@ -227,7 +227,9 @@ def test_each_dropout_changes_the_stream_and_the_same_seed_repeats_it(where: str
     def run(config: TrainingConfig, seed: int) -> Tensor:
         rng = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            top, _, _ = model.stream(features, index, index, model.zero_state(2), config, rng)
+            (top, _), _ = model.stream(
+                features, torch.stack([index, index]), model.zero_state(2), config, rng
+            )
         return top
 
     assert torch.equal(run(rates, 1), run(rates, 1))
@@ -239,7 +241,7 @@ def test_the_first_rows_of_a_state_are_cut_off_from_the_graph() -> None:
     model = model_of("char")
     features = features_of(model.config)
     index = torch.randint(0, N_WORDS, (4, 3))
-    _, _, state = model.stream(features, index, index, model.zero_state(3))
+    _, state = model.stream(features, torch.stack([index, index]), model.zero_state(3))
     assert state.forward[0][0].requires_grad
     cut = state.rows(2)
     for name, tensor in cut.tensors().items():
@@ -253,7 +255,7 @@ def test_gradients_reach_every_parameter(shape: str) -> None:
     features = features_of(model.config)
     rng = torch.Generator().manual_seed(8)
     index = torch.randint(1, N_WORDS, (5, 3), generator=rng)
-    ahead, behind, _ = model.stream(features, index, index.flip(0), model.zero_state(3))
+    (ahead, behind), _ = model.stream(features, torch.stack([index, index.flip(0)]), model.zero_state(3))
     hidden = torch.cat([ahead, behind]).flatten(0, 1)
     targets = torch.randint(1, N_WORDS, (len(hidden),), generator=rng)
     model.predictor.training_loss(hidden, targets, rng).backward()

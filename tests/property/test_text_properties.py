@@ -159,11 +159,11 @@ def test_streams_lose_and_invent_no_pair_either_way(
     backward: Pairs = Counter()
     for index in range(len(streams)):
         window = streams.window(index)
-        n_times, n_wide = window.forward_inputs.shape
+        _, n_times, n_wide = window[:, 1:].shape
         assert 1 <= n_times <= n_steps
         assert 1 <= n_wide <= n_streams
-        forward.update(pairs(window.forward_inputs, window.forward_targets))
-        backward.update(pairs(window.backward_inputs, window.backward_targets))
+        forward.update(pairs(window[0, :-1], window[0, 1:]))
+        backward.update(pairs(window[1, :-1], window[1, 1:]))
     ordered = [documents[place] for place in order]
     assert forward == pairs_in_stream(ordered)
     assert backward == pairs_in_stream([document[::-1] for document in ordered])
@@ -177,7 +177,7 @@ def test_each_stream_is_one_unbroken_stretch_of_the_text(
     streams = Streams(stored(documents), n_streams, n_steps, np.array(order, dtype=np.int64))
     inputs: list[list[int]] = [[] for _ in range(streams.n_streams)]
     for index in range(len(streams)):
-        for stream, column in enumerate(streams.window(index).forward_inputs.T.tolist()):
+        for stream, column in enumerate(streams.window(index)[0, :-1].T.tolist()):
             inputs[stream] += column
     text = [id_ for place in order for id_ in documents[place]]
     assert [id_ for column in inputs for id_ in column] == text[:-1]

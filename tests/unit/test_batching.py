@@ -17,16 +17,14 @@ TWO = documents([2, 10, 11, 3], [2, 20, 21, 22, 3])
 
 
 def test_one_stream_reads_forwards_and_each_document_backwards() -> None:
-    window = Streams(TWO, 1, 100).window(0)
-    assert window.forward_inputs[:, 0].tolist() == [2, 10, 11, 3, 2, 20, 21, 22]
-    assert window.forward_targets[:, 0].tolist() == [10, 11, 3, 2, 20, 21, 22, 3]
-    assert window.backward_inputs[:, 0].tolist() == [3, 11, 10, 2, 3, 22, 21, 20]
-    assert window.backward_targets[:, 0].tolist() == [11, 10, 2, 3, 22, 21, 20, 2]
+    forward, backward = Streams(TWO, 1, 100).window(0)
+    assert forward[:, 0].tolist() == [2, 10, 11, 3, 2, 20, 21, 22, 3]
+    assert backward[:, 0].tolist() == [3, 11, 10, 2, 3, 22, 21, 20, 2]
 
 
 def test_order_decides_which_document_comes_first() -> None:
-    window = Streams(TWO, 1, 100, np.array([1, 0])).window(0)
-    assert window.forward_inputs[:, 0].tolist() == [2, 20, 21, 22, 3, 2, 10, 11]
+    forward, _ = Streams(TWO, 1, 100, np.array([1, 0])).window(0)
+    assert forward[:, 0].tolist() == [2, 20, 21, 22, 3, 2, 10, 11, 3]
 
 
 @pytest.mark.parametrize("texts", [[], [[5]]])

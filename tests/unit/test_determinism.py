@@ -23,7 +23,9 @@ def test_gradients_are_the_same_bits_every_time(objective: str) -> None:
     def gradients() -> dict[str, Tensor]:
         model.zero_grad()
         distinct, index = words.unique(return_inverse=True)
-        ahead, behind, _ = model.stream(distinct[:, None], index, index, model.zero_state(64))
+        (ahead, behind), _ = model.stream(
+            distinct[:, None], torch.stack([index, index]), model.zero_state(64)
+        )
         hidden = torch.cat([ahead.flatten(0, 1), behind.flatten(0, 1)])
         model.predictor.training_loss(hidden, targets, torch.Generator().manual_seed(1)).backward()
         found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}

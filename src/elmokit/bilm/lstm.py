@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.bilm.settings import BilmConfig
+from elmokit.core.config import DropoutConfig
 
 LayerState = tuple[Tensor, Tensor]
 """Output h (batch, dim) and cell c (batch, hidden_dim) after the last step."""
@@ -42,11 +43,7 @@ class LstmLayer(nn.Module):
     """
 
     def __init__(
-        self,
-        dim: int,
-        hidden_dim: int,
-        cell_clip: float | None = None,
-        proj_clip: float | None = None,
+        self, dim: int, hidden_dim: int, cell_clip: float | None = None, proj_clip: float | None = None
     ) -> None:
         super().__init__()
         self.dim, self.hidden_dim = dim, hidden_dim
@@ -90,9 +87,7 @@ class LstmLayer(nn.Module):
             weight_dropout: Share of recurrent weights dropped in this call.
             rng: Generator for dropout; None disables it.
         """
-        recurrent: Tensor = self.recurrent_weight
-        if weight_dropout and rng is not None:
-            recurrent = recurrent * dropout_mask(recurrent.shape, weight_dropout, rng)
+        recurrent = shared_dropout(self.recurrent_weight, weight_dropout, rng, over=None)
         if not self.fused:
             return self._loop(x, state, recurrent, lengths)
         hx = [part.unsqueeze(0) for part in state]
@@ -158,18 +153,17 @@ class LstmStack(nn.Module):
         x: Tensor,
         state: list[LayerState],
         lengths: Tensor | None = None,
-        *,
-        layer_dropout: float = 0.0,
-        weight_dropout: float = 0.0,
+        dropout: DropoutConfig | None = None,
         rng: torch.Generator | None = None,
     ) -> tuple[list[Tensor], list[LayerState]]:
         """(time, batch, dim) -> the same of every layer, and the new state."""
+        rates = dropout or DropoutConfig()
         outputs: list[Tensor] = []
         new_state: list[LayerState] = []
         for depth, (layer, before) in enumerate(zip(self.layers, state, strict=True)):
             if depth:
-                x = shared_dropout(x, layer_dropout, rng)
-            y, after = layer(x, before, lengths, weight_dropout, rng)
+                x = shared_dropout(x, rates.dropout_layer, rng)
+            y, after = layer(x, before, lengths, rates.dropout_weight, rng)
             x = y + x if self.residual and depth else y
             outputs.append(x)
             new_state.append(after)

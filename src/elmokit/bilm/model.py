@@ -38,10 +38,6 @@ class BilmOutput:
     mask: Tensor
     state: BilmState | None
 
-    def layer(self, index: int) -> Tensor:
-        """Layer ``index``, (batch, time, 2 * dim)."""
-        return self.layers[index]
-
     def stacked(self) -> Tensor:
         """All layers, (batch, time, layer, 2 * dim)."""
         return torch.stack(self.layers, dim=2)
@@ -125,22 +121,9 @@ class Bilm(nn.Module):
         state: BilmState | None = None,
         *,
         keep_state: bool = False,
-        dropout: DropoutConfig | None = None,
-        rng: torch.Generator | None = None,
     ) -> BilmOutput:
-        """Every layer for a batch of texts.
-
-        Args:
-            features: One row for each distinct word, (n_distinct, width).
-            index: The row of each word, (batch, time).
-            lengths: Words of each text, (batch,); None if all fill the batch.
-            state: Zero unless given.
-            keep_state: Also return the state after each text's last word.
-            rng: Generator for dropout; None disables it.
-        """
-        vectors = self.encoder(features)
-        out = self.run(vectors, index, lengths, state, keep_state=keep_state, dropout=dropout, rng=rng)
-        return out.padded()
+        """Every layer for a batch of texts whose words have ``features`` (n_distinct, width); see ``run``."""
+        return self.run(self.encoder(features), index, lengths, state, keep_state=keep_state).padded()
 
     def run(
         self,
@@ -154,17 +137,22 @@ class Bilm(nn.Module):
         dropout: DropoutConfig | None = None,
         rng: torch.Generator | None = None,
     ) -> Directions:
-        """Both stacks over words whose ``vectors`` (n_distinct, dim) are known.
+        """Both stacks over a batch of texts.
 
-        Like ``forward``; with a ``window``, longer texts are read that many words at a time, which needs
-        less memory and gives the same numbers.
+        Args:
+            vectors: One for each distinct word, (n_distinct, dim).
+            index: The vector of each word, (batch, time).
+            lengths: Words of each text, (batch,); None if all fill the batch.
+            state: Zero unless given.
+            keep_state: Also return the state after each text's last word.
+            window: Read longer texts this many words at a time: less memory, and the same numbers.
+            rng: Generator for dropout; None disables it.
         """
         n_rows, n_time = index.shape
         state = self.zero_state(n_rows) if state is None else state
         steps = torch.arange(n_time).unsqueeze(1)  # (time, 1)
         lengths = torch.full((n_rows,), n_time) if lengths is None else lengths
-        mask = steps < lengths  # (time, batch)
-        mirror = torch.where(mask, lengths - 1 - steps, steps)  # (time, batch)
+        mirror = torch.where(steps < lengths, lengths - 1 - steps, steps)  # (time, batch)
         x = F.embedding(index.t(), vectors)  # (time, batch, dim)
         reversed_x = F.embedding(index.t().gather(0, mirror), vectors)
         rates = dropout or DropoutConfig()
@@ -176,7 +164,6 @@ class Bilm(nn.Module):
             x, reversed_x = x * keep, reversed_x * keep
         ragged = lengths if keep_state and int(lengths.min()) < n_time else None
         window = window or n_time
-        drops = {"layer_dropout": rates.dropout_layer, "weight_dropout": rates.dropout_weight}
 
         def run(
             stack: LstmStack, x: Tensor, state: list[LayerState]
@@ -186,7 +173,7 @@ class Bilm(nn.Module):
             parts: list[list[Tensor]] = []
             for start in range(0, max(1, n_time), window):
                 part_lengths = None if ragged is None else (ragged - start).clamp(0, window)
-                outputs, state = stack(x[start : start + window], state, part_lengths, **drops, rng=rng)
+                outputs, state = stack(x[start : start + window], state, part_lengths, rates, rng)
                 parts.append(outputs)
             if len(parts) == 1:
                 return parts[0], state
@@ -200,31 +187,26 @@ class Bilm(nn.Module):
     def stream(
         self,
         features: Tensor,
-        forward_index: Tensor,
-        backward_index: Tensor,
+        index: Tensor,
         state: BilmState,
         dropout: TrainingConfig | None = None,
         rng: torch.Generator | None = None,
-    ) -> tuple[Tensor, Tensor, BilmState]:
+    ) -> tuple[list[Tensor], BilmState]:
         """The top layer of both directions for streams of running text, and the state after it.
 
-        The backward streams already run from right to left. Indices are (time, stream), outputs
-        (time, stream, dim). Without an ``rng`` there is no dropout.
+        The backward streams already run from right to left: ``index`` is (direction, time, stream), each of
+        the two outputs (time, stream, dim). Without an ``rng`` there is no dropout.
         """
         rates = dropout or TrainingConfig()
-        drops = {"layer_dropout": rates.dropout_layer, "weight_dropout": rates.dropout_weight}
         if rng is not None and rates.dropout_row and self.config.input == "char+word":
             features = features.clone()
             features[:, 0] *= dropout_mask((len(features),), rates.dropout_row, rng) > 0
-        vectors = self.encoder(features)  # (n_distinct, dim)
-        if rng is not None and rates.dropout_word:
-            vectors = vectors * dropout_mask((len(vectors), 1), rates.dropout_word, rng)
-
-        def run(stack: LstmStack, index: Tensor, before: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
-            x = shared_dropout(F.embedding(index, vectors), rates.dropout_input, rng)
-            outputs, after = stack(x, before, **drops, rng=rng)
-            return shared_dropout(outputs[-1], rates.dropout_output, rng), after
-
-        forward, forward_state = run(self.forward_stack, forward_index, state.forward)
-        backward, backward_state = run(self.backward_stack, backward_index, state.backward)
-        return forward, backward, BilmState(forward_state, backward_state)
+        vectors = shared_dropout(self.encoder(features), rates.dropout_word, rng, over=1)  # (n_distinct, dim)
+        tops, after = [], []
+        stacks = ((self.forward_stack, state.forward), (self.backward_stack, state.backward))
+        for (stack, before), places in zip(stacks, index, strict=True):
+            x = shared_dropout(F.embedding(places, vectors), rates.dropout_input, rng)
+            outputs, new_state = stack(x, before, None, rates, rng)
+            tops.append(shared_dropout(outputs[-1], rates.dropout_output, rng))
+            after.append(new_state)
+        return tops, BilmState(*after)

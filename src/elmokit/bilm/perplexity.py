@@ -7,19 +7,19 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder, load_bilm
 from elmokit.bilm.model import Bilm
-from elmokit.bilm.state import distinct_words
+from elmokit.bilm.settings import TrainingConfig
+from elmokit.bilm.state import BilmState, distinct_words
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, nearest
-from elmokit.text.batching import Streams, StreamWindow, bucket_batches
+from elmokit.text.batching import Ints, Streams, bucket_batches
 from elmokit.text.corpus import CorpusSettings, Documents, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig, VocabularyConfig
@@ -29,45 +29,8 @@ from elmokit.training.machine import tuned_process
 
 _EVAL_STREAMS, _EVAL_STEPS, _EVAL_TOKENS = 32, 64, 4096
 State = Literal["carried", "zero"]
-_STATES = ("carried", "zero")
-_Part = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], int]
-"""Hidden states (n, dim) and target words (n) in each direction; the number of words read."""
-
-
-@dataclass(frozen=True)
-class StreamBatch:
-    """A window of streams as tensors: distinct words once, and where they are.
-
-    Attributes:
-        features: (n_distinct, width).
-        forward_index, backward_index: (time, stream), into ``features``.
-        forward_kept, backward_kept: Positions (of time * stream) whose next word is worth predicting: all
-            but the ``<s>`` after ``</s>`` (backward: the ``</s>`` before ``<s>``).
-        forward_targets, backward_targets: The words at the kept positions.
-    """
-
-    features: Tensor
-    forward_index: Tensor
-    backward_index: Tensor
-    forward_kept: Tensor
-    forward_targets: Tensor
-    backward_kept: Tensor
-    backward_targets: Tensor
-
-
-def stream_batch(window: StreamWindow, features: Rows, n_words: int) -> StreamBatch:
-    """Make the tensors of a window. Words past the first ``n_words`` are predicted as ``<unk>``."""
-    rows, index = distinct_words(np.stack([window.forward_inputs, window.backward_inputs]), features)
-
-    def targets(words: npt.NDArray[np.int64], trivial: int) -> tuple[Tensor, Tensor]:
-        flat = words.ravel()
-        kept = np.flatnonzero(flat != trivial)
-        ids = flat[kept]
-        return torch.from_numpy(kept), torch.from_numpy(np.where(ids < n_words, ids, UNK))
-
-    forward = targets(window.forward_targets, BOS)
-    backward = targets(window.backward_targets, EOS)
-    return StreamBatch(rows, index[0], index[1], *forward, *backward)
+Predictions = tuple[Tensor, Tensor]
+"""Hidden states (n, dim), and the words (n) that they predict."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +63,29 @@ class TextPerplexity(Perplexity):
     unknown_share: float
 
 
+def predict_window(
+    model: Bilm,
+    window: Ints,
+    features: Rows,
+    state: BilmState,
+    dropout: TrainingConfig | None = None,
+    rng: torch.Generator | None = None,
+) -> tuple[list[Predictions], BilmState]:
+    """What both directions predict in a window of streams, and the state after it.
+
+    All words are predicted but the ``<s>`` after ``</s>`` (backward: the ``</s>`` before ``<s>``), and those
+    outside the vocabulary as ``<unk>``.
+    """
+    rows, index = distinct_words(window[:, :-1], features)
+    outputs, state = model.stream(rows, index, state.rows(window.shape[2]), dropout, rng)
+    predictions = []
+    for output, words, trivial in zip(outputs, window[:, 1:], (BOS, EOS), strict=True):
+        kept = np.flatnonzero(words != trivial)
+        targets = torch.from_numpy(np.where(words < model.n_words, words, UNK).ravel()[kept])
+        predictions.append((output.flatten(0, 1).index_select(0, torch.from_numpy(kept)), targets))
+    return predictions, state
+
+
 @torch.no_grad()
 def perplexity(
     model: Bilm,
@@ -120,19 +106,17 @@ def perplexity(
     """
     was_training = model.training
     model.eval()
-    forward = backward = 0.0
-    n_forward = n_backward = 0
-    parts = (_predict_carried if state == "carried" else _predict_from_zero)(model, documents, features)
+    losses, counts = [0.0, 0.0], [0, 0]
+    read = _read_carried if state == "carried" else _read_from_zero
     try:
-        for forward_part, backward_part, n_tokens in parts:
-            forward += model.predictor.exact_loss(*forward_part)
-            backward += model.predictor.exact_loss(*backward_part)
-            n_forward += len(forward_part[1])
-            n_backward += len(backward_part[1])
+        for predictions, n_tokens in read(model, documents, features):
+            for direction, (hidden, targets) in enumerate(predictions):
+                losses[direction] += model.predictor.exact_loss(hidden, targets)
+                counts[direction] += len(targets)
             progress(n_tokens)
     finally:
         model.train(was_training)
-    return Perplexity.from_losses(forward, n_forward, backward, n_backward)
+    return Perplexity.from_losses(losses[0], counts[0], losses[1], counts[1])
 
 
 @torch.no_grad()
@@ -143,8 +127,8 @@ def next_word_accuracy(model: Bilm, documents: Documents, features: Rows) -> dic
     """
     hits, n_words = np.zeros((2, 2)), np.zeros((2, 1))  # (direction, top 1 or 5)
     model.eval()
-    for *parts, _ in _predict_carried(model, documents, features):
-        for direction, (hidden, targets) in enumerate(parts):
+    for predictions, _ in _read_carried(model, documents, features):
+        for direction, (hidden, targets) in enumerate(predictions):
             ranks = model.predictor.ranks(hidden, targets)[targets != UNK]
             hits[direction] += [int((ranks < n).sum()) for n in (1, 5)]
             n_words[direction] += len(targets)
@@ -152,37 +136,31 @@ def next_word_accuracy(model: Bilm, documents: Documents, features: Rows) -> dic
     return {"forward": tuple(forward), "backward": tuple(backward)}
 
 
-def _predict_carried(model: Bilm, documents: Documents, features: Rows) -> Iterator[_Part]:
+def _read_carried(
+    model: Bilm, documents: Documents, features: Rows
+) -> Iterator[tuple[list[Predictions], int]]:
+    """What is predicted, batch by batch, with the number of words read."""
     n_streams = min(_EVAL_STREAMS, max(1, documents.n_tokens // _EVAL_STEPS))
     streams = Streams(documents, n_streams, _EVAL_STEPS)
     state = model.zero_state(streams.n_streams)
     for number in range(len(streams)):
-        batch = stream_batch(streams.window(number), features, model.n_words)
-        state = state.rows(batch.forward_index.shape[1])
-        forward, backward, state = model.stream(
-            batch.features, batch.forward_index, batch.backward_index, state
-        )
-        yield (
-            (forward.flatten(0, 1)[batch.forward_kept], batch.forward_targets),
-            (backward.flatten(0, 1)[batch.backward_kept], batch.backward_targets),
-            batch.forward_index.numel(),
-        )
+        window = streams.window(number)
+        predictions, state = predict_window(model, window, features, state)
+        yield predictions, window[0, 1:].size
 
 
-def _predict_from_zero(model: Bilm, documents: Documents, features: Rows) -> Iterator[_Part]:
+def _read_from_zero(
+    model: Bilm, documents: Documents, features: Rows
+) -> Iterator[tuple[list[Predictions], int]]:
     lengths, dim = documents.lengths, model.config.dim
     for rows in bucket_batches(lengths, _EVAL_TOKENS):
-        sizes = torch.from_numpy(lengths[rows])
         ids = documents.padded(rows).astype(np.int64)
-        out = model(*distinct_words(ids, features), sizes)
-        top = out.layer(-1)  # (batch, time, 2 dim)
-        words = torch.from_numpy(np.where(ids < model.n_words, ids, UNK))
-        inner = out.mask[:, 1:]  # there is a word here and one before it
-        yield (
-            (top[:, :-1, :dim][inner], words[:, 1:][inner]),
-            (top[:, 1:, dim:][inner], words[:, :-1][inner]),
-            int(sizes.sum()),
-        )
+        out = model(*distinct_words(ids, features), torch.from_numpy(lengths[rows]))
+        top, inner = out.layers[-1], out.mask[:, 1:]  # inner: there is a word here and one before it
+        words = torch.from_numpy(np.where(ids < model.n_words, ids, UNK))  # (batch, time)
+        forward = top[:, :-1, :dim][inner], words[:, 1:][inner]
+        backward = top[:, 1:, dim:][inner], words[:, :-1][inner]
+        yield [forward, backward], int(lengths[rows].sum())
 
 
 def text_perplexity(
@@ -194,8 +172,8 @@ def text_perplexity(
     reporter: Reporter | None = None,
 ) -> TextPerplexity:
     """Exact perplexity of files under the model in a folder."""
-    if state not in _STATES:
-        raise ConfigError(f"state = {state!r} is not a valid choice.", remedy=nearest(state, _STATES))
+    if state not in get_args(State):
+        raise ConfigError(f"state = {state!r} is not a valid choice.", remedy=nearest(state, get_args(State)))
     reporter = reporter or Reporter("silent")
     saved = model if isinstance(model, BilmFolder) else load_bilm(model)
     open_words, fixed = saved.model.config.input != "word", tuple(saved.vocabulary.words)

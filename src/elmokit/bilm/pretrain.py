@@ -15,8 +15,8 @@ from torch import nn
 
 from elmokit.bilm.folder import BilmFolder, forms_of, input_table, load_bilm, save_bilm, weights_of
 from elmokit.bilm.model import Bilm
-from elmokit.bilm.perplexity import next_word_accuracy, perplexity, stream_batch
-from elmokit.bilm.pretrain_report import FEW_WORDS, HeldOutText, write_pretrain_report
+from elmokit.bilm.perplexity import next_word_accuracy, perplexity, predict_window
+from elmokit.bilm.pretrain_report import FEW_WORDS, HeldOutText, text_rows, write_pretrain_report
 from elmokit.bilm.settings import PretrainConfig, TrainingConfig, resolve
 from elmokit.bilm.softmax import TablePredictor
 from elmokit.bilm.state import BilmState, average_state
@@ -36,10 +36,11 @@ from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, load_tokenizer, replace_surrogates
-from elmokit.text.vocabulary import form_of, learn_bpe, learn_morphemes, require_morfessor
+from elmokit.text.vocabulary import FormIds, learn_bpe, learn_morphemes, require_morfessor
 from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, reopen, train
 
 _HELD_OUT_WORDS, _RANKED_WORDS = 100_000, 20_000
+_PIECES = ("subword", "morpheme")
 _LENGTHS = ("epochs", "max_steps", "max_time")  # with more of any, a finished run goes on
 _SOFTMAX, _SOFTMAX_RATE = "predictor.", 4.0  # a new one learns so much faster than the model
 _FIT_SHARE, _FIT_RATE = 0.2, 2.5  # at first it is trained alone, and faster still: of the steps or the time
@@ -71,22 +72,25 @@ class LanguageModeling:
     """Language modeling over streams of running text, for the training loop.
 
     Args:
-        new_softmax: The model is trained, but not its softmax, which learns faster than the rest.
+        base: The model that ``saved`` was made from.
 
     Attributes:
+        new_softmax: The model is trained, but not its softmax, which learns faster than the rest.
         part: The part of the model that is trained, as its parameters begin; "" for all of it.
     """
 
     def __init__(
-        self, saved: BilmFolder, corpus: Corpus, config: TrainingConfig, *, new_softmax: bool = False
+        self, saved: BilmFolder, corpus: Corpus, config: TrainingConfig, base: BilmFolder | None = None
     ) -> None:
-        self.model, self.corpus, self.config = saved.model, corpus, config
-        self.new_softmax, self.part = new_softmax, ""
+        self.model, self.corpus, self.config, self.part = saved.model, corpus, config, ""
+        has_old = (
+            base is None or base.model is saved.model or isinstance(base.model.predictor, TablePredictor)
+        )
+        self.new_softmax = not has_old
         self.features = saved.features.rows(corpus.words)
         # A validation text is measured whole; of a held-out share, enough for a steady figure.
         self.valid = corpus.valid if corpus.has_valid else corpus.valid.spread(_HELD_OUT_WORDS)
-        n_tokens = corpus.train.n_tokens
-        self.n_streams = max(1, min(config.n_lanes, n_tokens // max(2, config.window)))
+        self.n_streams = max(1, min(config.n_lanes, corpus.train.n_tokens // max(2, config.window)))
         self._streams = self._order(0)
 
     def _order(self, epoch: int) -> Streams:
@@ -116,18 +120,12 @@ class LanguageModeling:
     def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
         """The loss of both directions over one window."""
         self.model.train()
-        batch = stream_batch(self._streams.window(index), self.features, self.model.n_words)
-        state = BilmState.from_tensors(carry).rows(batch.forward_index.shape[1])
+        window, state = self._streams.window(index), BilmState.from_tensors(carry)
         with torch.set_grad_enabled(not self.part):
-            forward, backward, state = self.model.stream(
-                batch.features, batch.forward_index, batch.backward_index, state, self.config, rng
-            )
-        outputs = ((forward, batch.forward_kept), (backward, batch.backward_kept))
-        hidden = torch.cat([output.flatten(0, 1).index_select(0, kept) for output, kept in outputs])
-        targets = torch.cat([batch.forward_targets, batch.backward_targets])
+            predictions, state = predict_window(self.model, window, self.features, state, self.config, rng)
+            hidden, targets = map(torch.cat, zip(*predictions, strict=True))
         loss = self.model.predictor.training_loss(hidden, targets, rng) / max(1, len(targets))
-        carry = state.rows(state.forward[0][0].shape[0]).tensors()
-        return StepResult(loss, len(targets) // 2, carry)
+        return StepResult(loss, len(targets) // 2, state.rows(window.shape[2]).tensors())
 
     def evaluate(self) -> dict[str, float]:
         """Exact perplexity of the held-out text."""
@@ -175,14 +173,7 @@ def pretrain(  # many parameters because each is a flag of the command
     """
     reporter, out = reporter or Reporter("silent"), Path(out)
     base = load_bilm(from_model) if from_model is not None else None
-    preset = preset or ("adapt" if base else "small")
-    settings |= {"words_from": words_from} if base and words_from is not None else {}
-    config, read = _merged(preset, read or ReadConfig(), settings, base)
-    start = _StartingRows.load(words_from) if words_from is not None else None
-    if start is not None:
-        config = replace(config, model=replace(config.model, input="char+word", table_dim=start.dim))
-    if config.model.input == "morpheme" and base is None:
-        require_morfessor()
+    config, read, start = _merge(preset, read or ReadConfig(), settings, base, words_from)
     folder = open_out(out, "bilm", resume=True)
     with folder.lock():
         source = TextSource(texts, read, exclude=out)
@@ -199,77 +190,73 @@ def pretrain(  # many parameters because each is a flag of the command
         place = Path(corpus or folder.run / "corpus")
         with reporter.counting("Preparing the text", unit="characters") as advance:
             prepared = prepare_corpus(place, corpus_settings, source, valid_source, progress=advance)
-        inputs = _fingerprints(prepared, base, start)
+        inputs = {"corpus.content_hash": prepared.content_hash, "start_from.weights": None}
+        if base is not None:
+            inputs["start_from.weights"] = fingerprint(*base.model.parameters())
+            inputs["start_from.n_words"] = str(prepared.n_vocabulary)
+        if start is not None:
+            inputs["words_from"] = start.fingerprint
         ended = read_json(out / "config.json").get("training", {}).get("stopped", "interrupted")
         may_grow = _LENGTHS if ended != "interrupted" else ()
         folder.require_same(config.to_dict(), inputs, may_grow, lambda: reopen(folder.run))
-        saved = _build(config, prepared, folder.run, reporter, start, base)
-        task = LanguageModeling(saved, prepared, config.training, new_softmax=_has_new_softmax(saved, base))
-        _describe(config, prepared, task, reporter)
+        saved = (
+            _adapt(base, config, prepared) if base else _build(config, prepared, folder.run, reporter, start)
+        )
+        task = LanguageModeling(saved, prepared, config.training, base)
+        text = HeldOutText.of(task.valid, saved.model.n_words)
+        _describe(config, task, text, reporter)
         result = _train(task, folder.run, reporter, checkpoint_every)
-        saved.model.load_state_dict(result.weights, strict=False)
-        saved.model.eval()
         if not (result.was_done and is_model_folder(out)):
-            record = _training_record(config, prepared.record(source), result, command, saved.training)
-            start_state = average_state(saved.model, prepared.train, task.features)
-            save_bilm(out, replace(saved, training=record, start_state=start_state))
+            _save(out, saved, task, result, prepared.record(source), command)
             if result.stopped != "interrupted":
-                _report(out, result, task)
+                sample = task.valid.spread(_RANKED_WORDS)
+                accuracy = next_word_accuracy(saved.model, sample, task.features)
+                write_pretrain_report(out, result, prepared, text, _held_out(result) or {}, accuracy)
     end, held_out = result.position, _held_out(result)
     return PretrainResult(out, result.stopped, held_out, end.step, end.n_words, end.seconds, result.was_done)
 
 
-def _merged(
-    config: PretrainConfig | str, read: ReadConfig, settings: Mapping[str, Any], base: BilmFolder | None
-) -> tuple[PretrainConfig, ReadConfig]:
+def _merge(
+    preset: PretrainConfig | str | None,
+    read: ReadConfig,
+    settings: Mapping[str, Any],
+    base: BilmFolder | None,
+    words_from: str | Path | None,
+) -> tuple[PretrainConfig, ReadConfig, _StartingRows | None]:
     """The settings with all changes made; a model that is trained further keeps its shape and cleaning."""
-    config = resolve(config) if isinstance(config, str) else config
+    preset = preset or ("adapt" if base else "small")
+    config = resolve(preset) if isinstance(preset, str) else preset
     if base is not None:
-        fixed = {path[-1] for path in setting_paths(config) if path[0] in ("text", "model")}
-        fixed |= {"n_pieces", "words_from"}
-        if names := [name for name in settings if name.split(".")[-1] in fixed]:
+        fixed = {path[-1] for path in setting_paths(config) if path[0] in ("text", "model")} | {"n_pieces"}
+        names = [name for name in settings if name.split(".")[-1] in fixed]
+        if names := names + (["words_from"] if words_from is not None else []):
             raise ConfigError(
                 f"--from keeps the model's shape and cleaning, so {join_names(names)} cannot be set.",
                 remedy="Leave these settings out, or train a new model without --from.",
             )
     configs: dict[str, Any] = merge_settings(settings, pretrain=config, read=read)
-    merged: PretrainConfig = configs["pretrain"]
+    config = configs["pretrain"]
     if base is not None:
         model = base.model.config
         model = replace(model, objective="sampled") if model.objective == "none" else model
-        merged = replace(merged, text=base.text, model=model)
-    return merged, configs["read"]
-
-
-def _fingerprints(
-    corpus: Corpus, base: BilmFolder | None, start: _StartingRows | None
-) -> dict[str, str | None]:
-    """What a run reads besides its settings."""
-    weights = fingerprint(*base.model.parameters()) if base else None
-    inputs = {"corpus.content_hash": corpus.content_hash, "start_from.weights": weights}
-    if base is not None:
-        inputs["start_from.n_words"] = str(corpus.n_vocabulary)
+        config = replace(config, text=base.text, model=model)
+    start = _StartingRows.load(words_from) if words_from is not None else None
     if start is not None:
-        inputs["words_from"] = start.fingerprint
-    return inputs
+        config = replace(config, model=replace(config.model, input="char+word", table_dim=start.dim))
+    if base is None and config.model.input == "morpheme":
+        require_morfessor()
+    return config, configs["read"], start
 
 
-def _describe(config: PretrainConfig, corpus: Corpus, task: LanguageModeling, reporter: Reporter) -> None:
-    held_out = HeldOutText.of(corpus.valid, corpus.n_vocabulary)
-    reporter.say(
-        f"Text: {corpus.n_words:,} words in {len(corpus.train):,} texts, "
-        f"{corpus.n_types:,} distinct; {corpus.n_vocabulary:,} are predicted, "
-        f"{corpus.unknown_share:.1%} of the text is <unk>; {held_out.n_texts:,} texts held out "
-        f"({held_out.n_words:,} words, {held_out.unknown_share:.1%} <unk>)."
-    )
-    if corpus.n_empty:
-        reporter.say(f"[dim]{corpus.n_empty:,} texts hold no word and were left out.[/]")
+def _describe(config: PretrainConfig, task: LanguageModeling, text: HeldOutText, reporter: Reporter) -> None:
+    for name, value in text_rows(task.corpus, text):
+        reporter.say(f"{name.capitalize()}: {value}.")
     if task.n_streams < config.training.n_lanes:
         reporter.say(
             f"[yellow]The text is short: n_lanes is {task.n_streams} instead of {config.training.n_lanes}.[/]"
         )
-    if held_out.warning:
-        reporter.say(f"[yellow]{held_out.warning}[/]")
+    if text.warning:
+        reporter.say(f"[yellow]{text.warning}[/]")
     n_parameters = sum(parameter.numel() for parameter in task.model.parameters())
     shape = config.model
     reporter.say(
@@ -282,84 +269,69 @@ def _describe(config: PretrainConfig, corpus: Corpus, task: LanguageModeling, re
 class _StartingRows:
     """Vectors for the table of the input ``char+word``: words with rows, or a table that is read as it is."""
 
-    words: Sequence[str]
-    rows: npt.NDArray[np.float32]  # (n_words, dim)
-    table: WordTable | None = None
+    fingerprint: str
+    dim: int
+    vectors: tuple[Sequence[str], npt.NDArray[np.float32]] | None  # words, and their rows (n_words, dim)
+    table: WordTable | None
 
     @classmethod
     def load(cls, name: str | Path) -> _StartingRows:
         model: Any = load(name)
         if model.kind == "word-vectors":
-            return cls(model.vocabulary.words, model.vectors)
-        table = model.folder.word_table if model.kind == "bilm" else None
+            return cls(model.fingerprint, model.dim, (model.vocabulary.words, model.vectors), None)
+        table: WordTable | None = model.folder.word_table if model.kind == "bilm" else None
         if table is None:
             raise ConfigError(
                 f"{name} has no word vectors for the table.",
                 remedy="Give a folder made by elmokit baseline, or a model with a word table.",
             )
-        return cls((), np.zeros((0, table.dim), dtype=np.float32), table)
+        return cls(model.fingerprint, table.dim, None, table)
 
-    @property
-    def dim(self) -> int:
-        return int(self.rows.shape[1])
-
-    @property
-    def fingerprint(self) -> str:
-        if self.table is not None:
-            return fingerprint("\n".join(self.table.forms), self.table.codes, self.table.scales)
-        return fingerprint("\n".join(self.words), self.rows)
-
+    @torch.no_grad()
     def fill(self, weight: nn.Parameter, forms: Sequence[str]) -> None:
         """Copy the rows of known forms; the first word of a form counts."""
-        places = {form: place for place, form in enumerate(forms, start=1)}
-        known: dict[int, int] = {}
-        for row, word in enumerate(self.words):
-            if (place := places.get(form_of(word))) is not None:
-                known.setdefault(place, row)
-        with torch.no_grad():
-            weight[list(known)] = torch.from_numpy(self.rows[list(known.values())])
+        assert self.vectors is not None
+        words, rows = self.vectors
+        places, firsts = np.unique(FormIds(forms).rows(words)[:, 0], return_index=True)
+        known = places > 0
+        weight[places[known]] = torch.from_numpy(rows[firsts[known]])
+
+
+def _new_model(config: PretrainConfig, corpus: Corpus, n_pieces: int, table: WordTable | None) -> Bilm:
+    """A model with random weights, which knows how frequent words are."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.training.seed)
+        model = Bilm(config.model, corpus.n_vocabulary, n_pieces)
+    if table is not None:
+        model.encoder.table = table
+    model.predictor.start_from_counts(target_counts(corpus))
+    return model
 
 
 def _build(
-    config: PretrainConfig,
-    corpus: Corpus,
-    run: Path,
-    reporter: Reporter,
-    start: _StartingRows | None,
-    base: BilmFolder | None,
+    config: PretrainConfig, corpus: Corpus, run: Path, reporter: Reporter, start: _StartingRows | None
 ) -> BilmFolder:
-    """A model before its first step."""
-    if base is not None:
-        return _adapt(base, config, corpus)
-    vocabulary = corpus.vocabulary
-    tokenizer_file, pipeline = run / "tokenizer.json", TextPipeline(config.text)
-    has_pieces = config.model.input in ("subword", "morpheme")
-    if tokenizer_file.exists():  # pieces are learned once in a run
-        tokenizer = load_tokenizer(tokenizer_file)
-    elif has_pieces:
-        with reporter.counting("Learning pieces"):
-            pieces = (
-                learn_bpe(corpus.words, corpus.counts, config.vocabulary.n_pieces)
-                if config.model.input == "subword"
-                else learn_morphemes(corpus.words, corpus.counts)
-            )
-        tokenizer = pipeline.tokenizer(pieces)
+    """A new model before its first step."""
+    vocabulary, pipeline, file = corpus.vocabulary, TextPipeline(config.text), run / "tokenizer.json"
+    table, n_pieces = start.table if start else None, 0
+    if config.model.input in _PIECES:
+        if not file.exists():  # pieces are learned once in a run
+            with reporter.counting("Learning pieces"):
+                pieces = (
+                    learn_bpe(corpus.words, corpus.counts, config.vocabulary.n_pieces)
+                    if config.model.input == "subword"
+                    else learn_morphemes(corpus.words, corpus.counts)
+                )
+            write_text(file, pipeline.tokenizer(pieces).to_str(pretty=False))
+        tokenizer = load_tokenizer(file)
+        n_pieces = tokenizer.get_vocab_size()
     else:
         tokenizer = pipeline.word_tokenizer(vocabulary.words)
-    if not tokenizer_file.exists():
-        write_text(tokenizer_file, tokenizer.to_str(pretty=False))
-    table = start.table if start is not None else None
-    n_pieces = tokenizer.get_vocab_size() if has_pieces else 0
-    if config.model.input == "char+word" and table is None:
-        n_pieces = 1 + len(forms_of(vocabulary))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.training.seed)
-        model = Bilm(config.model, len(vocabulary), n_pieces)
-    if table is not None:
-        model.encoder.table = table
-    elif start is not None:
+        if config.model.input == "char+word" and table is None:
+            n_pieces = 1 + len(forms_of(vocabulary))
+    model = _new_model(config, corpus, n_pieces, table)
+    if start is not None and table is None:
         start.fill(model.encoder.table.weight, forms_of(vocabulary))  # type: ignore[union-attr, arg-type]
-    model.predictor.start_from_counts(target_counts(corpus))
     return BilmFolder(model, config.text, vocabulary, tokenizer, {}, word_table=table)
 
 
@@ -368,12 +340,6 @@ def _kept_words(base: BilmFolder) -> tuple[str, ...]:
     config = base.model.config
     has_rows = config.input == "word" or (config.input == "char+word" and base.model.n_pieces > 0)
     return tuple(base.vocabulary.words) if has_rows or config.objective != "none" else SPECIALS
-
-
-def _has_new_softmax(saved: BilmFolder, base: BilmFolder | None) -> bool:
-    if base is None or saved.model is base.model:
-        return False
-    return not isinstance(base.model.predictor, TablePredictor)
 
 
 def _adapt(base: BilmFolder, config: PretrainConfig, corpus: Corpus) -> BilmFolder:
@@ -385,25 +351,21 @@ def _adapt(base: BilmFolder, config: PretrainConfig, corpus: Corpus) -> BilmFold
         vocabulary.counts[: old.n_words] += base.vocabulary.counts
     if len(vocabulary) == old.n_words and old.config == config.model:
         return replace(base, vocabulary=vocabulary)
-    has_pieces, table = config.model.input in ("subword", "morpheme"), input_table(old)
+    has_pieces = config.model.input in _PIECES
     n_pieces = 1 + len(forms_of(vocabulary)) if old.n_pieces and not has_pieces else old.n_pieces
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.training.seed)
-        model = Bilm(config.model, len(vocabulary), n_pieces)
-    if table is not None:
-        model.encoder.table = table
-    counts, is_table = target_counts(corpus), isinstance(old.predictor, TablePredictor)
-    model.predictor.start_from_counts(counts)
+    model = _new_model(config, corpus, n_pieces, input_table(old))
+    is_table = isinstance(old.predictor, TablePredictor)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if name not in known or (name.startswith("predictor.") and not is_table):
+            if name not in known or (name.startswith(_SOFTMAX) and not is_table):
                 continue
-            parameter[: len(known[name])] = known[name]
-            if len(parameter) > len(known[name]):
-                parameter[len(known[name]) :] = 0.0 if name == "encoder.table.weight" else known[name][UNK]
+            n_known = len(known[name])
+            parameter[:n_known] = known[name]
+            if len(parameter) > n_known:
+                parameter[n_known:] = 0.0 if name == "encoder.table.weight" else known[name][UNK]
         if is_table:  # the chance of <unk> is divided
             places = torch.tensor([UNK, *range(old.n_words, len(vocabulary))])
-            shares = torch.from_numpy(counts)[places] + 0.5
+            shares = torch.from_numpy(target_counts(corpus))[places] + 0.5
             model.predictor.bias[places] += (shares / shares.sum()).log().float()  # type: ignore[operator, index]
     tokenizer = base.tokenizer if has_pieces else base.pipeline.word_tokenizer(vocabulary.words)
     return replace(base, model=model, vocabulary=vocabulary, tokenizer=tokenizer)
@@ -452,31 +414,28 @@ def _held_out(result: TrainingResult) -> dict[str, float] | None:
     return {name: best[-1][name] for name in ("perplexity", "forward", "backward")} if best else None
 
 
-def _report(out: Path, result: TrainingResult, task: LanguageModeling) -> None:
-    text = HeldOutText.of(task.valid, task.model.n_words)
-    sample = task.valid.spread(_RANKED_WORDS)
-    accuracy = next_word_accuracy(task.model, sample, task.features) if text.n_words else {}
-    write_pretrain_report(out, result, task.corpus, text, _held_out(result) or {}, accuracy)
-
-
-def _training_record(
-    config: PretrainConfig,
-    corpus: dict[str, Any],
+def _save(
+    out: Path,
+    saved: BilmFolder,
+    task: LanguageModeling,
     result: TrainingResult,
+    corpus: dict[str, Any],
     command: str,
-    before: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Where the model comes from, for config.json; ``before``: the record of the model it started from."""
-    place = result.position
-    return {
-        "settings": config.training.to_dict(),
+) -> None:
+    """Write the model folder, with where the model comes from."""
+    record: dict[str, Any] = {
+        "settings": task.config.to_dict(),
         "corpus": corpus,
         "held_out": _held_out(result),
-        "history": place.history,
+        "history": result.position.history,
         "stopped": result.stopped,
-        "n_steps": place.step,
-        "n_words": place.n_words,
-        "seconds": round(place.seconds, 1),
-        **{name: before[name] for name in ("license", "notes") if name in before},
+        "n_steps": result.position.step,
+        "n_words": result.position.n_words,
+        "seconds": round(result.position.seconds, 1),
+        **{name: saved.training[name] for name in ("license", "notes") if name in saved.training},
         **origin_record(replace_surrogates(command), "torch"),
     }
+    saved.model.load_state_dict(result.weights, strict=False)
+    saved.model.eval()
+    start_state = average_state(saved.model, task.corpus.train, task.features)
+    save_bilm(out, replace(saved, training=record, start_state=start_state))

@@ -61,7 +61,8 @@ def write_pretrain_report(
         accuracy: The shares of held-out words that are the first, and among the first five, of those
             predicted, by direction.
     """
-    sections, facts = [_training_section(out, result), _text_section(corpus, text)], []
+    about_text = Section("text", "Text", "", (make_list(text_rows(corpus, text)),))
+    sections, facts = [_training_section(out, result), about_text], []
     if perplexity:
         facts = [Fact("Perplexity", f"{perplexity['perplexity']:,.1f}", "on held-out text")]
         facts += [Fact("Top 1", f"{top_1:.1%}", f"{name} words") for name, (top_1, _) in accuracy.items()]
@@ -96,10 +97,11 @@ def _training_section(out: Path, result: TrainingResult) -> Section:
     return Section("training", "Training", "", tuple(items))
 
 
-def _text_section(corpus: Corpus, text: HeldOutText) -> Section:
+def text_rows(corpus: Corpus, text: HeldOutText) -> list[tuple[str, str]]:
+    """The size of a text, and of what is held out of it."""
     rows = [
         ("words", f"{corpus.n_words:,} in {len(corpus.train):,} texts, {corpus.n_types:,} distinct"),
         ("predicted words", f"{corpus.n_vocabulary:,}; {corpus.unknown_share:.2%} of the text is <unk>"),
-        ("held out", f"{text.n_words:,} words in {text.n_texts:,} texts; {text.unknown_share:.2%} <unk>"),
+        ("evaluated", f"{text.n_words:,} words in {text.n_texts:,} texts; {text.unknown_share:.2%} <unk>"),
     ]
-    return Section("text", "Text", "", (make_list(rows),))
+    return rows + ([("left out", f"{corpus.n_empty:,} texts without a word")] if corpus.n_empty else [])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,32 +13,21 @@ from elmokit.text.corpus import Documents
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class StreamWindow:
-    """A few steps of every stream in both directions: arrays of shape (time, stream).
-
-    Backward, the documents come in the same order, each read from its end.
-    """
-
-    forward_inputs: Ints
-    forward_targets: Ints
-    backward_inputs: Ints
-    backward_targets: Ints
-
-
 class Streams:
     """One pass over documents as ``n_streams`` streams side by side, cut into windows of ``n_steps``.
 
     The documents, in the given order, form one sequence of N ids with N - 1 (word, next word) pairs. Each
     pair is in exactly one stream and one window: nothing is lost, added or padded. Streams differ in length
     by one at most, so the last window may have fewer of them.
+
+    Backward, the documents come in the same order, each read from its end.
     """
 
     def __init__(self, documents: Documents, n_streams: int, n_steps: int, order: Ints | None = None) -> None:
         self._ids = documents.values
-        self._order = np.arange(len(documents)) if order is None else order
-        lengths = documents.lengths[self._order]
-        self._firsts = documents.offsets[:-1][self._order]  # where each document is on disk
+        order = np.arange(len(documents)) if order is None else order
+        lengths = documents.lengths[order]
+        self._firsts = documents.offsets[:-1][order]  # where each document is on disk
         self._lasts = self._firsts + lengths - 1
         self._starts = np.concatenate([[0], np.cumsum(lengths)])  # ... and in this pass
         self._n_pairs = max(0, int(self._starts[-1]) - 1)
@@ -54,8 +42,8 @@ class Streams:
         """Windows in the pass."""
         return self._n_even + (1 if self._longer else 0)
 
-    def window(self, index: int) -> StreamWindow:
-        """Window ``index`` of the pass."""
+    def window(self, index: int) -> Ints:
+        """A few steps of every stream, (direction, time + 1, stream): each word is followed by its target."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         if index < self._n_even:
@@ -68,9 +56,9 @@ class Streams:
         places = np.append(steps, steps[-1] + 1)[:, None] + starts[None, :]  # (time + 1, stream)
         document = np.searchsorted(self._starts, places, side="right") - 1
         within = places - self._starts[document]
-        forward = self._ids[self._firsts[document] + within].astype(np.int64)
-        backward = self._ids[self._lasts[document] - within].astype(np.int64)
-        return StreamWindow(forward[:-1], forward[1:], backward[:-1], backward[1:])
+        both = np.stack([self._firsts[document] + within, self._lasts[document] - within])
+        ids: Ints = self._ids[both].astype(np.int64)
+        return ids
 
 
 def bucket_batches(
