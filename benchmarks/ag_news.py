@@ -178,7 +178,7 @@ def fit(work: Path, unit: Unit) -> None:
     elmo = Elmo.load(work / unit.encoder)
     weights = fingerprint(*elmo.model.parameters())
     RunFolder(run, run, "classifier").require_same(config.to_dict(), {"encoder.weights": weights})
-    result = fit_task(
+    model = fit_task(
         get_task("classify"),
         elmo,
         examples(texts, labels),
@@ -188,20 +188,20 @@ def fit(work: Path, unit: Unit) -> None:
         layers_folder=work / "layers",
         reporter=Reporter(),
     )
-    if result.stopped == "interrupted":
+    if model.record.stopped == "interrupted":
         raise KeyboardInterrupt
-    best = max(result.model.record.history, key=lambda entry: entry["accuracy"])
+    best = max(model.record.history, key=lambda entry: entry["accuracy"])
     record = {
         "settings": unit.settings,
         "valid": best["accuracy"],
-        "history": result.model.record.history,
-        "seconds": result.model.record.timings,
+        "history": model.record.history,
+        "seconds": model.record.timings,
         "pretraining": elmo.folder.training.get("seconds"),
-        "wall": round(sum(result.model.record.timings.values()), 1),
+        "wall": round(sum(model.record.timings.values()), 1),
     }
-    result.model.save(work / "models" / unit.full_name)
+    model.save(work / "models" / unit.full_name)
     note(work, unit.full_name, record)
-    print(f"{unit.full_name}: validation {best['accuracy']:.4f}, {result.model.record.timings}")
+    print(f"{unit.full_name}: validation {best['accuracy']:.4f}, {model.record.timings}")
 
 
 def test(work: Path, name: str) -> None:

@@ -252,7 +252,7 @@ ROWS: list[str] = SETTINGS["rows"]
 FITS: dict[str, tuple[str, dict[str, Any]]] = SETTINGS["fits"]  # the encoder and the settings of each
 STORES: dict[str, tuple[str, dict[str, Any]]] = SETTINGS["stores"]  # the data file and the settings of each
 
-SOLVED_OTHERWISE = {"fit:linear"}  # the linear head is solved by scikit-learn since 0.2
+SOLVED_OTHERWISE = {"fit:linear"}  # the linear head has another solver since 0.2
 Measured = dict[str, Any]
 """JSON values and arrays, nested."""
 

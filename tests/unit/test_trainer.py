@@ -27,7 +27,7 @@ from elmokit.tasks.layer_cache import number_texts, write_layers
 from elmokit.tasks.model import Network, TaskModel
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import Examples, Labels, get_task
-from elmokit.tasks.trainer import FitResult, TaskTraining, fit_task
+from elmokit.tasks.trainer import TaskTraining, fit_task
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
@@ -76,7 +76,7 @@ def texts(n: int, seed: int) -> list[str]:
     return [str(text) for (text,) in rows(n, seed).inputs]
 
 
-def fit(elmo: Elmo, config: ClassifierConfig, n: int = 60, **more: Any) -> FitResult:
+def fit(elmo: Elmo, config: ClassifierConfig, n: int = 60, **more: Any) -> TaskModel:
     return fit_task(TASK, elmo, rows(n), rows(30, 1), config, **more)
 
 
@@ -84,9 +84,9 @@ def settings(**values: Any) -> ClassifierConfig:
     return ClassifierConfig.from_flat(**{**EASY, **values})
 
 
-def elmo_of(result: FitResult) -> Elmo:
+def elmo_of(result: TaskModel) -> Elmo:
     """The encoder of what was fitted."""
-    encoder = result.model.encoder
+    encoder = result.encoder
     assert isinstance(encoder, Elmo)
     return encoder
 
@@ -133,19 +133,19 @@ def test_a_frozen_encoder_keeps_its_bits_while_mix_and_head_learn(more: dict[str
     assert torch.equal(torch.get_rng_state(), random_state)
     assert moved(before, elmo) == set()
     assert all(p.requires_grad for p in elmo.model.parameters())
-    network, history, valid = result.model.network, result.model.record.history, rows(30, 1)
+    network, history, valid = result.network, result.record.history, rows(30, 1)
     assert [name for name, p in network.named_parameters() if torch.equal(p, fresh[name])] == []
     assert history[-1]["accuracy"] >= 0.95
-    metrics = TASK.measure(valid, list(result.model.predict(valid.inputs)))  # what validation saw
+    metrics = TASK.measure(valid, list(result.predict(valid.inputs)))  # what validation saw
     assert metrics.accuracy == pytest.approx(max(entry["accuracy"] for entry in history))
 
 
 @pytest.mark.parametrize("weights", ["", "0.5,0.2,0.3"])
 def test_frozen_mix_weights_never_move(weights: str) -> None:
     result = fit(make_elmo(), settings(mix="frozen", mix_weights=weights, epochs=2))
-    start = result.model.record.mix_start
-    assert all(entry[name] == start[name] for entry in result.model.record.history for name in start)
-    assert result.model.network.mix.values() == start
+    start = result.record.mix_start
+    assert all(entry[name] == start[name] for entry in result.record.history for name in start)
+    assert result.network.mix.values() == start
     if weights:
         assert list(start.values()) == pytest.approx([0.5, 0.2, 0.3])
     assert len(set(start.values())) == 3
@@ -168,8 +168,8 @@ def test_a_fine_tuned_classifier_predicts_with_the_new_weights_of_its_encoder() 
     elmo = make_elmo()
     elmo.embed(["bank rain goal"])  # now it holds vectors of these words
     result = fit(elmo, settings(finetune=True, encoder_lr=0.05))
-    fresh = replace(result.model, encoder=Elmo(elmo_of(result).folder))
-    assert np.array_equal(probabilities(result.model, texts(12, 5)), probabilities(fresh, texts(12, 5)))
+    fresh = replace(result, encoder=Elmo(elmo_of(result).folder))
+    assert np.array_equal(probabilities(result, texts(12, 5)), probabilities(fresh, texts(12, 5)))
 
 
 @pytest.mark.parametrize("n_layers", [1, 3])
@@ -214,7 +214,7 @@ def test_learning_rates_fall_from_layer_to_layer() -> None:
 
 def test_kept_layers_give_what_layers_computed_anew_do() -> None:
     with_dropout = {"dropout_head": 0.2, "dropout_word": 0.1, "head": "bilstm", "head_dim": 8}
-    kept, anew = (fit(make_elmo(), settings(**with_dropout, cache=cache)).model for cache in ("yes", "no"))
+    kept, anew = (fit(make_elmo(), settings(**with_dropout, cache=cache)) for cache in ("yes", "no"))
     losses = [[entry["valid_loss"] for entry in model.record.history] for model in (kept, anew)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)  # kept in half precision
     both = [probabilities(model, texts(20, 7)) for model in (kept, anew)]
@@ -242,16 +242,14 @@ def test_layers_in_a_folder_serve_the_next_fit_which_computes_nothing(
     again = fit(make_elmo(), settings(), layers_folder=shared)
     fit(make_elmo(), settings(mix="frozen", head="bilstm", head_dim=4, epochs=2), layers_folder=shared)
     assert passes == [60, 30]
-    assert again.model.record.history == first.model.record.history
+    assert again.record.history == first.record.history
     # Other texts or another encoder are other layers; damaged files are made anew.
     fit(make_elmo(), settings(epochs=2), n=45, layers_folder=shared)
     fit(make_elmo(n_layers=1), settings(epochs=2), layers_folder=shared)
     assert passes == [60, 30, 45, 60, 30]
     for file in shared.iterdir():
         file.write_bytes(file.read_bytes()[:-100])
-    assert (
-        fit(make_elmo(), settings(), layers_folder=shared).model.record.history == again.model.record.history
-    )
+    assert fit(make_elmo(), settings(), layers_folder=shared).record.history == again.record.history
     assert passes == [60, 30, 45, 60, 30, 60, 30]
 
 
@@ -280,13 +278,13 @@ def test_auto_keeps_layers_only_if_they_are_used_again(monkeypatch: pytest.Monke
 def test_layers_that_do_not_fit_on_the_disk_are_computed_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wanted = fit(make_elmo(), settings(cache="no")).model.record.history
+    wanted = fit(make_elmo(), settings(cache="no")).record.history
 
     class Usage:
         free = 1000
 
     monkeypatch.setattr("shutil.disk_usage", lambda path: Usage)
-    assert fit(make_elmo(), settings(cache="auto")).model.record.history == wanted
+    assert fit(make_elmo(), settings(cache="auto")).record.history == wanted
 
 
 # -- what each row counts ---------------------------------------------------------------------
@@ -363,15 +361,15 @@ def test_the_same_seed_gives_the_same_bits_and_another_other_ones(more: dict[str
     torch.manual_seed(5)  # what the generator of all has drawn before does not count
     again = fit(make_elmo(), settings(**config))
     other = fit(make_elmo(), settings(**config, seed=1))
-    assert first.model.record.history == again.model.record.history
-    wanted, same, others = (probabilities(result.model, texts(20, 3)) for result in (first, again, other))
+    assert first.record.history == again.record.history
+    wanted, same, others = (probabilities(result, texts(20, 3)) for result in (first, again, other))
     assert np.array_equal(same, wanted)
     assert not np.array_equal(others, wanted)
 
 
 def test_order_and_company_of_texts_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     for head in ("pool", "bilstm"):
-        model = fit(make_elmo(), settings(head=head, head_dim=8, epochs=1)).model
+        model = fit(make_elmo(), settings(head=head, head_dim=8, epochs=1))
         some = [*texts(30, 2), "", "bank " * 60, "rain"]
         wanted = probabilities(model, some)
         np.testing.assert_allclose(wanted.sum(axis=1), 1, atol=1e-5)
@@ -393,19 +391,19 @@ def test_order_and_company_of_texts_do_not_count(monkeypatch: pytest.MonkeyPatch
 def test_long_texts_are_cut_and_empty_ones_kept_and_both_are_told() -> None:
     train = make_examples(["rain " * 5_000, "", *texts(30, 0)[2:]], rows(30).targets)
     result = fit_task(TASK, make_elmo(), train, rows(9, 1), settings(epochs=1, max_words=20))
-    assert result.model.record.notes == (
+    assert result.record.notes == (
         "Cut after 20 words (max_words): 1 text.",
         "Without a word, and so alike to the model: 1 text.",
     )
     long, cut = "bank goal " * 10 + "rain storm " * 5_000, "bank goal " * 10
-    both = list(result.model.predict([(long,), (cut,)]))
+    both = list(result.predict([(long,), (cut,)]))
     np.testing.assert_allclose(both[0].probabilities, both[1].probabilities, atol=1e-6)
     assert [prediction.n_cut for prediction in both] == [10_000, 0]
 
 
 @pytest.mark.parametrize("head", ["pool", "bilstm", "linear"])
 def test_heads_read_words_and_no_edges(head: str, tmp_path: Path) -> None:
-    model = fit(make_elmo(), settings(head=head, head_dim=8, epochs=1)).model
+    model = fit(make_elmo(), settings(head=head, head_dim=8, epochs=1))
     words = model.encoder.batch([["rain", "we"], ["bank"], []])
     noisy = tuple(layer.clone() for layer in words.values)
     for layer in noisy:
@@ -426,7 +424,7 @@ def test_heads_read_words_and_no_edges(head: str, tmp_path: Path) -> None:
 
 
 def test_a_text_may_be_a_list_of_words() -> None:
-    model = fit(make_elmo(), settings(epochs=1)).model
+    model = fit(make_elmo(), settings(epochs=1))
     both = probabilities(model, ["we saw rain", ["we", "saw", "rain"]])
     np.testing.assert_allclose(both[0], both[1], atol=1e-6)
     assert list(model.predict([])) == []
@@ -448,9 +446,9 @@ def test_rows_that_teach_nothing_are_refused(train: Any, valid: Any, message: st
 
 def test_epochs_are_chosen_by_the_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     few = fit(make_elmo(), settings(epochs=0, max_steps=3), n=6)
-    assert few.model.config.fit.epochs == trainer._MOST_EPOCHS
+    assert few.config.fit.epochs == trainer._MOST_EPOCHS
     config = settings(epochs=0, max_steps=3, batch_words=8)
     monkeypatch.setattr(trainer, "_VISITS", 1500)  # a step holds one text, yet each is read ten times
-    assert fit(make_elmo(), config, n=150).model.config.fit.epochs == 10
+    assert fit(make_elmo(), config, n=150).config.fit.epochs == 10
     monkeypatch.setattr(trainer, "_VISITS", 500)
-    assert fit(make_elmo(), config, n=150).model.config.fit.epochs == trainer._EPOCHS
+    assert fit(make_elmo(), config, n=150).config.fit.epochs == trainer._EPOCHS

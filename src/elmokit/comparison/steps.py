@@ -315,7 +315,7 @@ def _fit(space: Workspace, step: Step, method: Method, reporter: Reporter) -> St
         model = fit_stack(vectors, train, fitting_config(method, 0, 0), count_terms=False).model
     else:
         (folder / "run").mkdir(exist_ok=True)
-        result = fit_task(
+        model = fit_task(
             data.task,
             load_encoder(encoder_folder(space.folder, method, space.encoder)),
             train,
@@ -325,10 +325,9 @@ def _fit(space: Workspace, step: Step, method: Method, reporter: Reporter) -> St
             layers_folder=None if few else space.folder / "layers",
             reporter=reporter,
         )
-        if result.stopped == "interrupted":
+        if model.record.stopped == "interrupted":
             raise KeyboardInterrupt
-        model = result.model
-        mix = dataclasses.asdict(mix_record(result.model)) if method.family == "elmo" else None
+        mix = dataclasses.asdict(mix_record(model)) if method.family == "elmo" else None
     metrics, speed = measure_splits(model, data, is_curve=few)
     if not few and step.seed == 0:
         scores = {split: {"n": len(record.row_scores), **record.values} for split, record in metrics.items()}

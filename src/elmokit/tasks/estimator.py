@@ -120,10 +120,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 other = _read(*valid, classes)[1]
             other = replace(other, weights=None)
-            result = fit_task(self._task(), encoder, examples, other, config, reporter=reporter)
-            if result.stopped == "interrupted":
+            model = fit_task(self._task(), encoder, examples, other, config, reporter=reporter)
+            if model.record.stopped == "interrupted":
                 raise KeyboardInterrupt
-            model = result.model
         plain = all(isinstance(label, str | int | float) for label in classes.tolist())  # as JSON has them
         record = replace(model.record, labels=classes.tolist() if plain else ())
         self.classes_, self.history_ = classes, record.history
@@ -211,39 +210,28 @@ def _read(
 ) -> tuple[npt.NDArray[Any], Examples]:
     """The distinct labels (``classes`` if they are known), and the texts with the numbers of their labels."""
     check_texts(texts)
-    inputs = [(text,) for text in texts]
     try:
         given = np.asarray(labels)
-    except ValueError as error:  # lists of different lengths
+        names = np.arange(given.shape[1]) if given.ndim == 2 else np.unique(given)
+    except (ValueError, TypeError) as error:  # lists of different lengths; types that cannot be sorted
         raise DataError(
-            "Labels must be one for each text, or a table.",
+            f"Labels must be one for each text, of one type and none missing, or a table: {error}.",
             remedy="For several labels per text, give ones and zeros, (n_texts, n_classes).",
         ) from error
-    if len(inputs) != len(given):
-        raise DataError(f"There are {len(inputs)} texts, but {len(given)} labels.")
-    if given.ndim == 2:
-        if not np.isin(given, (0, 1)).all():
-            raise DataError("Several labels per text must be given as ones and zeros, (n_texts, n_classes).")
-        names, n_classes = np.arange(given.shape[1]), given.shape[1]
-        if classes is not None and len(classes) != n_classes:
-            raise DataError(f"There are {len(classes)} classes, but {n_classes} in the validation labels.")
-        return names, Examples(inputs, given.astype(np.float32), Labels(tuple(map(str, names)), "|"))
-    values = given.tolist()
-    if any(label is None or label != label for label in values):  # NaN is not itself
+    if len(texts) != len(given):
+        raise DataError(f"There are {len(texts)} texts, but {len(given)} labels.")
+    if any(label is None or label != label for label in given.ravel().tolist()):  # NaN is not itself
         raise DataError("Some labels are missing.", remedy="Give every text a label, or leave it out.")
-    try:
-        names = np.unique(given) if classes is None else classes
-    except TypeError as error:
+    classes, inputs = names if classes is None else classes, [(text,) for text in texts]
+    several = given.ndim == 2
+    if several and not (len(names) == len(classes) and np.isin(given, (0, 1)).all()):
+        raise DataError("Several labels per text must be given as ones and zeros, (n_texts, n_classes).")
+    if unknown := np.setdiff1d(names, classes).tolist():
+        raise DataError(f"The validation label {unknown[0]!r} is not among the training labels.")
+    if len(classes) < 2 and not several:
         raise DataError(
-            f"The labels have types that cannot be sorted: {error}.", remedy="Convert them all to strings."
-        ) from error
-    if len(names) < 2:
-        raise DataError(
-            f"There is only one class ({names.tolist()[0]!r})." if len(names) else "There are no labels.",
+            f"There is only one class ({classes.tolist()[0]!r})." if len(classes) else "There are no labels.",
             remedy="A classifier needs rows of at least two classes.",
         )
-    numbers = {name: number for number, name in enumerate(names.tolist())}
-    if unknown := [label for label in values if label not in numbers]:
-        raise DataError(f"The validation label {unknown[0]!r} is not among the training labels.")
-    targets = np.array([numbers[label] for label in values], dtype=np.int64)
-    return names, Examples(inputs, targets, Labels(tuple(map(str, numbers))))
+    targets = given.astype(np.float32) if several else np.searchsorted(classes, given)
+    return classes, Examples(inputs, targets, Labels(tuple(map(str, classes.tolist())), "|" * several))

@@ -27,7 +27,7 @@ from elmokit.tasks.classification import ClassPrediction, shorten
 from elmokit.tasks.model import FitRecord, TaskModel, encoder_facts, load_encoder, resolve_head
 from elmokit.tasks.model_report import write_model_report
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.stack import StackModel, fit_stack
+from elmokit.tasks.stack import StackFit, StackModel, fit_stack
 from elmokit.tasks.task import (
     AnyTask,
     Columns,
@@ -45,7 +45,6 @@ from elmokit.text.predictions import PredictionWriter
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
-from elmokit.vectors.encoder import SentenceEncoder
 from elmokit.vectors.foreign import TextVectors, open_encoder
 from elmokit.vectors.mix import make_mix
 
@@ -60,17 +59,23 @@ class FittedModel:
 
     Attributes:
         model: None if fitting was interrupted.
-        scores: Rows and scores of each split, the most informative first.
         metrics: Of each split; empty if the model was there already (``was_done``).
-        stopped: "done", "early", "time" or "interrupted".
     """
 
     folder: Path
     model: Predictor | None
-    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     metrics: Mapping[str, Metrics] = field(default_factory=dict)
-    stopped: str = "done"
     was_done: bool = False
+
+    @property
+    def scores(self) -> Mapping[str, Mapping[str, float]]:
+        """Rows and scores of each split, the most informative first."""
+        return self.model.record.splits if self.model else {}
+
+    @property
+    def stopped(self) -> str:
+        """How training ended: "done", "early", "time" or "interrupted"."""
+        return self.model.record.stopped if self.model else "interrupted"
 
 
 def fit(  # long because it is the whole verb, step by step
@@ -113,17 +118,15 @@ def fit(  # long because it is the whole verb, step by step
             )
     elif task == "classify" and config.is_stack:
         kind = "stack"
-    is_trained = kind == "classifier"
-    folder = open_out(out, kind, resume=is_trained)
-    loaded: Any = None
-    if is_trained:
-        loaded, config = load_encoder(encoder), resolve_head(problem, config)
+    folder, loaded, share = open_out(out, kind, resume=kind == "classifier"), cast(Any, None), 0.0
+    if kind == "classifier":
+        loaded, config, share = load_encoder(encoder), resolve_head(problem, config), config.fit.valid_share
         make_mix(config.mix, loaded.n_layers, loaded.dim)  # wrong weights are refused before a run is started
     elif kind == "stack":
         loaded = open_encoder(encoder)
-    share = config.fit.valid_share if is_trained else 0.0
     files = {"train": train, "valid": valid, "test": test}
     parts = read_splits(problem, files, read, label_config, reporter, valid_share=share, seed=config.fit.seed)
+    _announce(parts, reporter)
     origin = origin_record(replace_surrogates(command), "torch", "numpy")
     origin["columns"] = Columns(read.text_columns, label_config.label_column)
     if loaded is None:
@@ -132,27 +135,24 @@ def fit(  # long because it is the whole verb, step by step
     if isinstance(loaded, TextVectors):
         loaded = loaded.bind([row[0] for part in parts.values() for row in part.inputs])
     origin["encoder"] = encoder_facts(loaded, Path(encoder).resolve().name)
-    _announce(parts, loaded, config, reporter)
-    if not is_trained:
-        return _fit_stack(out, loaded, parts, config, origin, reporter)
+    if kind == "stack":
+        stack = fit_stack(loaded, parts["train"], config, rivals=True, reporter=reporter)
+        return _finish(out, stack.model, parts, origin, reporter, stack)
     with folder.lock():
         lasting = config.to_dict()
         del lasting["fit"]["cache"]  # where layers are cached makes no difference
         inputs = {f"text.{split}_rows": content_hash(parts[split]) for split in ("train", "valid")}
         folder.require_same(lasting, inputs | {"encoder.weights": fingerprint(*loaded.module.parameters())})
-        options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "reporter": reporter}
-        result = fit_task(problem, loaded, parts["train"], parts["valid"], config, run=folder.run, **options)
-        if result.stopped == "interrupted":
-            return FittedModel(out, None, stopped=result.stopped)
-        if result.was_done and is_model_folder(out):
+        if is_model_folder(out):
             if test:
                 reporter.say("[yellow]It was fitted before; measure it with elmokit evaluate.[/]")
-            fitted = TaskModel.load(out)
-            return FittedModel(out, fitted, fitted.record.splits, stopped=result.stopped, was_done=True)
-        for note in result.model.record.notes:
-            reporter.say(f"[yellow]{note}[/]")
+            return FittedModel(out, TaskModel.load(out), was_done=True)
+        options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "reporter": reporter}
+        model = fit_task(problem, loaded, parts["train"], parts["valid"], config, run=folder.run, **options)
+        if model.record.stopped == "interrupted":
+            return FittedModel(out, None)
         origin["rivals"] = _measure_rival(parts, problem, config.fit.seed)
-        finished = _finish(out, result.model, parts, origin, reporter)
+        finished = _finish(out, model, parts, origin, reporter)
         _judge(finished, origin["rivals"], reporter)
         return finished
 
@@ -184,47 +184,14 @@ def _judge(fitted: FittedModel, rivals: Mapping[str, float], reporter: Reporter)
         )
 
 
-def _announce(
-    parts: Mapping[str, Examples], encoder: SentenceEncoder, config: ClassifierConfig, reporter: Reporter
-) -> None:
-    """Say what is about to be fitted."""
+def _announce(parts: Mapping[str, Examples], reporter: Reporter) -> None:
+    """Say what is about to be learned."""
     labels = parts["train"].labels
     others = f", {len(parts['valid']):,} for validation" if "valid" in parts else ""
     classes = f", {len(labels)} classes ({escape(shorten(labels.names))})" if labels.names else ""
-    head = f"{config.mix.mix} mix, {config.head.head} head"
-    if config.is_stack:
-        head = "a stack of logistic regressions on vectors, words and characters"
-    layers = f"{encoder.n_layers} layers, " if hasattr(encoder, "n_layers") else ""
-    reporter.say(
-        f"Rows: {len(parts['train']):,} to train on{others}{classes}.\n"
-        f"Model: {'fine-tuned' if config.fit.finetune else 'frozen'} encoder ({layers}{encoder.dim} wide), "
-        f"{head}."
-    )
+    reporter.say(f"Rows: {len(parts['train']):,} to train on{others}{classes}.")
     for note in parts["train"].notes:
         reporter.say(f"[dim]{escape(note)}[/]")
-
-
-def _fit_stack(
-    out: Path,
-    encoder: SentenceEncoder,
-    parts: dict[str, Examples],
-    config: ClassifierConfig,
-    origin: dict[str, Any],
-    reporter: Reporter,
-) -> FittedModel:
-    """Fit a stack; instead of the training rows, its out-of-fold predictions of them are measured."""
-    train = parts["train"]
-    result = fit_stack(encoder, train, config, rivals=True, reporter=reporter)
-    model, labels = result.model, train.labels
-    for note in model.record.notes:
-        reporter.say(f"[yellow]{escape(note)}[/]")
-    if summary := result.describe():
-        reporter.say(summary)
-    known = dict[str, Metrics]()
-    if len(result.rows):
-        answers = [ClassPrediction(labels=labels, probabilities=row) for row in result.probabilities]
-        known["out-of-fold"] = model.task.measure(train.select(result.rows), answers)
-    return _finish(out, model, parts, origin, reporter, known)
 
 
 def _finish(
@@ -233,28 +200,35 @@ def _finish(
     parts: Mapping[str, Examples],
     origin: dict[str, Any],
     reporter: Reporter,
-    known: Mapping[str, Metrics] | None = None,
+    stack: StackFit | None = None,
 ) -> FittedModel:
     """Measure a fitted model and write it with its report.
 
     Args:
         origin: Fields of its record.
-        known: Metrics that stand in place of those of the training rows.
+        stack: Its out-of-fold predictions are measured instead of the training rows.
     """
-    others = {split: part for split, part in parts.items() if not known or split != "train"}
-    measured, speed, cut = _measure(model, others, reporter)
-    metrics = {**(known or {}), **measured}
+    for note in model.record.notes:
+        reporter.say(f"[yellow]{escape(note)}[/]")
+    metrics, train = dict[str, Metrics](), parts["train"]
+    if stack is not None and len(stack.rows):
+        reporter.say(stack.describe())
+        answers = [ClassPrediction(labels=train.labels, probabilities=row) for row in stack.probabilities]
+        metrics["out-of-fold"] = model.task.measure(train.select(stack.rows), answers)
+        parts = {split: part for split, part in parts.items() if split != "train"}
+    measured, speed, cut = _measure(model, parts, reporter)
+    metrics |= measured
     record = replace(
         model.record,
         **origin,
         timings={**model.record.timings, **({"documents_per_second": speed} if speed else {})},
-        notes=[*parts["train"].notes, *model.record.notes, *(cut if "test" in parts else ())],
+        notes=[*train.notes, *model.record.notes, *(cut if "test" in parts else ())],
         splits={split: {"n": one.n, **one.values} for split, one in metrics.items()},
     )
     model = replace(model, record=record)
     write_model_report(out, model, metrics, record, out.resolve().name)
     model.save(out)  # last: it says that all is done
-    return FittedModel(out, model, record.splits, metrics, record.stopped)
+    return FittedModel(out, model, metrics)
 
 
 def _merge_configs(settings: dict[str, Any]) -> tuple[ClassifierConfig, ReadConfig, LabelConfig]:
@@ -376,18 +350,20 @@ def _measure(
     model: Predictor, parts: Mapping[str, Examples], reporter: Reporter
 ) -> tuple[dict[str, Metrics], float, tuple[str, ...]]:
     """The metrics of some splits, rows per second, and notes on rows that were cut."""
-    start, n_rows = time.monotonic(), sum(map(len, parts.values()))
+    start, n_rows, n_cut = time.monotonic(), sum(map(len, parts.values())), 0
+    metrics: dict[str, Metrics] = {}
     with reporter.counting("Measuring", total=n_rows, unit="rows") as advance:
         answers = {name: list(model.predict(part.inputs, progress=advance)) for name, part in parts.items()}
     speed = round(n_rows / max(1e-9, time.monotonic() - start), 1)
-    metrics = {name: model.task.measure(part, answers[name]) for name, part in parts.items()}
-    n_cut = sum(prediction.n_cut > 0 for predictions in answers.values() for prediction in predictions)
+    for name, part in parts.items():
+        metrics[name] = model.task.measure(part, answers[name])
+        n_cut += sum(prediction.n_cut > 0 for prediction in answers[name])
     return metrics, speed, _cut_notes(model, n_cut)
 
 
-def _cut_notes(model: Predictor, n_cut: int) -> tuple[str, ...]:
+def _cut_notes(model: Any, n_cut: int) -> tuple[str, ...]:
     """A sentence on the rows that were too long, if there were any."""
-    if not n_cut or not isinstance(model, TaskModel):
+    if not n_cut:
         return ()
     limit = model.config.fit.max_words
     return (f"Of {plural(n_cut, 'row')} only the first {limit} words were read (max_words).",)
@@ -432,7 +408,7 @@ def predict(
     reporter, target = reporter or Reporter("silent"), None if out is None else Path(out)
     kind = _choose_format(target, format, _files(files)[0])
     predictor = open_predictor(model)
-    read = predictor.record.columns.reading(name_fields(predictor.task, _merge_configs(settings)[1]))
+    read = predictor.record.columns.reading(_merge_configs(settings)[1])
     source = RowSource(files, read, keep=True)
     pending: deque[Row] = deque()
 

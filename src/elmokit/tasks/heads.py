@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,12 +15,12 @@ from elmokit.bilm.lstm import shared_dropout
 from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.tasks.layer_cache import LayerSource
+from elmokit.tasks.logistic import Design, solve
 from elmokit.tasks.model import Network
 from elmokit.tasks.settings import ClassifierConfig, HeadConfig
 from elmokit.tasks.task import AnyTask, Examples, Labels, Output, validation_scores
+from elmokit.vectors.mix import make_mix
 
-_STEPS = 1000
-_RARE = -14.0  # score of a class without rows: a probability of about one in a million
 _TINY = 1e-6
 _L2_FACTORS = (1.0, 0.1, 0.01, 0.001)  # times the penalty given, where there are rows to choose by
 
@@ -109,8 +106,8 @@ class BilstmHead(Head):
 class LinearHead(Head):
     """Logistic regression on the mean over a text's words: what a few dozen labels can support.
 
-    The mean is centered, and all its numbers are divided by one spread. The weights are the minimum of a
-    convex function, so no seed matters; ``solve`` finds it.
+    The mean is centered, and all its numbers are divided by one spread. ``fit_linear`` finds the weights:
+    the minimum of a convex function, so no seed matters.
     """
 
     def __init__(self, config: HeadConfig, dim: int, labels: Labels) -> None:
@@ -122,77 +119,12 @@ class LinearHead(Head):
     def forward(self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: Rng = None) -> Output:
         return self.scores(mean_over_words(mixed[0], masks[0]))
 
-    def scores(self, features: Tensor) -> Tensor:
+    def scores(self, features: Tensor) -> Output:
         """From means over the words, (batch, dim), to class scores, (batch, n_classes)."""
-        return cast(Tensor, self.output((features - self.centre) / self.spread))
-
-    @torch.no_grad()
-    def solve(
-        self, features: Tensor, targets: npt.NDArray[Any], *, l2: float, weights: npt.NDArray[Any]
-    ) -> bool:
-        """Fit to means over the words; False if the solver did not converge.
-
-        Args:
-            features: (n_texts, dim).
-            l2: Half of this times the squared weights is added to the mean loss.
-            weights: How much each text counts, (n_texts,), 1 on average.
-        """
-        self.centre.copy_(features.mean(dim=0))
-        self.spread.copy_(features.var(dim=0, correction=0).mean().sqrt().clamp(min=_TINY))
-        x = ((features - self.centre) / self.spread).double().numpy()
-        if targets.ndim == 1:
-            rows, biases, converged = fit_logistic(
-                x, targets, len(self.output.weight), l2=l2, weights=weights
-            )
-        else:  # For each class, the row of "yes" less that of "no", which costs half as much as the two.
-            columns = targets.T.astype(int)
-            solved = [fit_logistic(x, column, 2, l2=2 * l2, weights=weights) for column in columns]
-            rows, biases = (np.concatenate([np.diff(part[n], axis=0) for part in solved]) for n in (0, 1))
-            converged = all(part[2] for part in solved)
-        self.output.weight.copy_(torch.from_numpy(rows))
-        self.output.bias.copy_(torch.from_numpy(biases))
-        return converged
+        return self.output((features - self.centre) / self.spread)
 
 
-def converges(model: Any, x: Any, y: Any, **options: Any) -> bool:
-    """Fit a model of scikit-learn; False if its solver did not converge."""
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
-        model.fit(x, y, **options)
-    return not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-
-
-def fit_logistic(
-    x: npt.NDArray[np.float64],
-    y: npt.NDArray[Any],
-    n_classes: int,
-    *,
-    l2: float,
-    weights: npt.NDArray[Any],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], bool]:
-    """Weights (n_classes, dim) and biases (n_classes,) of a logistic regression, and whether it converged."""
-    from sklearn.linear_model import LogisticRegression
-
-    weight, bias = np.zeros((n_classes, x.shape[1])), np.full(n_classes, _RARE)
-    present = np.unique(y[weights > 0])
-    if len(present) == 1:
-        bias[present] = 0.0
-        return weight, bias, True
-    # Two classes share one row of weights w in scikit-learn. As rows -w/2 and w/2 they cost half as much.
-    is_split = len(present) == 2
-    strength = (2.0 if is_split else 1.0) / (l2 * weights.sum()) if l2 else np.inf
-    model = LogisticRegression(C=strength, tol=1e-6, max_iter=_STEPS)
-    converged = converges(model, x, y, sample_weight=weights)
-    rows, offsets = model.coef_, model.intercept_
-    if is_split:
-        rows, offsets = np.concatenate([-rows, rows]) / 2, np.concatenate([-offsets, offsets]) / 2
-    bias += offsets.min()
-    weight[present], bias[present] = rows, offsets
-    return weight, bias, converged
-
-
+@torch.no_grad()
 def fit_linear(
     task: AnyTask,
     parts: Sequence[Examples],
@@ -200,8 +132,8 @@ def fit_linear(
     config: ClassifierConfig,
     weights: Tensor,
     reporter: Reporter,
-) -> tuple[Network, list[dict[str, float]], bool]:
-    """A network with a linear head, the scores of all that was tried, and whether every solution converged.
+) -> tuple[Network, list[dict[str, float]]]:
+    """A network with a linear head, and the scores of all that was tried.
 
     With validation rows (a second part), mix and penalty are chosen by them: each layer alone, all layers
     equally, and penalties down to a thousandth. Without them the top layer and the given penalty are used.
@@ -213,28 +145,35 @@ def fit_linear(
             f"The linear head does not support {flag}.", remedy="Use --head pool or --head bilstm."
         )
     train, encoder, chooses = parts[0], sources[0].encoder, len(parts) > 1
+    several, counted = train.targets.ndim == 2, weights.double().numpy()
+    targets = train.targets.astype(float) if several else np.eye(len(train.labels))[train.targets]
     with reporter.counting("Computing layers", total=sum(map(len, parts)), unit="texts") as advance:
         pooled = [_pool(source, config, advance) for source in sources]
     history: list[dict[str, float]] = []
     ranked: list[tuple[float, Network]] = []
-    converged = True
-    mixes = _candidate_mixes(encoder.n_layers, config, choose=chooses)
-    for candidate, factor in itertools.product(mixes, _L2_FACTORS if chooses else _L2_FACTORS[:1]):
-        network = Network(task, candidate, encoder.n_layers, encoder.dim, train.labels)
-        head, l2, step = cast(LinearHead, network.head), factor * config.fit.l2, len(history) + 1
-        # The mean of a mix is the mix of the means.
-        features = [network.mix.mixed(list(part)).detach() for part in pooled]
-        converged &= head.solve(features[0], train.targets, l2=l2, weights=weights.numpy())
-        scores = {"score": 0.0}
-        if chooses:
-            with torch.no_grad():
+    for candidate in _candidate_mixes(encoder.n_layers, config, choose=chooses):
+        mix = make_mix(candidate.mix, encoder.n_layers, encoder.dim, config.fit.seed)
+        features = [mix.mixed(list(part)) for part in pooled]  # the mean of a mix is the mix of the means
+        centre = features[0].mean(dim=0)
+        spread = features[0].var(dim=0, correction=0).mean().sqrt().clamp(min=_TINY)
+        design = Design.of(((features[0] - centre) / spread).double().numpy())
+        for l2 in (factor * config.fit.l2 for factor in (_L2_FACTORS if chooses else _L2_FACTORS[:1])):
+            strength = 1 / (l2 * counted.sum()) if l2 else np.inf
+            solution = design.unrotate(solve(design, targets, counted, strength, several=several))
+            weight, bias = map(torch.from_numpy, solution)
+            bias = bias if several else bias - bias.mean()  # which changes no probability
+            network = Network(task, candidate, encoder.n_layers, encoder.dim, train.labels)
+            head, step, scores = cast(LinearHead, network.head), len(history) + 1, {"score": 0.0}
+            head.load_state_dict(
+                {"centre": centre, "spread": spread, "output.weight": weight, "output.bias": bias}
+            )
+            if chooses:
                 output = head.scores(features[1])
-            losses = task.loss(output, parts[1].targets)
-            scores = validation_scores(task, parts[1], task.decode(output, [], train.labels), losses)
-        ranked.append((scores.pop("score"), network))
-        history.append({"step": step, "epoch": step, "l2": l2, **network.mix.values(), **scores})
-    _, best = min(ranked, key=lambda entry: entry[0])
-    return best, history, converged
+                losses = task.loss(output, parts[1].targets)
+                scores = validation_scores(task, parts[1], task.decode(output, [], train.labels), losses)
+            ranked.append((scores.pop("score"), network))
+            history.append({"step": step, "epoch": step, "l2": l2, **mix.values(), **scores})
+    return min(ranked, key=lambda entry: entry[0])[1], history
 
 
 def _candidate_mixes(n_layers: int, config: ClassifierConfig, *, choose: bool) -> list[ClassifierConfig]:

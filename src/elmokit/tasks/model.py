@@ -29,6 +29,7 @@ from elmokit.vectors.encoder import Encoder, Layers, SentenceEncoder
 from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.mix import Mix, OwnMix, make_mix
 
+USAGE = "Use it with `elmokit predict` or, in Python, `elmokit.load`. `report.html` shows how good it is."
 _CHUNK_ROWS, _CHUNK_CHARACTERS = 1024, 1024_000  # read and answered together
 
 
@@ -94,20 +95,22 @@ def load_encoder(name: str | Path) -> Encoder:
 
 def encoder_facts(encoder: SentenceEncoder, name: str) -> dict[str, str | float | None]:
     """An encoder in a few facts, for reports."""
-    if not hasattr(encoder, "layers"):
-        return {"name": name, "input": "whole texts", "width": encoder.dim}
-    encoder = cast(Encoder, encoder)
-    training: dict[str, Any] = getattr(encoder, "training", {})
-    held_out = training.get("held_out") or {}
-    return {
-        "name": name,
-        "input": encoder.model.config.input if isinstance(encoder, Elmo) else "word vectors",
-        "layers": encoder.n_layers,
-        "width": encoder.dim,
-        "parameters": sum(parameter.numel() for parameter in encoder.module.parameters()),
-        "held-out perplexity": held_out.get("perplexity"),
-        "pretraining seconds": training.get("seconds"),
-    }
+    facts: dict[str, str | float | None] = {"name": name, "input": "whole texts", "width": encoder.dim}
+    if hasattr(encoder, "layers"):
+        module, training = cast(Encoder, encoder).module, getattr(encoder, "training", {})
+        facts |= {
+            "input": encoder.model.config.input if isinstance(encoder, Elmo) else "word vectors",
+            "layers": cast(Encoder, encoder).n_layers,
+            "parameters": n_parameters(module),
+            "held-out perplexity": (training.get("held_out") or {}).get("perplexity"),
+            "pretraining seconds": training.get("seconds"),
+        }
+    return facts
+
+
+def n_parameters(module: nn.Module) -> int:
+    """How many numbers a module has learned."""
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 @dataclass(frozen=True)
@@ -150,21 +153,25 @@ class FitRecord:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> FitRecord:
-        """The inverse of ``to_json``; also reads what 0.1 wrote."""
+        """The inverse of ``to_json``; also reads what 0.1 wrote, which had averages as mappings."""
         known = {entry.name: values[entry.name] for entry in fields(cls) if entry.name in values}
-        splits = {split: _flat(scores) for split, scores in known.get("splits", {}).items()}
+        splits: dict[str, dict[str, float]] = {}
+        for split, scores in known.get("splits", {}).items():
+            flat = splits[split] = {}
+            for name, value in scores.items():
+                inner = value if isinstance(value, Mapping) else {}
+                flat |= {f"{name}_{key}": inner[key] for key in sorted(inner)} or {name: value}  # f1 first
         return cls(**{**known, "columns": Columns(**known.get("columns", {})), "splits": splits})
 
 
-def _flat(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Scores by name: 0.1 had averages as mappings."""
-    flat: dict[str, float] = {}
-    for name, value in scores.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{name}_{key}": value[key] for key in sorted(value)}  # f1 first
-        else:
-            flat[name] = value
-    return flat
+def read_labels(values: Mapping[str, Any]) -> Labels:
+    """The labels of a model, from config.json; ValueError if they, or the classes it has seen, are wrong."""
+    separator = values["record"].get("label_separator") or "|" if values.get("multilabel") else ""
+    labels = Labels(tuple(map(str, values["classes"])), separator)
+    seen = values.get("seen", [])
+    if len({*labels.names}) < len(labels) or seen != sorted({*seen} & {*range(len(labels))}):
+        raise ValueError("its classes are not in order")
+    return labels
 
 
 def chunks(rows: Iterable[Inputs]) -> Iterator[list[Inputs]]:
@@ -229,8 +236,7 @@ class TaskModel(Described):
         encoder = f"{'fine-tuned' if config.fit.finetune else 'frozen'}, {self.encoder.n_layers} layers"
         form = f", {config.mix.mix_form}" if config.mix.mix != "function" else ""
         own = {part: f"{name}, a class that is not stored here" for part, name in self.task.own_parts.items()}
-        modules = {"mix and head": self.network, "encoder": self.encoder.module}
-        sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()}
+        sizes = {"mix and head": n_parameters(self.network), "encoder": n_parameters(self.encoder.module)}
         rows = [
             ("task", self.task.name),
             ("classes", f"{len(self.labels)}: {join_names(self.labels.names, at_most=20)}"),
@@ -246,11 +252,7 @@ class TaskModel(Described):
         values = {"kind": self.kind, **self._header(), "mix": mix, "n_parameters": sizes, **record.to_json()}
         is_classifier = self.task.name == "classify"
         summary = "A text classifier." if is_classifier else f"A model for the task {self.task.name!r}."
-        usage = (
-            "Use it with `elmokit predict` or, in Python, `elmokit.load`. `report.html`, where there is one, "
-            "shows how good it is."
-        )
-        return Facts(summary, (*rows, *record.rows()), values, usage)
+        return Facts(summary, (*rows, *record.rows()), values, USAGE)
 
     def _header(self) -> dict[str, Any]:
         return {
@@ -294,11 +296,7 @@ class TaskModel(Described):
             if "thaw" in settings["fit"]:  # its name in 0.1
                 settings["fit"]["unfreeze_every"] = settings["fit"].pop("thaw")
             settings["head"].setdefault("pool_edges", True)  # as 0.1 did
-            separator = values["record"].get("label_separator") or "|" if values["multilabel"] else ""
-            labels = Labels(tuple(map(str, values["classes"])), separator)
-            if len({*labels.names}) != len(labels):
-                raise ValueError("it names a class twice")
-            record = FitRecord.from_json(values["record"])
+            labels, record = read_labels(values), FitRecord.from_json(values["record"])
             config = ClassifierConfig.from_dict(settings)
             with torch.device("cpu" if own_parts else "meta"):  # impossible sizes are a RuntimeError
                 network = Network(task, config, encoder.n_layers, encoder.dim, labels)

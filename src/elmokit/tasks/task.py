@@ -94,23 +94,23 @@ class Prediction:
 
 
 class Metrics(Protocol):
-    """How good predictions are."""
+    """How good predictions are.
+
+    Attributes:
+        n: Rows measured.
+        main: The score that ranks methods and picks the best weights, such as "accuracy"; higher is better.
+        values: All scores by name, the most informative first.
+        row_stats: Additive counts of each row, (n, k): right or wrong; or true positives, false ones, misses.
+    """
 
     @property
-    def n(self) -> int:
-        """Rows measured."""
-
+    def n(self) -> int: ...
     @property
-    def main(self) -> str:
-        """The score that ranks methods and picks the best weights, such as "accuracy"; higher is better."""
-
+    def main(self) -> str: ...
     @property
-    def values(self) -> Mapping[str, float]:
-        """All scores by name, the most informative first."""
-
+    def values(self) -> Mapping[str, float]: ...
     @property
-    def row_stats(self) -> npt.NDArray[np.float64]:
-        """Additive counts of each row, (n, k): right or wrong; or true positives, false ones, misses."""
+    def row_stats(self) -> npt.NDArray[np.float64]: ...
 
     def score(self, sums: npt.NDArray[np.float64]) -> float:
         """The main score from summed ``row_stats``, so that bootstrap and paired tests fit every task."""
@@ -143,21 +143,19 @@ class Task(Protocol[P, M]):
 
     def inputs(self, row: Row) -> Inputs:
         """One text for each field; for a single field all text columns, joined."""
-        if len(self.fields) == 1:
-            return (row.text,)
-        if len(row.texts) != len(self.fields):
+        texts, wanted = (row.text,) if len(self.fields) == 1 else row.texts, self.fields
+        if len(texts) != len(wanted):
             raise DataError(
-                f"{row.place}: {len(row.texts)} text columns are read, but the task needs "
-                f"{len(self.fields)}.",
-                remedy=f"Name them with --text-columns, in the order {', '.join(self.fields)}.",
+                f"{row.place}: {len(texts)} text columns are read, but the task needs {len(wanted)}.",
+                remedy=f"Name them with --text-columns, in the order {', '.join(wanted)}.",
             )
-        return row.texts
+        return texts
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Check rows; learn the labels if ``labels`` has no names. Errors name the row."""
 
     def loss(self, output: Output, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
-        """The loss of each row, (batch,), with label smoothing if there are classes."""
+        """The loss of each row, (batch,)."""
 
     def decode(
         self,
@@ -241,19 +239,14 @@ class Columns:
 
 
 class Predictor(Model, Protocol):
-    """A fitted model that predicts: a ``TaskModel`` or a ``TfidfModel``."""
+    """A fitted model that predicts; ``record`` says how it was fitted."""
 
     @property
-    def task(self) -> AnyTask:
-        """What it was fitted for."""
-
+    def task(self) -> AnyTask: ...
     @property
-    def labels(self) -> Labels:
-        """What it can answer."""
-
+    def labels(self) -> Labels: ...
     @property
-    def record(self) -> FitRecord:
-        """How it was fitted."""
+    def record(self) -> FitRecord: ...
 
     def predict(self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None) -> Iterator[Any]:
         """A prediction for each row, in order; reads and answers some rows at a time."""

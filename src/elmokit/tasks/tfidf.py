@@ -16,15 +16,14 @@ import torch
 
 from elmokit.core.atomic import write_text
 from elmokit.core.console import Advance
-from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError, nearest
+from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import Described, Facts
 from elmokit.core.model_folder import explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.tasks.classification import ClassPrediction
-from elmokit.tasks.heads import converges
-from elmokit.tasks.model import FitRecord, chunks
+from elmokit.tasks.model import USAGE, FitRecord, chunks, read_labels
 from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, get_task, join_texts
 
 METHODS: dict[str, str] = {
@@ -34,7 +33,6 @@ METHODS: dict[str, str] = {
 }
 _FEW = 10_000  # texts below which terms of a single text are worth keeping, and weights may be larger
 _C_SVM, _C_SVM_FEW, _C_LOGISTIC, _C_NBSVM = 0.5, 2.0, 10.0, 1.0
-_ARRAYS = ("idf", "weights", "intercepts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,43 +103,35 @@ class TfidfModel(Described):
     Attributes:
         seen: Numbers of the classes that had training rows; it never predicts another.
         terms: Words, or words and pairs of words, in the order of the columns.
-        idf: Inverse document frequency, (n_terms,).
         weights: (n_seen, n_terms); for two classes one row, which speaks for the second.
         intercepts: (n_seen,), or (1,).
-        n_words: The longest term, in words.
     """
 
     method: str
     labels: Labels
     seen: list[int]
-    terms: list[str]
-    idf: npt.NDArray[np.float32]
+    terms: Terms
     weights: npt.NDArray[np.float32]
     intercepts: npt.NDArray[np.float32]
-    n_words: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     record: FitRecord = FitRecord()  # noqa: RUF009 (frozen)
     kind = "linear"
     task: ClassVar[AnyTask] = get_task("classify")
 
-    @property
-    def calibrated(self) -> bool:
-        """False for an SVM, whose scores are not calibrated probabilities."""
-        return self.method == "tfidf-lr"
-
     def predict(
         self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None
     ) -> Iterator[ClassPrediction]:
+        calibrated = self.method == "tfidf-lr"  # an SVM's scores are no probabilities
         for chunk in chunks(inputs):
             for shares in self.probabilities(join_texts(chunk)):
-                yield ClassPrediction(labels=self.labels, probabilities=shares, calibrated=self.calibrated)
+                yield ClassPrediction(labels=self.labels, probabilities=shares, calibrated=calibrated)
             progress(len(chunk))
 
     def probabilities(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """The probability of each class, (n_texts, n_classes); for an SVM, its scores on the same scale."""
         from scipy.special import softmax
 
-        scores = self._terms.transform(texts) @ self.weights.T + self.intercepts  # (n_texts, n_seen)
+        scores = self.terms.transform(texts) @ self.weights.T + self.intercepts  # (n_texts, n_seen)
         if len(self.weights) == 1:  # two classes
             scores = np.hstack([np.zeros_like(scores), scores])
         shares = softmax(scores, axis=1).astype(np.float32)
@@ -152,38 +142,33 @@ class TfidfModel(Described):
         probabilities[:, self.seen] = shares
         return probabilities
 
-    @cached_property
-    def _terms(self) -> Terms:
-        return Terms(self.terms, self.idf, "word", (1, self.n_words))
-
     def facts(self) -> Facts:
         names, record = self.labels.names, self.record
         rows = [
             ("method", METHODS[self.method]),
             ("classes", f"{len(names)}: {join_names(names, at_most=20)}"),
-            ("terms", f"{len(self.terms):,}"),
+            ("terms", f"{len(self.terms.terms):,}"),
             ("settings", ", ".join(f"{key} {value}" for key, value in self.settings.items())),
             *record.rows(),
         ]
         values = {"kind": self.kind, "task": "classify", **self._header(), **record.to_json()}
-        usage = "Use it with `elmokit predict` or, in Python, `elmokit.load`."
-        return Facts("A linear text classifier.", tuple(rows), values, usage)
+        return Facts("A linear text classifier.", tuple(rows), values, USAGE)
 
     def _header(self) -> dict[str, Any]:
         return {
             "method": self.method,
             "classes": list(self.labels.names),
-            "n_terms": len(self.terms),
+            "n_terms": len(self.terms.terms),
             "settings": dict(self.settings),
         }
 
     def save(self, folder: str | Path) -> None:
-        fitted: dict[str, Any] = {"seen": self.seen, "n_words": self.n_words, "notes": [*self.record.notes]}
-        values = self._header() | fitted | {"record": self.record.to_json()}
-        with write_model(Path(folder), self.kind, values, card=self.facts()) as staged:
-            arrays = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
-            save_tensors(staged / "model.safetensors", arrays, {})
-            write_text(staged / "vocab.txt", "".join(f"{term}\n" for term in self.terms))
+        fitted = {"seen": self.seen, "n_words": self.terms.sizes[1], "record": self.record.to_json()}
+        arrays = {"idf": self.terms.idf, "weights": self.weights, "intercepts": self.intercepts}
+        with write_model(Path(folder), self.kind, self._header() | fitted, card=self.facts()) as staged:
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            save_tensors(staged / "model.safetensors", tensors, {})
+            write_text(staged / "vocab.txt", "".join(f"{term}\n" for term in self.terms.terms))
 
     @classmethod
     def load(cls, folder: str | Path) -> TfidfModel:
@@ -196,33 +181,28 @@ class TfidfModel(Described):
                 remedy="Install elmokit 0.1 to use it, or fit the rows again: elmokit fit tfidf-svm.",
             )
         with explain_damage(folder):
-            method = values["method"]
+            labels, method, seen = read_labels(values), values["method"], values["seen"]
             if method not in METHODS:
                 raise ValueError(f"there is no method {method!r}")
-            labels = Labels(tuple(map(str, values["classes"])))
-            seen = [int(number) for number in values["seen"]]
-            n_terms, n_words = int(values["n_terms"]), int(values["n_words"])
-            record = FitRecord.from_json({**values["record"], "notes": list(values["notes"])})
-            settings = dict(values["settings"])
-            if len({*labels.names}) < len(labels) or seen != sorted({*seen} & {*range(len(labels))}):
-                raise ValueError("its classes are not in order")
             if len(seen) < 2:
                 raise ValueError("it has fewer than two classes")
+            n_terms, n_words = int(values["n_terms"]), int(values["n_words"])
+            record = FitRecord.from_json({"notes": values.get("notes", []), **values["record"]})  # as in 0.1
+            settings = dict(values["settings"])
         (terms,) = read_terms(folder / "vocab.txt", [n_terms])
         file, n_rows = folder / "model.safetensors", 1 if len(seen) == 2 else len(seen)
-        shapes = {"idf": (n_terms,), "weights": (n_rows, n_terms), "intercepts": (n_rows,)}
         with torch.device("meta"):
-            expected = {name: torch.empty(shape) for name, shape in shapes.items()}
-        arrays = {name: tensor.numpy() for name, tensor in load_weights(file, expected).items()}
+            shapes = {"idf": torch.empty(n_terms), "weights": torch.empty(n_rows, n_terms)}
+            shapes["intercepts"] = torch.empty(n_rows)
+        arrays = {name: tensor.numpy() for name, tensor in load_weights(file, shapes).items()}
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise ModelError(f"{file} holds values that are not numbers.", remedy=FRESH)
-        return cls(method, labels, seen, terms, **arrays, n_words=n_words, settings=settings, record=record)
+        counted = Terms(terms, arrays.pop("idf"), "word", (1, n_words))
+        return cls(method, labels, seen, counted, **arrays, settings=settings, record=record)
 
 
 def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
     """Fit a linear model, a key of ``METHODS``, to texts with one label each."""
-    if method not in METHODS:
-        raise ConfigError(f"There is no linear method {method!r}.", remedy=nearest(method, METHODS))
     if examples.labels.separator:
         raise ConfigError(
             f"{method} supports one label per row, so --label-separator does not apply.",
@@ -235,42 +215,28 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
             f"All {len(texts):,} training texts have the same label.",
             remedy="Give texts of two classes or more.",
         )
-    few, is_svm, notes = len(texts) < _FEW, method != "tfidf-lr", list[str]()
-    n_words = 2 if is_svm else 1
-    for min_df in (2, 1) if is_svm and not few else (1,):  # 1 if all terms are too rare
-        if (counted := Terms.fit(texts, "word", (1, n_words), min_df=min_df)) is not None:
-            terms, rows = counted
-            break
-    else:
+    n_words = 1 if method == "tfidf-lr" else 2
+    min_df = 1 if n_words == 1 or len(texts) < _FEW else 2
+    counted = Terms.fit(texts, "word", (1, n_words), min_df=min_df)
+    if counted is None:
+        shared = " that another one has, too" if min_df > 1 else ""
         raise DataError(
-            f"None of the {len(texts):,} texts has a word of two letters or more.",
+            f"None of the {len(texts):,} texts has a word of two letters or more{shared}.",
             remedy="Give texts with words, or leave out the methods that count them.",
         )
-    if is_svm and min_df == 1:
-        notes.append("Terms that occur in one text only were kept, since there are few texts.")
-    weights, intercepts, strength, converged = solve_linear(method, rows, targets, seed=seed)
-    if not converged:
-        notes.append("The solver stopped before it had converged.")
+    terms, rows = counted
+    weights, intercepts, strength = solve_linear(method, rows, targets, seed=seed)
     timings = {"training": round(time.monotonic() - start, 2)}
     settings = {"n_words": n_words, "min_df": min_df, "sublinear_tf": True, "seed": seed, "C": strength}
-    return TfidfModel(
-        method,
-        examples.labels,
-        seen.tolist(),
-        terms=terms.terms,
-        idf=terms.idf,
-        weights=weights.astype(np.float32),
-        intercepts=intercepts.astype(np.float32),
-        n_words=n_words,
-        settings=settings,
-        record=FitRecord(stopped="done", notes=notes, timings=timings),
-    )
+    record = FitRecord(stopped="done", timings=timings)
+    solution = weights.astype(np.float32), intercepts.astype(np.float32)
+    return TfidfModel(method, examples.labels, seen.tolist(), terms, *solution, settings, record)
 
 
 def solve_linear(
     method: str, rows: Any, targets: npt.NDArray[np.int64], *, seed: int = 0
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], float, bool]:
-    """Weights (n_classes, n_terms), intercepts (n_classes,), C, and whether the solver has converged.
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], float]:
+    """Weights (n_classes, n_terms), intercepts (n_classes,) and C.
 
     Two classes have one row of weights, which speaks for the second.
 
@@ -282,21 +248,16 @@ def solve_linear(
     from sklearn.svm import LinearSVC
 
     if method != "nbsvm":
-        strength = _C_LOGISTIC if method == "tfidf-lr" else _C_SVM_FEW if len(targets) < _FEW else _C_SVM
-        svm, logistic = (
-            LinearSVC(C=strength, random_state=seed),
-            LogisticRegression(C=strength, max_iter=1000),
-        )
-        model = logistic if method == "tfidf-lr" else svm
-        converged = converges(model, rows, targets)
-        return model.coef_, np.atleast_1d(model.intercept_), strength, converged
+        svm = LinearSVC(C=_C_SVM_FEW if len(targets) < _FEW else _C_SVM, random_state=seed)
+        model = LogisticRegression(C=_C_LOGISTIC, max_iter=1000) if method == "tfidf-lr" else svm
+        model.fit(rows, targets)
+        return model.coef_, model.intercept_, model.C
     present, n_classes, solved = rows.astype(bool).astype(np.float64), int(targets.max()) + 1, []
     for number in range(1 if n_classes == 2 else 0, n_classes):
         inside = (targets == number).astype(np.float64)
         counts = [1 + present.T @ part for part in (inside, 1 - inside)]  # texts with each term, plus one
         ratios = np.log(counts[0] / counts[0].sum()) - np.log(counts[1] / counts[1].sum())
-        model = LinearSVC(C=_C_NBSVM, random_state=seed)
-        solved.append((converges(model, rows.multiply(ratios).tocsr(), inside), model, ratios))
-    weights = np.stack([model.coef_[0] * ratios for _, model, ratios in solved])
-    intercepts = np.concatenate([np.atleast_1d(model.intercept_) for _, model, _ in solved])
-    return weights, intercepts, _C_NBSVM, all(converged for converged, _, _ in solved)
+        svm = LinearSVC(C=_C_NBSVM, random_state=seed).fit(rows.multiply(ratios).tocsr(), inside)
+        solved.append((svm.coef_[0] * ratios, svm.intercept_[0]))
+    weights, intercepts = map(np.array, zip(*solved, strict=True))
+    return weights, intercepts, _C_NBSVM

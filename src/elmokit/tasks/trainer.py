@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,13 +21,12 @@ from torch import Tensor, nn
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.formatting import plural
-from elmokit.core.tensors import load_tensors
 from elmokit.tasks.heads import LinearHead, fit_linear
 from elmokit.tasks.layer_cache import LayerSource, cached_sources, number_texts
 from elmokit.tasks.model import FitRecord, Network, TaskModel, resolve_head
 from elmokit.tasks.settings import ClassifierConfig, FitConfig
 from elmokit.tasks.task import AnyTask, Examples, validation_scores
-from elmokit.training.loop import Carry, StepResult, Stopped, train
+from elmokit.training.loop import Carry, StepResult, train
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.encoder import Encoder, IntArray, Layers
 
@@ -41,8 +40,7 @@ class TaskTraining:
     def __init__(
         self, task: AnyTask, network: Network, parts: Sequence[tuple[Examples, LayerSource]]
     ) -> None:
-        self.task, self.network = task, network
-        self.config: FitConfig = network.config.fit
+        self.task, self.network, self.config = task, network, network.config.fit
         self.examples, self.layers = parts[0]
         self.valid = parts[1:]  # one part, or none
         self.module = self.layers.encoder.module
@@ -138,15 +136,6 @@ def is_single_label(targets: npt.NDArray[Any]) -> bool:
     return targets.ndim == 1 and targets.dtype.kind == "i"
 
 
-@dataclass(frozen=True, eq=False)
-class FitResult:
-    """A model with the weights that were best on the validation rows; ``was_done``: by an earlier run."""
-
-    model: TaskModel
-    stopped: Stopped = "done"
-    was_done: bool = False
-
-
 def fit_task(
     task: AnyTask,
     encoder: Encoder,
@@ -158,8 +147,8 @@ def fit_task(
     layers_folder: Path | None = None,
     checkpoint_every: float = 60.0,
     reporter: Reporter | None = None,
-) -> FitResult:
-    """Fit a head on top of ``encoder``.
+) -> TaskModel:
+    """Fit a head on top of ``encoder``; ``record.stopped`` of the model says how it ended.
 
     Args:
         encoder: It stays as it is; fine-tuning works on a copy.
@@ -170,36 +159,34 @@ def fit_task(
             texts; otherwise they are deleted at the end.
     """
     reporter, seconds = reporter or Reporter("silent"), dict[str, float]()
-    config = resolve_head(task, config)
+    config, labels = resolve_head(task, config), train_examples.labels
     parts = [train_examples] if valid_examples is None else [train_examples, valid_examples]
     counting = reporter.counting("Reading words", total=sum(map(len, parts)), unit="texts")
     with timed(seconds, "numbering"), counting as advance:
         sources = [number_texts(encoder, part.inputs, config.fit.max_words, advance) for part in parts]
-    record = FitRecord(notes=_check_texts(sources, config.fit), timings=seconds)
+    record = FitRecord(stopped="done", notes=_check_texts(sources, config.fit), timings=seconds)
+    caches = worth_caching(encoder, config.fit)
     if issubclass(task.heads[config.head.head], LinearHead):
         with timed(seconds, "training"), tuned_process():
-            if layers_folder is not None and worth_caching(encoder, config.fit):
+            if layers_folder is not None and caches:
                 sources = cached_sources(sources, layers_folder, reporter, compute=False)
             weights = row_weights(train_examples, config.fit.class_weights)
-            network, history, converged = fit_linear(task, parts, sources, config, weights, reporter)
-        if not converged:
-            note = "The solver of the linear head stopped before it had converged."
-            record = replace(record, notes=(*record.notes, note))
+            network, history = fit_linear(task, parts, sources, config, weights, reporter)
         record = replace(record, history=history, mix_start=network.mix.values())
-        return FitResult(TaskModel(task, encoder, network.eval(), train_examples.labels, record))
+        return TaskModel(task, encoder, network.eval(), labels, record)
     config = _with_epochs(config, sources[0])
     if config.fit.finetune:
         encoder = encoder.copy()
         sources = [replace(source, encoder=encoder) for source in sources]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.fit.seed)
-        network = Network(task, config, encoder.n_layers, encoder.dim, train_examples.labels)
+        network = Network(task, config, encoder.n_layers, encoder.dim, labels)
     record = replace(record, mix_start=network.mix.values())
     with contextlib.ExitStack() as stack:
         if run is None:
             run = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmokit-")))
             checkpoint_every = 1e9
-        if not config.fit.finetune and worth_caching(encoder, config.fit) and not _is_done(run):
+        if caches and not config.fit.finetune:
             with timed(seconds, "encoding"), tuned_process():
                 sources = cached_sources(sources, layers_folder or run, reporter)
         training = TaskTraining(task, network, list(zip(parts, sources, strict=True)))
@@ -215,8 +202,7 @@ def fit_task(
     if config.fit.finetune:
         encoder = encoder.copy()  # without word vectors of earlier weights
     record = replace(record, stopped=result.stopped, history=history)
-    model = TaskModel(task, encoder, network.eval(), train_examples.labels, record)
-    return FitResult(model, result.stopped, result.was_done)
+    return TaskModel(task, encoder, network.eval(), labels, record)
 
 
 def _with_train_loss(metrics: Path, history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
@@ -266,11 +252,6 @@ def _with_epochs(config: ClassifierConfig, texts: LayerSource) -> ClassifierConf
 def worth_caching(encoder: Encoder, fit: FitConfig) -> bool:
     """Whether layers should be cached on disk. Looking up word vectors is as fast as reading a cache."""
     return fit.cache == "yes" or (fit.cache == "auto" and encoder.directional and fit.epochs != 1)
-
-
-def _is_done(run: Path) -> bool:
-    file = run / "checkpoint.safetensors"
-    return file.exists() and load_tensors(file)[1].get("stopped") is not None
 
 
 @contextlib.contextmanager
