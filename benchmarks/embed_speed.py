@@ -60,7 +60,7 @@ def plain_embed(folder: BilmFolder, words: list[list[str]]) -> list[Tensor]:
         vectors = character_vectors(cast(CharacterEncoder, model.encoder), chars)
         index = torch.arange(len(padded)).view(len(batch), longest)
         lengths = torch.tensor([len(row) for row in batch])
-        layers = model.run(vectors, index, lengths).padded().stacked()
+        layers = model.run(vectors, index, lengths).stacked()
         found += [layers[place, 1 : len(row) - 1] for place, row in enumerate(batch)]
     return found
 

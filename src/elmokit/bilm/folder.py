@@ -40,7 +40,6 @@ from elmokit.text.vocabulary import (
 )
 
 _START, _COUNTS = "start_state.safetensors", "word_counts.safetensors"
-_BARS = "▁▂▃▄▅▆▇█"
 _PARTS = {
     "encoder": "token encoder",
     "forward_stack": "forward LSTM",
@@ -105,8 +104,13 @@ class BilmFolder:
             ("LSTM", _describe_lstm(config)),
             ("vectors", f"{config.n_layers + 1} layers (0 is the token encoder), {2 * config.dim} wide"),
             ("parameters", f"{sum(counts.values()):,} ({parts})"),
-            *([("vocabulary", f"{model.n_words:,} words: {' '.join(first_words)} …")] if first_words else []),
-            *([("sentence vector", _describe_table(self.word_table))] if self.word_table else []),
+        ]
+        if first_words:
+            rows.append(("vocabulary", f"{model.n_words:,} words: {' '.join(first_words)} …"))
+        if table := self.word_table:
+            size = f"{table.dim} wide, the sum of {len(table.forms):,} word vectors"
+            rows.append(("sentence vector", f"{size}, distilled; others by n-grams"))
+        rows += [
             ("text", ", ".join([*cleaning, self.text.tokens, f"<s> per {self.text.unit}"])),
             ("softmax", "none: it gives vectors only" if config.objective == "none" else config.objective),
             *_training_rows(training),
@@ -152,10 +156,6 @@ def _describe_input(config: BilmConfig, n_pieces: int) -> str:
     return f"{n_pieces:,} {config.input} pieces, {config.pooling}"
 
 
-def _describe_table(table: WordTable) -> str:
-    return f"{table.dim} wide, the sum of {len(table.forms):,} word vectors, distilled; others by n-grams"
-
-
 def _describe_lstm(config: BilmConfig) -> str:
     clips = {"cells": config.cell_clip, "outputs": config.proj_clip}
     parts = [
@@ -176,11 +176,6 @@ def _training_rows(training: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if score and math.isfinite(score["perplexity"]):
             both = f"forward {score['forward']:,.2f}, backward {score['backward']:,.2f}"
             yield "perplexity", f"{score['perplexity']:,.2f} on {text} ({both}; exact)"
-    history = [entry["perplexity"] for entry in training.get("history", [])]
-    if len(history) > 1:
-        low, span = min(history), (max(history) - min(history)) or 1.0
-        bars = "".join(_BARS[round((value - low) / span * (len(_BARS) - 1))] for value in history)
-        yield "perplexity", f"{bars}  {history[0]:,.1f} → {history[-1]:,.1f}"
     if training.get("fine_tuned"):
         yield "fine-tuned", "as the encoder of a classifier: no longer a language model"
 
@@ -212,12 +207,10 @@ def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> N
         write_text(staged / "vocab.txt", saved.vocabulary.text())
         if (counts := saved.vocabulary.counts) is not None:
             save_tensors(staged / _COUNTS, {"counts": torch.from_numpy(counts)}, {})
-        tables = {"word_table": saved.word_table, "input_table": input_table(model)}
-        if tables["input_table"] is saved.word_table:
-            del tables["input_table"]
-        for name, table in tables.items():
-            if table is not None:
-                table.save(staged, name)
+        if saved.word_table is not None:
+            saved.word_table.save(staged, "word_table")
+        if (table := input_table(model)) is not None and table is not saved.word_table:
+            table.save(staged, "input_table")
         if saved.start_state is not None:
             save_tensors(staged / _START, saved.start_state.tensors(), {})
 
@@ -237,8 +230,7 @@ def load_bilm(folder: str | Path) -> BilmFolder:
         training = dict(record["training"])
         if "licence" in training:  # as 0.1 spelled it
             training["license"] = training.pop("licence")
-    has_pieces = config.input != "char+word"
-    vocabulary, tokenizer = load_words(folder, n_words, n_pieces if has_pieces else 0)
+    vocabulary, tokenizer = load_words(folder, n_words, n_pieces if config.input != "char+word" else 0)
     if (folder / _COUNTS).exists():
         counts, _ = load_tensors(folder / _COUNTS)
         check_tensors(folder / _COUNTS, {"counts": torch.empty(n_words)}, counts)

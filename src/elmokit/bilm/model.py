@@ -10,6 +10,7 @@ layer l is [forward_l; backward_l]: every layer is 2 * dim wide.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -24,32 +25,13 @@ from elmokit.bilm.token_encoder import token_encoder
 from elmokit.core.config import DropoutConfig
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BilmOutput:
     """Every layer of a batch of texts.
 
     Attributes:
-        layers: Layer 0 (token encoder) first, each (batch, time, 2 * dim); zero past a text's end.
-        mask: (batch, time), true where there is a word.
-        state: After each text's last word; None unless ``keep_state``.
-    """
-
-    layers: tuple[Tensor, ...]
-    mask: Tensor
-    state: BilmState | None
-
-    def stacked(self) -> Tensor:
-        """All layers, (batch, time, layer, 2 * dim)."""
-        return torch.stack(self.layers, dim=2)
-
-
-@dataclass(frozen=True)
-class Directions:
-    """The layers of each stack for a batch of texts, in the order in which it read them.
-
-    Attributes:
-        forward: Token encoder first, each (time, batch, dim).
-        backward: The same; step 0 is a text's last word.
+        forward: The token encoder's vectors and the layers of the forward stack, each (time, batch, dim).
+        backward: The same of the backward stack, in its order: step 0 is a text's last word.
         lengths: Words of each text, (batch,).
         mirror: The step at which the other stack read the same word, (time, batch).
         state: After each text's last word; None unless ``keep_state``.
@@ -61,16 +43,26 @@ class Directions:
     mirror: Tensor
     state: BilmState | None
 
-    def padded(self) -> BilmOutput:
-        """Layers of shape (batch, time, 2 * dim), zero past a text's end."""
-        n_time, n_rows = self.mirror.shape
-        mask = (torch.arange(n_time).unsqueeze(1) < self.lengths).unsqueeze(2)  # (time, batch, 1)
+    @cached_property
+    def mask(self) -> Tensor:
+        """(batch, time), true where there is a word."""
+        return torch.arange(len(self.mirror)) < self.lengths.unsqueeze(1)
+
+    @cached_property
+    def layers(self) -> tuple[Tensor, ...]:
+        """Layer 0 (token encoder) first, each (batch, time, 2 * dim); zero past a text's end."""
+        n_rows = len(self.lengths)
         back = (self.mirror * n_rows + torch.arange(n_rows)).flatten()  # (time * batch)
+        mask = self.mask.t().unsqueeze(2)  # (time, batch, 1)
         layers = []
         for x, y in zip(self.forward, self.backward, strict=True):
             y = y.flatten(0, 1).index_select(0, back).view_as(y)
             layers.append((torch.cat([x, y], dim=2) * mask).transpose(0, 1))
-        return BilmOutput(tuple(layers), mask[:, :, 0].t(), self.state)
+        return tuple(layers)
+
+    def stacked(self) -> Tensor:
+        """All layers, (batch, time, layer, 2 * dim)."""
+        return torch.stack(self.layers, dim=2)
 
     @torch.no_grad()
     def ragged(self, skip: int = 0) -> Tensor:
@@ -123,7 +115,7 @@ class Bilm(nn.Module):
         keep_state: bool = False,
     ) -> BilmOutput:
         """Every layer for a batch of texts whose words have ``features`` (n_distinct, width); see ``run``."""
-        return self.run(self.encoder(features), index, lengths, state, keep_state=keep_state).padded()
+        return self.run(self.encoder(features), index, lengths, state, keep_state=keep_state)
 
     def run(
         self,
@@ -136,7 +128,7 @@ class Bilm(nn.Module):
         window: int | None = None,
         dropout: DropoutConfig | None = None,
         rng: torch.Generator | None = None,
-    ) -> Directions:
+    ) -> BilmOutput:
         """Both stacks over a batch of texts.
 
         Args:
@@ -182,7 +174,7 @@ class Bilm(nn.Module):
         forward, forward_state = run(self.forward_stack, x, state.forward)
         backward, backward_state = run(self.backward_stack, reversed_x, state.backward)
         after = BilmState(forward_state, backward_state) if keep_state else None
-        return Directions([x, *forward], [reversed_x, *backward], lengths, mirror, after)
+        return BilmOutput([x, *forward], [reversed_x, *backward], lengths, mirror, after)
 
     def stream(
         self,

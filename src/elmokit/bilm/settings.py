@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -118,26 +117,15 @@ class PretrainConfig(Config):
         return values
 
 
-_CLASSIC = PIPELINES["classic"].to_dict()
-
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "tiny": {
         "vocabulary": {"max_words": 10_000},
-        "model": {
-            "dim": 64,
-            "hidden_dim": 64,
-            "filters": ((1, 16), (2, 32), (3, 48), (4, 64)),
-            "objective": "full",
-        },
+        "model": {"dim": 64, "hidden_dim": 64, "filters": "1:16,2:32,3:48,4:64", "objective": "full"},
         "training": {"n_lanes": 16, "window": 20, "lr": 4e-3},
     },
     "small": {},
     "medium": {
-        "model": {
-            "dim": 512,
-            "hidden_dim": 512,
-            "filters": ((1, 32), (2, 64), (3, 128), (4, 256), (5, 256), (6, 256)),
-        },
+        "model": {"dim": 512, "hidden_dim": 512, "filters": "1:32,2:64,3:128,4:256,5:256,6:256"},
         "training": {"lr": 1e-3},
     },
     "original": {
@@ -147,7 +135,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "hidden_dim": 4096,
             "cell_clip": 3.0,
             "proj_clip": 3.0,
-            "filters": ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)),
+            "filters": "1:32,2:32,3:64,4:128,5:256,6:512,7:1024",
             "n_highway": 2,
             "n_samples": 8192,
         },
@@ -158,21 +146,10 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "training": {"epochs": 3, "lr": 1e-3},
     },
     "classic": {
-        "text": _CLASSIC,
+        "text": PIPELINES["classic"].to_dict(),
         "vocabulary": {"max_words": 30_000},
-        "model": {
-            "input": "word",
-            "dim": 150,
-            "hidden_dim": 150,
-            "residual": False,
-            "n_samples": 2048,
-        },
-        "training": {
-            "lr": 4e-3,
-            "dropout_input": 0.0,
-            "dropout_layer": 0.0,
-            "dropout_output": 0.0,
-        },
+        "model": {"input": "word", "dim": 150, "hidden_dim": 150, "residual": False, "n_samples": 2048},
+        "training": {"lr": 4e-3, "dropout_input": 0.0, "dropout_layer": 0.0, "dropout_output": 0.0},
     },
 }
 """What each preset changes from the defaults, by section."""
@@ -182,10 +159,8 @@ def resolve(preset: str = "small", *overrides: Mapping[str, Mapping[str, Any]]) 
     """The preset's settings, changed by each of ``overrides`` (by section) in order."""
     if preset not in PRESETS:
         raise ConfigError(f"There is no preset {preset!r}.", remedy=nearest(preset, PRESETS))
-    merged: dict[str, dict[str, Any]] = {field.name: {} for field in dataclasses.fields(PretrainConfig)}
+    merged: dict[str, dict[str, Any]] = {}
     for layer in (PRESETS[preset], *overrides):
         for section, values in layer.items():
-            if section not in merged:
-                raise ConfigError(f"There is no section {section!r}.", remedy=nearest(section, merged))
-            merged[section].update(values)
+            merged.setdefault(section, {}).update(values)
     return PretrainConfig.from_dict(merged)

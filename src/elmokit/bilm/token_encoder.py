@@ -172,22 +172,16 @@ class CharacterEncoder(nn.Module):
         vectors = torch.cat([self.weight.new_zeros(1, self.weight.shape[1]), self.weight[1:]])
         lengths = (features != self.padding).sum(dim=1)
         order = lengths.argsort(stable=True)  # words of similar length together: less padding
-        parts = [
-            torch.cat([filters(vectors, self._trimmed(part)) for filters in self.filters], dim=1)
-            for part in features[order].split(_WORDS_AT_ONCE)
-        ]
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order))
-        x: Tensor = self.activation(torch.cat(parts)[back])  # (n_words, all filters)
+        parts = []
+        blocks = zip(features[order].split(_WORDS_AT_ONCE), lengths[order].split(_WORDS_AT_ONCE), strict=True)
+        for part, sizes in blocks:
+            # Where a filter sees only padding its output is always the same, so one such place is enough.
+            part = part[:, : int(sizes[-1:].sum()) + self.widest]
+            parts.append(torch.cat([filters(vectors, part) for filters in self.filters], dim=1))
+        x: Tensor = self.activation(torch.cat(parts)[order.argsort()])  # (n_words, all filters)
         for highway in self.highways:
             x = highway(x)
         return x
-
-    def _trimmed(self, features: Tensor) -> Tensor:
-        """Positions where a filter sees only padding all give the same output, so one of them per filter is
-        enough: dropping the columns beyond it does not change the maximum."""
-        longest = int((features != self.padding).sum(dim=1).max()) if len(features) else 0
-        return features[:, : longest + self.widest]
 
 
 class DictionaryEncoder(CharacterEncoder):

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder, input_table, load_bilm, save_bilm, weights_of
-from elmokit.bilm.model import Bilm, Directions
+from elmokit.bilm.model import Bilm, BilmOutput
 from elmokit.bilm.state import BilmState
 from elmokit.core.config import DropoutConfig
 from elmokit.core.console import Reporter
@@ -191,7 +191,7 @@ class Elmo(Described):
     ) -> Layers:
         """All layers of the texts ``rows`` as one batch. Without an ``rng`` there is no dropout."""
         vectors, index, lengths = ids.batch(rows, self.model.encoder)
-        out = self.model.run(vectors, index, lengths, dropout=dropout, rng=rng).padded()
+        out = self.model.run(vectors, index, lengths, dropout=dropout, rng=rng)
         return Layers(out.layers, out.mask, self.n_edge)
 
     def precompute(self, ids: TokenIds) -> TokenIds:
@@ -259,7 +259,7 @@ class Elmo(Described):
 
     def run_batch(
         self, words: Sequence[Sequence[str]], state: BilmState | None = None, *, keep_state: bool = False
-    ) -> Directions:
+    ) -> BilmOutput:
         """Both stacks over one batch of texts given as words, between ``<s>`` and ``</s>``.
 
         Args:
@@ -280,7 +280,7 @@ class Elmo(Described):
 
     def batch(self, words: Sequence[Sequence[str]]) -> Layers:
         """All layers of one batch of texts given as words, without gradients; for prediction."""
-        out = self.run_batch(words).padded()
+        out = self.run_batch(words)
         return Layers(out.layers, out.mask, self.n_edge)
 
     def chunks(self, texts: Iterable[Text], state: Literal["zero", "warm"] = "zero") -> Iterator[Embeddings]:
