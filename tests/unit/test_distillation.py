@@ -13,6 +13,7 @@ import torch
 import elmokit
 from elmokit.core.console import Reporter
 from elmokit.vectors import distillation, foreign
+from elmokit.vectors import encoder as encoders
 from elmokit.vectors.distillation import distill
 from program import Cli
 from topics import table
@@ -83,7 +84,7 @@ def test_a_student_learns_its_teacher_and_the_next_one_starts_from_it(
 def test_a_run_that_was_stopped_resumes_exactly(
     tmp_path: Path, texts: Path, tiny_model: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (foreign, distillation):
+    for module in (encoders, distillation):
         monkeypatch.setattr(module, "CHUNK", 64)
     whole = distill(encoder, texts, tmp_path / "a", from_model=tiny_model, **FAST)
     calls = 0

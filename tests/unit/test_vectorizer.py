@@ -163,8 +163,6 @@ def test_encode_is_sentences_for_one_text_and_for_many(elmo: Elmo) -> None:
     lengths = np.linalg.norm(elmo.encode(texts, normalize_embeddings=True), axis=1)
     assert np.allclose(lengths, [float(row.any()) for row in expected], atol=1e-6)
     assert elmo.encode([]).shape == (0, elmo.dim)
-    with pytest.raises(ConfigError, match="batch_size"):
-        elmo.encode(texts, batch_size=0)
 
 
 class KeywordModel:

@@ -38,8 +38,8 @@ from elmokit.tasks.tfidf import TfidfModel, fit_tfidf
 from elmokit.tasks.trainer import fit_task
 from elmokit.text.settings import TextConfig
 from elmokit.training.machine import tuned_process
-from elmokit.vectors.encoder import FloatArray
-from elmokit.vectors.foreign import TextVectors, encode_chunks, open_encoder
+from elmokit.vectors.encoder import FloatArray, encode_chunks
+from elmokit.vectors.foreign import TextVectors, open_encoder
 
 _PERPLEXITY_TEXTS = 500  # validation texts that perplexity is measured on
 _RESULT, _INPUTS = "result.json", "inputs.json"

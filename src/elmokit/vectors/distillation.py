@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 import torch
 import torch.nn.functional as F
+from scipy.sparse import csr_matrix
+from scipy.stats import spearmanr
+from sklearn.linear_model import Ridge
 from torch import nn
 
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
@@ -34,11 +36,10 @@ from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
 from elmokit.text.vocabulary import form_of
 from elmokit.training.loop import Carry, StepResult, train
-from elmokit.vectors.encoder import SentenceEncoder
-from elmokit.vectors.foreign import CHUNK, ForeignName, TextVectors, check_finite, encode_chunks, open_encoder
+from elmokit.vectors.encoder import CHUNK, FloatArray, IntArray, SentenceEncoder, encode_chunks
+from elmokit.vectors.foreign import ForeignName, TextVectors, check_finite, open_encoder
 from elmokit.vectors.settings import DistillConfig
 
-FloatArray = npt.NDArray[np.float32]
 _SIF = 1e-3  # the constant a of smooth inverse frequency
 _SAMPLE = 50_000  # texts from which the directions to keep are computed
 _RIDGE = 1.0
@@ -47,27 +48,20 @@ _N_STEPS = 25  # of conjugate gradients
 
 @dataclass(frozen=True)
 class DistillResult:
-    """A model with a new sentence vector, and how near it comes to its teacher.
-
-    Attributes:
-        teacher: Its name and width.
-        n_new: Words that the table did not have before.
-        n_held_out: Texts that the following figures are measured on; None if there are none.
-        cosine: Mean cosine to the teacher's vectors.
-        neighbors: Share of each text's ten nearest neighbors by the teacher that are so by the student.
-        spearman: Correlation with the scores of pairs of texts, if such were given.
-    """
+    """A model with a new sentence vector, and how near it comes to its teacher on held-out texts."""
 
     folder: Path
-    teacher: str
+    teacher: str  # its name and width
     n_texts: int
     n_words: int
-    n_new: int
+    n_new: int  # words that the table did not have before
     dim: int
     n_held_out: int
-    cosine: float | None = None
-    neighbors: float | None = None
-    spearman: float | None = None
+    cosine: float | None = None  # mean cosine to the teacher's vectors
+    neighbors: float | None = (
+        None  # share of each text's ten nearest by the teacher that are so by the student
+    )
+    spearman: float | None = None  # correlation with the scores of pairs of texts, if such were given
 
     def rows(self) -> list[tuple[str, str]]:
         """Names and values, for people."""
@@ -85,7 +79,7 @@ class DistillResult:
         ]
 
 
-def distill(  # many parameters because each is an argument or flag of the command
+def distill(
     teacher: str | Path,
     texts: str | Path | Sequence[str | Path],
     out: str | Path,
@@ -103,8 +97,7 @@ def distill(  # many parameters because each is an argument or flag of the comma
     KeyboardInterrupt.
 
     Args:
-        teacher: ``vectors:FILE`` with a vector for each text, ``st:FOLDER``, ``m2v:FOLDER``, or an elmokit
-            model.
+        teacher: As for ``open_encoder``; ``vectors:FILE`` has a vector for each text.
         texts: Files, folders or glob patterns.
         out: The model folder to make; its ``run`` folder holds the teacher's vectors and checkpoints.
         from_model: The language model to keep (``--from``); the new table starts from its own, if any.
@@ -120,24 +113,22 @@ def distill(  # many parameters because each is an argument or flag of the comma
     rows = [row.text for row in RowSource(texts, configs["read"])]
     if isinstance(encoder, TextVectors):
         encoder = encoder.bind(rows)
-    words = [base.pipeline.words(row) for row in rows]
-    kept = [row for row, own in enumerate(words) if own]
-    if not any(len(words[row]) > 1 for row in kept):
+    both = [(row, words) for row in rows if (words := base.pipeline.words(row))]
+    if not any(len(words) > 1 for _, words in both):
         raise DataError("None of the texts has two words.", remedy="Give running text, a text in each row.")
-    rows, words = [rows[row] for row in kept], [words[row] for row in kept]
-    counts = Counter(form_of(word) for own in words for word in own)
+    rows, spelled = [row for row, _ in both], [words for _, words in both]
+    counts = Counter(form_of(word) for words in spelled for word in words)
     counts = Counter({form: count for form, count in counts.items() if count >= config.min_count})
     if (start := base.word_table) is not None:
         counts.update(dict(zip(start.forms, start.counts.tolist(), strict=True)))
     with folder.lock():
         width = encoder.sentences(rows[:1]).shape[1]
         inputs = {"teacher.width": str(width), "teacher.fingerprint": encoder.fingerprint}
-        inputs |= {"text.content_hash": fingerprint("\n".join(rows)), "from.weights": _fingerprint(base)}
+        weights = [*base.model.parameters(), *([start.codes, start.scales] if start is not None else [])]
+        inputs |= {"text.content_hash": fingerprint("\n".join(rows)), "from.weights": fingerprint(*weights)}
         folder.require_same({"distill": config.to_dict()}, inputs)
         targets = _teach(encoder, width, rows, folder.run / "teacher.bin", reporter)
-        table, _ = learn_table(words, targets, counts, config, folder.run, reporter, start)
-        n_held = min(config.held_out, sum(len(own) > 1 for own in words) // 10)
-        held = [row for row, own in enumerate(words) if len(own) > 1][-n_held:] if n_held else []
+        table, held = learn_table(spelled, targets, counts, config, folder.run, reporter, start)
         result = DistillResult(
             folder=out,
             teacher=f"{_label(teacher)}, {width} wide",
@@ -145,8 +136,8 @@ def distill(  # many parameters because each is an argument or flag of the comma
             n_words=len(table.forms),
             n_new=len(table.forms) - (0 if start is None else len(start.forms)),
             dim=table.dim,
-            n_held_out=n_held,
-            **_measure(table.sentences([words[row] for row in held]), targets, held),
+            n_held_out=len(held),
+            **measure_table(table, [spelled[row] for row in held], targets, held),
             spearman=None if pairs is None else _correlate(pairs, base, table),
         )
         _save(base, table, result, _label(from_model), replace_surrogates(command), config)
@@ -156,11 +147,6 @@ def distill(  # many parameters because each is an argument or flag of the comma
 def _label(name: str | Path) -> str:
     foreign = ForeignName.parse(name)
     return Path(name).resolve().name if foreign is None else foreign.label
-
-
-def _fingerprint(base: BilmFolder) -> str:
-    table = [] if base.word_table is None else [base.word_table.codes, base.word_table.scales]
-    return fingerprint(*base.model.parameters(), *table)
 
 
 def _teach(
@@ -179,19 +165,24 @@ def _teach(
     return np.memmap(file, dtype=np.float32, mode="r", shape=(len(texts), dim))
 
 
-def _measure(student: FloatArray, targets: FloatArray, rows: Sequence[int]) -> dict[str, float]:
-    """The mean cosine of the student's vectors to the teacher's, and the share of ten neighbors kept."""
-    if not rows:
+def measure_table(
+    table: WordTable, texts: Sequence[Sequence[str]], teacher: FloatArray, rows: Sequence[int]
+) -> dict[str, float]:
+    """The mean cosine of the table's vectors of texts to the teacher's ``rows``, and the share of their ten
+    nearest neighbors that are the same."""
+    if not texts:
         return {}
-    teacher = targets[rows] / np.maximum(np.linalg.norm(targets[rows], axis=1, keepdims=True), 1e-9)
-    lifted = student[:, : targets.shape[1]] @ _directions(targets, student.shape[1]).T
+    student = table.sentences(texts)
+    lengths = np.linalg.norm(teacher[rows], axis=1, keepdims=True)
+    targets = teacher[rows] / np.maximum(lengths, 1e-9)
+    lifted = student[:, : teacher.shape[1]] @ _directions(teacher, student.shape[1]).T
     near = []
-    for unit in (student, teacher):
+    for unit in (student, targets):
         scores = unit @ unit.T  # (n, n)
         np.fill_diagonal(scores, -np.inf)
-        near.append(np.argsort(-scores, axis=1, kind="stable")[:, : min(10, len(rows) - 1)])
+        near.append(np.argsort(-scores, axis=1, kind="stable")[:, : min(10, len(texts) - 1)])
     kept = [len({*a} & {*b}) / max(1, len(a)) for a, b in zip(*near, strict=True)]
-    return {"cosine": float((lifted * teacher).sum(axis=1).mean()), "neighbors": float(np.mean(kept))}
+    return {"cosine": float((lifted * targets).sum(axis=1).mean()), "neighbors": float(np.mean(kept))}
 
 
 def _read_pairs(file: str | Path) -> list[tuple[str, str, float]]:
@@ -203,8 +194,6 @@ def _read_pairs(file: str | Path) -> list[tuple[str, str, float]]:
 
 
 def _correlate(pairs: Sequence[tuple[str, str, float]], base: BilmFolder, table: WordTable) -> float:
-    from scipy.stats import spearmanr
-
     first, second, scores = zip(*pairs, strict=True)
     left, right = (table.sentences(list(map(base.pipeline.words, side))) for side in (first, second))
     return float(spearmanr((left * right).sum(axis=1), scores).statistic)
@@ -235,16 +224,16 @@ def _save(
     save_bilm(result.folder, replace(base, word_table=table, training=record))
 
 
+@dataclass
 class Distillation:
     """Cosine between sums of rows and a teacher's vectors, for the training loop."""
 
-    def __init__(
-        self, rows: FloatArray, texts: Ragged[np.int64], targets: FloatArray, config: DistillConfig
-    ) -> None:
-        self.weight = nn.Parameter(torch.from_numpy(rows))  # (1 + n_forms, dim); row 0 stays zero
-        self.texts, self.targets, self.config = texts, targets, config
-        self.n_train = len(texts) - min(config.held_out, len(texts) // 10)
-        self._order = np.arange(self.n_train)
+    weight: nn.Parameter  # (1 + n_forms, dim); row 0 stays zero
+    texts: Ragged[np.int64]  # the row of each word
+    targets: FloatArray  # (n_texts, dim)
+    train: IntArray  # numbers of the texts to learn from, in the order of the epoch
+    held: IntArray  # ... and to measure on
+    config: DistillConfig
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
         """The table."""
@@ -256,34 +245,31 @@ class Distillation:
 
     def steps_per_epoch(self) -> int:
         """Batches in a pass over the texts."""
-        return -(-self.n_train // self.config.batch_texts)
+        return -(-len(self.train) // self.config.batch_texts)
 
     def start_epoch(self, epoch: int) -> Carry:
         """Shuffle the texts."""
-        self._order = np.random.default_rng([self.config.seed, epoch]).permutation(self.n_train)
+        self.train = np.random.default_rng([self.config.seed, epoch]).permutation(np.sort(self.train))
         return {}
 
     def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
         """One minus the mean cosine of a batch."""
         size = self.config.batch_texts
-        rows = self._order[index * size : (index + 1) * size]
-        cosine = self._cosine(rows)
-        return StepResult((1 - cosine).mean(), int(self.texts.lengths[rows].sum()), carry)
+        rows = self.train[index * size : (index + 1) * size]
+        return StepResult((1 - self._cosine(rows)).mean(), int(self.texts.lengths[rows].sum()), carry)
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
         """The mean cosine to the teacher on held-out texts."""
-        rows = np.arange(self.n_train, len(self.texts))
-        if not len(rows):
+        if not len(self.held):
             return {}
-        cosine = float(self._cosine(rows).mean())
+        cosine = float(self._cosine(self.held).mean())
         return {"score": 1 - cosine, "cosine": cosine}
 
-    def _cosine(self, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+    def _cosine(self, rows: IntArray) -> torch.Tensor:
         """(n_rows,)"""
-        parts = [self.texts[row] for row in rows]
-        offsets = torch.tensor([0, *np.cumsum([len(part) for part in parts])[:-1]])
-        ids = torch.from_numpy(np.concatenate(parts))
+        parts = Ragged.from_rows([self.texts[row] for row in rows], np.int64)
+        ids, offsets = torch.from_numpy(parts.values), torch.from_numpy(parts.offsets[:-1])
         sums = F.embedding_bag(ids, self.weight, offsets, mode="sum", sparse=True, padding_idx=0)
         return F.cosine_similarity(sums, torch.from_numpy(self.targets[rows]), dim=1)
 
@@ -296,7 +282,7 @@ def learn_table(
     run: Path,
     reporter: Reporter,
     start: WordTable | None = None,
-) -> tuple[WordTable, dict[str, float]]:
+) -> tuple[WordTable, list[int]]:
     """A word table whose sums of rows point where the teacher's vectors of the texts do.
 
     A row starts as the teacher's vector of a text that is this one word, if there is one, else as the mean of
@@ -311,40 +297,34 @@ def learn_table(
         start: Its forms come first, and all are kept; they have counts, too.
 
     Returns:
-        The table, and how well it does on held-out texts.
+        The table, and the numbers of the held-out texts, of which not even the start knows anything.
     """
     targets = np.asarray(teacher @ _directions(teacher, config.dim), dtype=np.float32)
     old = {} if start is None else dict.fromkeys(start.forms)
     new = Counter({form: count for form, count in counts.items() if form not in old})
-    forms = [*old, *(form for form, count in new.most_common(config.max_forms))]
+    forms = [*old, *(form for form, _ in new.most_common(config.max_forms))]
     known = {form: place for place, form in enumerate(forms, start=1)}
     spelled = [[form_of(word) for word in words] for words in texts]
     ids = Ragged.from_rows([[known.get(form, 0) for form in row] for row in spelled], np.int64)
     running = np.flatnonzero(ids.lengths > 1)
-    n_held = min(config.held_out, len(running) // 10)  # of the last texts not even the start knows anything
-    known_texts = np.setdiff1d(np.arange(len(ids)), running[len(running) - n_held :]).tolist()
-    seen_ids = Ragged.from_rows([ids[row] for row in known_texts], np.int64)
-    seen_texts, seen_targets = [spelled[row] for row in known_texts], targets[known_texts]
-    rows, single = _starting_rows(seen_texts, seen_ids, seen_targets, len(forms))
-    total = sum(counts.values())
-    shares = np.array([counts[form] / total for form in forms], dtype=np.float32)
-    rows[1:] *= (_SIF / (_SIF + shares))[:, None]
-    if start is not None:
-        rows[1:] = _map_rows(start, forms, seen_texts, seen_targets)
-    task = Distillation(
-        rows,
-        Ragged.from_rows([ids[row] for row in running.tolist()], np.int64),
-        targets[running],
-        config,
-    )
+    training, held = np.split(running, [len(running) - min(config.held_out, len(running) // 10)])
+    seen = np.setdiff1d(np.arange(len(ids)), held)
+    seen_texts = [spelled[row] for row in seen]
+    seen_ids = Ragged.from_rows([ids[row] for row in seen], np.int64)
+    rows, single = _starting_rows(seen_texts, seen_ids, targets[seen], len(forms))
+    if start is None:
+        shares = np.array([counts[form] for form in forms]) / sum(counts.values())
+        rows[1:] *= (_SIF / (_SIF + shares.astype(np.float32)))[:, None]
+    else:
+        rows[1:] = _map_rows(start, forms, seen_texts, targets[seen])
+    task = Distillation(nn.Parameter(torch.from_numpy(rows)), ids, targets, training, held, config)
     result = train(task, config, run, reporter=reporter)
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
     vectors = result.weights["weight"].numpy()[1:]
     grams = _learn_grams([*forms, *single], np.stack([*vectors, *single.values()]), config)
-    seen = np.array([counts[form] for form in forms], dtype=np.int64)
-    history = result.position.history
-    return WordTable.from_vectors(forms, seen, vectors, grams), (history[-1] if history else {})
+    seen_often = np.array([counts[form] for form in forms], dtype=np.int64)
+    return WordTable.from_vectors(forms, seen_often, vectors, grams), held.tolist()
 
 
 def _directions(teacher: npt.NDArray[np.floating], dim: int) -> FloatArray:
@@ -376,13 +356,12 @@ def _starting_rows(
     """Rows before training, (1 + n_forms, dim), and the vectors of single words that have no row."""
     centered = targets - targets.mean(axis=0)
     owners = np.repeat(np.arange(len(ids)), ids.lengths)
-    which = scipy.sparse.csr_matrix(
-        (np.ones(len(owners), dtype=np.float32), (ids.values, owners)), shape=(1 + n_forms, len(ids))
-    )
+    ones = np.ones(len(owners), dtype=np.float32)
+    which = csr_matrix((ones, (ids.values, owners)), shape=(1 + n_forms, len(ids)))
     rows = np.asarray(which @ centered) / np.maximum(np.asarray(which.sum(axis=1)), 1)
     alone = np.flatnonzero(ids.lengths == 1)
     singles = centered[alone] - (centered[alone].mean(axis=0) if len(alone) else 0)
-    single: dict[str, FloatArray] = {}
+    single = {}
     for text, vector in zip(alone.tolist(), singles, strict=True):
         if place := int(ids[text][0]):
             rows[place] = vector
@@ -396,20 +375,9 @@ def _learn_grams(words: Sequence[str], vectors: FloatArray, config: DistillConfi
     """Rows of character n-grams whose means come near the directions of words: ridge regression."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors = vectors / np.maximum(norms, 1e-9) * np.median(norms[len(norms) // 2 :])  # as long as rare words
-    places = [gram_rows(word, config.n_grams) for word in words]
-    lengths = np.array([len(row) for row in places])
-    shape = (len(words), config.n_grams)
-    flat = np.concatenate(places), np.concatenate([[0], np.cumsum(lengths)])
-    means = scipy.sparse.csr_matrix((np.repeat(1 / lengths, lengths).astype(np.float32), *flat), shape=shape)
-    solution = np.zeros((config.n_grams, vectors.shape[1]), dtype=np.float32)
-    residual = np.asarray(means.T @ vectors)
-    direction, size = residual, (residual**2).sum(axis=0)
-    for _ in range(_N_STEPS):  # conjugate gradients, every column a problem of its own
-        product = means.T @ (means @ direction) + _RIDGE / len(lengths) * lengths.mean() * direction
-        step = size / np.maximum((direction * product).sum(axis=0), 1e-12)
-        solution += step * direction
-        residual = residual - step * product
-        new_size = (residual**2).sum(axis=0)
-        direction = residual + new_size / np.maximum(size, 1e-12) * direction
-        size = new_size
-    return np.asarray(config.gram_scale * solution, dtype=np.float32)
+    grams = Ragged.from_rows([gram_rows(word, config.n_grams) for word in words], np.int64)
+    shares = np.repeat(1 / grams.lengths, grams.lengths).astype(np.float32)
+    means = csr_matrix((shares, grams.values, grams.offsets), shape=(len(words), config.n_grams))
+    alpha = _RIDGE / len(words) * grams.lengths.mean()
+    ridge = Ridge(alpha=alpha, fit_intercept=False, solver="sparse_cg", max_iter=_N_STEPS, tol=1e-12)
+    return np.asarray(config.gram_scale * ridge.fit(means, vectors).coef_.T, dtype=np.float32)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,24 +26,13 @@ from elmokit.core.model_card import Described, Facts
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import fingerprint
 from elmokit.text.batching import bucket_batches
-from elmokit.text.tokenizing import (
-    BOS,
-    EOS,
-    PAD,
-    SPECIALS,
-    UNK,
-    Text,
-    check_texts,
-    n_characters,
-    tokenize_texts,
-)
+from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, Text, n_characters, tokenize_texts
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.embeddings import Embeddings
-from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, number_words
+from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, encode_chunks, number_words
 from elmokit.vectors.word_cache import CACHE_FOLDER, TokenCache, WordCache
 
 State = Literal["zero", "warm", "stateful"]
-_STATES = ("zero", "warm", "stateful")
 _BATCH_TOKENS = 8192
 _CHUNK_TEXTS = 512
 _WINDOW = 1024
@@ -80,15 +69,10 @@ class Elmo(Described):
         self.model = self.module = folder.model.eval()
         self.n_layers, self.dim = self.model.config.n_layers + 1, 2 * self.model.config.dim
         self.word_cache = WordCache(folder, cached_words, token_cache)
-        self._sif_weights = _sif_weights(folder)
 
     @classmethod
     def load(
-        cls,
-        folder: str | Path,
-        *,
-        cached_words: int = _CACHED_WORDS,
-        token_cache: str | Path | None = None,
+        cls, folder: str | Path, *, cached_words: int = _CACHED_WORDS, token_cache: str | Path | None = None
     ) -> Elmo:
         """Open a bundled model, a model folder, published ELMo files, or a model on a hub.
 
@@ -165,12 +149,15 @@ class Elmo(Described):
                 otherwise has no rows, has just these two, and its sentence vector pools them.
             progress: Called with the number of texts just done.
         """
-        _check_batch_size(batch_size)
+        if batch_size is not None and batch_size < 1:
+            raise ConfigError(f"batch_size = {batch_size} is out of range: it must be at least 1.")
         words = self.words(texts)
         flat, offsets, after = self._embed(words, state, batch_size, 0 if boundaries else 1, progress)
         if boundaries:
             words = [[SPECIALS[BOS], *row, SPECIALS[EOS]] for row in words]
-        weights = self.sif_weights(words, offsets if boundaries else None)
+        weights = self.sif_weights(words)
+        if boundaries:
+            weights[offsets[:-1]] = weights[offsets[1:] - 1] = self._sif_table[BOS]
         return Embeddings(words, flat.numpy(), offsets, weights, after)
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
@@ -223,24 +210,16 @@ class Elmo(Described):
 
         Args:
             sentences: One text, for one vector, (dim,); or several, for a row each, (n_texts, dim).
-            batch_size: Texts at a time; the vectors do not depend on it.
+            batch_size: Accepted for callers that pass it, like ``convert_to_numpy``; it changes nothing.
             normalize_embeddings: Scale vectors to length 1; those of texts without a word stay zero.
-            convert_to_numpy: Accepted for callers that pass it; the result is always an array.
         """
-        if isinstance(sentences, str):
-            (vector,) = self.encode([sentences], normalize_embeddings=normalize_embeddings)
-            return cast(FloatArray, vector)
-        _check_batch_size(batch_size)
-        check_texts(sentences)
-        texts, parts = list(sentences), [self.sentences([])]
+        texts: Any = [sentences] if isinstance(sentences, str) else sentences
         reporter = Reporter("auto" if show_progress_bar else "silent")
         with reporter.counting("Encoding", total=len(texts), unit="texts") as advance:
-            for first in range(0, len(texts), batch_size):
-                parts.append(self.sentences(texts[first : first + batch_size]))
-                advance(len(parts[-1]))
-        vectors = np.concatenate(parts)
-        units: FloatArray = F.normalize(torch.from_numpy(vectors), dim=1).numpy()
-        return units if normalize_embeddings else vectors
+            vectors = np.concatenate([self.sentences([]), *encode_chunks(self, texts, advance)])
+        if normalize_embeddings:
+            vectors = F.normalize(torch.from_numpy(vectors), dim=1).numpy()
+        return vectors[0] if isinstance(sentences, str) else vectors
 
     def unfreezing_order(self) -> list[list[str]]:
         """Names of the parameters that fine-tuning trains, top layer first."""
@@ -296,23 +275,32 @@ class Elmo(Described):
         if chunk:
             yield self.embed(chunk, state=state)
 
-    def sif_weights(self, words: list[list[str]], boundaries: IntArray | None = None) -> FloatArray:
-        """The weight of each word of some texts in "sif" pooling, (n_words,).
-
-        Args:
-            boundaries: The offsets of the texts, if they stand between ``<s>`` and ``</s>``.
-        """
+    def sif_weights(self, words: list[list[str]]) -> FloatArray:
+        """The weight of each word of some texts in "sif" pooling, (n_words,)."""
         flat = [word for row in words for word in row]
         if (table := self.folder.word_table) is not None:
-            ids = table.ids.rows(flat)[:, 0].astype(np.int64)
-            edges = (1, 1)  # as frequent as the first word
+            ids = table.ids.rows(flat)[:, 0].astype(np.int64) + len(SPECIALS) - 1  # row 0: unknown
         else:
             ids = np.array([self.folder.vocabulary.id_of(word) for word in flat], dtype=np.int64)
-            ids[ids < len(SPECIALS)] = UNK  # special words inside a text
-            edges = (BOS, EOS)
-        if boundaries is not None:
-            ids[boundaries[:-1]], ids[boundaries[1:] - 1] = edges
-        return self._sif_weights[ids]
+        return self._sif_table[np.where(ids < len(SPECIALS), UNK, ids)]
+
+    @cached_property
+    def _sif_table(self) -> FloatArray:
+        """a / (a + p) of special words, then of all known ones, most frequent first; p comes from counts or,
+        without them, from the rank by Zipf's law. Edges are as frequent as the first word."""
+        vocabulary, table = self.folder.vocabulary, self.folder.word_table
+        counts = None if vocabulary.counts is None else vocabulary.counts[len(SPECIALS) :]
+        counts = counts if table is None else table.counts
+        if counts is not None and len(counts):
+            known, rarest = np.maximum(counts, 1).astype(np.float64), 1.0
+        else:
+            known = 1.0 / np.arange(1, max(1, len(vocabulary) - len(SPECIALS)) + 1)
+            rarest = known[-1]
+        special = np.full(len(SPECIALS), known[0])
+        special[UNK] = rarest
+        share = np.concatenate([special, known]) / known.sum()
+        weights: FloatArray = (_SIF / (_SIF + share)).astype(np.float32)
+        return weights
 
     def _embed(
         self,
@@ -326,9 +314,8 @@ class Elmo(Described):
         counts = np.array([len(row) + 2 - 2 * skip for row in words], dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         flat = torch.empty(int(offsets[-1]), self.n_layers, self.dim)
-        start, n_rows = self._start(state), _carried_rows(state, batch_size)
-        carried = (start or self.model.zero_state(n_rows)) if n_rows else None
-        if carried and min(n_rows, len(words)) > (n_known := len(carried.forward[0][0])):
+        start, n_rows = self._start(state, batch_size)
+        if start and min(n_rows, len(words)) > (n_known := len(start.forward[0][0])):
             raise ConfigError(
                 f"The state has {n_known} rows, the batch has {min(n_rows, len(words))}.",
                 remedy="Continue with the batch size that the state came from.",
@@ -338,73 +325,38 @@ class Elmo(Described):
             batches = [rows[first : first + size] for rows in batches for first in range(0, len(rows), size)]
         with tuned_process(), torch.inference_mode():
             for rows in batches:
-                batch = [words[row] for row in rows]
-                if carried is None:
-                    out = self.run_batch(batch, start and start.repeat(len(batch)))
-                else:
-                    out = self.run_batch(batch, carried.rows(len(batch)), keep_state=True)
-                    carried = _replace_rows(carried, out.state)
+                n = len(rows)
+                begin = start and (start.rows(n) if n_rows else start.repeat(n))
+                out = self.run_batch([words[row] for row in rows], begin, keep_state=n_rows > 0)
                 for row, vectors in zip(rows, out.ragged(skip).split(counts[rows].tolist()), strict=True):
                     flat[offsets[row] : offsets[row + 1]] = vectors
-                progress(len(rows))
-        if carried is not None:  # training can use no inference tensors
-            carried = carried.map(lambda tensor: tensor.detach().clone())
-        return flat, offsets, carried
+                if start and out.state:
+                    old, new = start.tensors(), out.state.tensors()
+                    after = {name: torch.cat([new[name], old[name][n:]]) for name in old}
+                    start = BilmState.from_tensors(after)
+                progress(n)
+        # Training can use no inference tensors.
+        return flat, offsets, start.map(lambda x: x.detach().clone()) if start and n_rows else None
 
-    def _start(self, state: State | BilmState) -> BilmState | None:
-        """The state that texts start from; None for zeros."""
+    def _start(self, state: State | BilmState, batch_size: int | None) -> tuple[BilmState | None, int]:
+        """Where texts start (None: zeros), and how many side by side carry their state over (0: none)."""
         if isinstance(state, BilmState):
-            ours, theirs = self.model.zero_state(1).tensors(), state.tensors()
-            if [one.shape[1:] for one in ours.values()] != [one.shape[1:] for one in theirs.values()]:
+            both = (state.tensors(), self.model.zero_state(1).tensors())
+            theirs, ours = ([tensor.shape[1:] for tensor in tensors.values()] for tensors in both)
+            if ours != theirs:
                 raise ConfigError(
                     "The state does not fit this model: it has another number of layers, or other widths.",
                     remedy="Continue from a state that this model returned.",
                 )
-            return state
-        if state not in _STATES:
-            raise ConfigError(
-                f"state = {state!r} is not a valid choice.", remedy=nearest(str(state), _STATES)
-            )
+            return state, batch_size or len(state.forward[0][0])
+        if state not in get_args(State):
+            remedy = nearest(str(state), get_args(State))
+            raise ConfigError(f"state = {state!r} is not a valid choice.", remedy=remedy)
+        if state == "stateful":
+            return self.model.zero_state(batch_size or 1), batch_size or 1
         if state == "warm" and self.folder.start_state is None:
             raise ModelError(
                 "This model has no start state for state='warm'.",
                 remedy="Use state='zero', or a model made by elmokit pretrain or elmokit convert.",
             )
-        return self.folder.start_state if state == "warm" else None
-
-
-def _sif_weights(folder: BilmFolder) -> FloatArray:
-    """The weight of each word, a / (a + p): of the forms of a word table (row 0: unknown), with p from their
-    counts; else of the vocabulary, with p from its counts or, without them, by Zipf's law from the rank."""
-    counts = folder.vocabulary.counts
-    if (table := folder.word_table) is not None:
-        share = np.concatenate([[1.0], np.maximum(table.counts, 1)]) / max(1, int(table.counts.sum()))
-    elif counts is not None and len(counts) > len(SPECIALS):
-        known = np.maximum(counts[len(SPECIALS) :], 1)
-        share = np.concatenate([np.full(len(SPECIALS), known[0]), known]) / known.sum()
-        share[UNK] = 1 / known.sum()
-    else:
-        share = 1.0 / (np.maximum(np.arange(len(folder.vocabulary)) - len(SPECIALS), 0) + 1.0)
-        if len(share) > len(SPECIALS):
-            share /= share[len(SPECIALS) :].sum()
-        share[UNK] = share[-1]
-    return (_SIF / (_SIF + share)).astype(np.float32)
-
-
-def _check_batch_size(batch_size: int | None) -> None:
-    if batch_size is not None and batch_size < 1:
-        raise ConfigError(f"batch_size = {batch_size} is out of range: it must be at least 1.")
-
-
-def _carried_rows(state: State | BilmState, batch_size: int | None) -> int:
-    """Texts side by side whose state is carried over; 0 if none is."""
-    if isinstance(state, BilmState):
-        return batch_size or len(state.forward[0][0])
-    return batch_size or 1 if state == "stateful" else 0
-
-
-def _replace_rows(before: BilmState, after: BilmState | None) -> BilmState:
-    """``before`` with its first rows replaced by ``after``."""
-    assert after is not None
-    new, old = after.tensors(), before.tensors()
-    return BilmState.from_tensors({name: torch.cat([new[name], old[name][len(new[name]) :]]) for name in old})
+        return self.folder.start_state if state == "warm" else None, 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from elmokit.vectors.encoder import FloatArray, IntArray
 from elmokit.vectors.settings import StoreConfig, layer_factors
 
 Pooling = Literal["mean", "max", "last", "sif"]
-POOLINGS: tuple[Pooling, ...] = ("mean", "max", "last", "sif")
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,11 +79,7 @@ class Embeddings(Described):
         return self.split(self._mix(None, weights, gamma))
 
     def sentence(
-        self,
-        pooling: Pooling = "mean",
-        *,
-        layer: int | None = None,
-        weights: Sequence[float] | None = None,
+        self, pooling: Pooling = "mean", *, layer: int | None = None, weights: Sequence[float] | None = None
     ) -> FloatArray:
         """One vector per text, (n_texts, dim). A text without a word gets zeros.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -11,40 +11,33 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from elmokit.bilm.state import distinct_words
 from elmokit.core.config import DropoutConfig
+from elmokit.core.console import Advance
 from elmokit.core.ragged import Ragged
 from elmokit.core.tensors import fingerprint
-from elmokit.text.tokenizing import PAD, SPECIALS, UNK, Text
+from elmokit.text.tokenizing import PAD, SPECIALS, UNK, Text, check_texts
 from elmokit.text.vocabulary import Rows, WordFeatures
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float32]
+CHUNK = 1024  # texts encoded at a time
 
 
 @dataclass(frozen=True, eq=False)
 class TokenIds(Ragged[np.int32]):
-    """Texts as ids, edges included: the rows of ``features`` that their tokens have.
+    """Texts as ids, edges included: the rows of ``features`` that their tokens have."""
 
-    Attributes:
-        features: One row per distinct word, as the token encoder takes it.
-        vectors: The token encoder's vectors of the distinct words, (n_distinct, dim); see
-            ``Encoder.precompute``.
-    """
-
-    features: Rows
-    vectors: Tensor | None = None
+    features: Rows  # one for each distinct word, as the token encoder takes it
+    vectors: Tensor | None = None  # what the token encoder makes of them, (n_distinct, dim)
 
     def batch(self, rows: IntArray, token_encoder: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
-        """Vectors of words, (n_words, dim); which of them stands where, (batch, time); lengths, (batch,).
-
-        Without precomputed vectors, ``token_encoder`` is applied to each distinct word of the batch.
-        """
+        """Vectors of words, (n_words, dim); which of them stands where, (batch, time); lengths, (batch,)."""
         index, lengths = self.padded(rows).astype(np.int64), torch.from_numpy(self.lengths[rows])
         if self.vectors is not None:
             return self.vectors, torch.from_numpy(index), lengths
-        distinct, places = np.unique(index, return_inverse=True)
-        vectors = token_encoder(torch.from_numpy(self.features[distinct].astype(np.int64)))
-        return vectors, torch.from_numpy(places.reshape(index.shape)), lengths
+        features, places = distinct_words(index, self.features)
+        return token_encoder(features), places, lengths
 
     @torch.no_grad()
     def with_vectors(self, token_encoder: nn.Module) -> TokenIds:
@@ -66,25 +59,17 @@ def number_words(
 
     Args:
         texts: Words of each text; read once, so that a generator keeps memory low.
-        features: Turns distinct words into rows.
         edges: Ids put before and after every text: ``(BOS, EOS)`` or nothing.
     """
-    places: dict[str, int] = {word: place for place, word in enumerate(SPECIALS)}
-    special = dict.fromkeys(SPECIALS, UNK)
-    ids: list[int] = []
-    offsets = [0]
+    places = {word: place for place, word in enumerate(SPECIALS)}
+    ids, offsets = list[int](), [0]
     for words in texts:
-        ids += edges[:1]
-        for word in words:
-            place = special.get(word)
-            ids.append(places.setdefault(word, len(places)) if place is None else place)
-        ids += edges[1:]
+        inner = (places.setdefault(word, len(places)) for word in words)
+        ids += [*edges[:1], *(place if place >= len(SPECIALS) else UNK for place in inner), *edges[1:]]
         if len(ids) == offsets[-1]:
             ids.append(PAD)
         offsets.append(len(ids))
-    return TokenIds(
-        np.array(ids, dtype=np.int32), np.array(offsets, dtype=np.int64), features.rows(list(places))
-    )
+    return TokenIds(np.array(ids, np.int32), np.array(offsets, np.int64), features.rows(list(places)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +101,7 @@ class SentenceEncoder(Protocol):
     @property
     def dim(self) -> int: ...
     @property
-    def fingerprint(self) -> str:
-        """Equal fingerprints, comparable vectors."""
+    def fingerprint(self) -> str: ...  # equal fingerprints, comparable vectors
 
     def sentences(self, texts: Sequence[Text]) -> FloatArray:
         """One vector per text, (n_texts, dim)."""
@@ -129,20 +113,13 @@ class Encoder(SentenceEncoder, Protocol):
     @property
     def n_layers(self) -> int: ...
     @property
-    def n_edge(self) -> int:
-        """Rows of ``<s>`` and ``</s>`` at each end of a text: 0 or 1."""
-
+    def n_edge(self) -> int: ...  # see Layers
     @property
-    def directional(self) -> bool:
-        """True if ``dim`` is [forward; backward], so that "last" pooling reads both ends."""
-
+    def directional(self) -> bool: ...  # dim is [forward; backward], so "last" pooling reads both ends
     @property
-    def has_sentence_vector(self) -> bool:
-        """True if ``sentences`` gives a vector that was trained for whole texts, not a mean over words."""
-
+    def has_sentence_vector(self) -> bool: ...  # sentences() was trained for whole texts, is no mean
     @property
-    def module(self) -> nn.Module:
-        """What fine-tuning trains."""
+    def module(self) -> nn.Module: ...  # what fine-tuning trains
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the encoder sees them."""
@@ -161,10 +138,7 @@ class Encoder(SentenceEncoder, Protocol):
         """All layers of the texts ``rows`` as one batch. Without an ``rng`` there is no dropout."""
 
     def precompute(self, ids: TokenIds) -> TokenIds:
-        """The same texts with what ``layers`` can compute once for all batches, without gradients.
-
-        Valid until the encoder's weights change.
-        """
+        """The texts with what is the same in every batch, without gradients, until the weights change."""
 
     def batch(self, words: Sequence[Sequence[str]]) -> Layers:
         """All layers of one batch of texts given as words, without gradients; for prediction."""
@@ -174,3 +148,11 @@ class Encoder(SentenceEncoder, Protocol):
 
     def copy(self) -> Encoder:
         """A copy for fine-tuning, without what will no longer be true of it."""
+
+
+def encode_chunks(encoder: SentenceEncoder, texts: Sequence[Text], advance: Advance) -> Iterator[FloatArray]:
+    """The vectors of texts, some at a time, so that there is progress to show."""
+    check_texts(texts)
+    for first in range(0, len(texts), CHUNK):
+        yield encoder.sentences(texts[first : first + CHUNK])
+        advance(min(CHUNK, len(texts) - first))

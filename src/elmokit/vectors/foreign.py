@@ -12,8 +12,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -24,23 +23,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elmokit.core.console import Advance
 from elmokit.core.errors import DataError, MissingExtraError, ModelError
 from elmokit.core.model_card import Described, Facts
 from elmokit.core.model_folder import KINDS, explain_damage, load, read_record, write_model
 from elmokit.core.names import checksum
 from elmokit.core.tensors import fingerprint, load_tensors, save_tensors
 from elmokit.text.tokenizing import Text, replace_surrogates
-from elmokit.vectors.encoder import FloatArray, SentenceEncoder
+from elmokit.vectors.encoder import FloatArray, IntArray, SentenceEncoder
 
 KIND = "sentence-encoder"
 _PACKAGES: dict[str, tuple[str, str, dict[str, Any]]] = {  # import name, what opens a folder, its options
     "st": ("sentence_transformers", "SentenceTransformer", {"device": "cpu", "local_files_only": True}),
     "m2v": ("model2vec", "StaticModel.from_pretrained", {}),
 }
+_NO_KEYS = np.zeros(0, dtype=np.int64)
 PREFIXES = (*_PACKAGES, "glove", "vectors")
 _NOT_COPIED = (".*", "onnx", "openvino", "*.h5", "*.ot", "*.msgpack")  # hidden files, the weights once more
-CHUNK = 1024
 _TABLE = (
     "Give finite numbers, a row for each text: .npy of shape (n_texts, dim), .parquet, or .csv with a header."
 )
@@ -61,12 +59,12 @@ class ForeignName:
             return None
         several = prefix == "vectors" and not os.path.exists(rest)
         paths = tuple(map(Path, rest.split("+") if several else [rest]))
-        for path in paths:
-            if not (os.path.isdir(path) if prefix in _PACKAGES else os.path.isfile(path)):
-                noun = "folder" if prefix in _PACKAGES else "file"
-                raise ModelError(f"{name}: there is no {noun} {path}.", remedy="Check the path.")
+        noun, exists = ("folder", os.path.isdir) if prefix in _PACKAGES else ("file", os.path.isfile)
+        if missing := [path for path in paths if not exists(path)]:
+            raise ModelError(f"{name}: there is no {noun} {missing[0]}.", remedy="Check the path.")
         if prefix in _PACKAGES and importlib.util.find_spec(_PACKAGES[prefix][0]) is None:
-            raise _missing_package(prefix)
+            package = _PACKAGES[prefix][0].replace("_", "-")
+            raise MissingExtraError(package, package, f"{prefix}:FOLDER")
         return cls(prefix, paths)
 
     @property
@@ -104,14 +102,6 @@ def open_encoder(name: str | Path) -> SentenceEncoder:
     return PackageEncoder(foreign.prefix, foreign.paths[0], foreign.label)
 
 
-def encode_chunks(encoder: SentenceEncoder, texts: Sequence[Text], advance: Advance) -> Iterator[FloatArray]:
-    """The vectors of texts, some at a time, so that there is progress to show."""
-    for first in range(0, len(texts), CHUNK):
-        chunk = texts[first : first + CHUNK]
-        yield encoder.sentences(chunk)
-        advance(len(chunk))
-
-
 class _ForeignEncoder(Described):
     """What both kinds share."""
 
@@ -124,9 +114,14 @@ class _ForeignEncoder(Described):
         rows = (("model", self.label), ("vectors", f"{source}, {self.dim} wide"))
         return Facts("A sentence encoder: one vector for each text.", rows, {"kind": KIND, **dict(rows)})
 
-    def _writing(self, folder: str | Path) -> AbstractContextManager[Path]:
+    def save(self, folder: str | Path) -> None:
+        """Write it to a model folder."""
         record = {"package": self.prefix, "name": self.label}
-        return write_model(Path(folder), KIND, record, card=self.facts())
+        with write_model(Path(folder), KIND, record, card=self.facts()) as staged:
+            self._write(staged)
+
+    def _write(self, folder: Path) -> None:
+        raise NotImplementedError
 
 
 class PackageEncoder(_ForeignEncoder):
@@ -138,12 +133,10 @@ class PackageEncoder(_ForeignEncoder):
         try:
             self._model = attrgetter(maker)(importlib.import_module(package))(str(folder), **options)
             self.dim = int(np.shape(self._model.encode(["a"]))[1])
-        except ImportError as error:
-            raise _missing_package(prefix) from error
         except Exception as error:  # each package has errors of its own
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
-            remedy = "Give a folder that the package has saved."
-            raise ModelError(f"{package} cannot open {folder}: {reason}.", remedy=remedy) from error
+            message = f"{package} cannot open {folder}: {reason}."
+            raise ModelError(message, remedy="Give a folder that the package has saved.") from error
 
     @cached_property
     def fingerprint(self) -> str:
@@ -157,10 +150,8 @@ class PackageEncoder(_ForeignEncoder):
         vectors = self._model.encode(list(map(_plain, texts)), show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)
 
-    def save(self, folder: str | Path) -> None:
-        """Copy the model into a folder of ours."""
-        with self._writing(folder) as staged:
-            shutil.copytree(self.folder, staged / "model", ignore=shutil.ignore_patterns(*_NOT_COPIED))
+    def _write(self, folder: Path) -> None:
+        shutil.copytree(self.folder, folder / "model", ignore=shutil.ignore_patterns(*_NOT_COPIED))
 
 
 class TextVectors(_ForeignEncoder):
@@ -168,14 +159,11 @@ class TextVectors(_ForeignEncoder):
 
     Args:
         vectors: One for each text, (n_texts, dim).
-        keys: Numbers of the texts, (n_texts,); None until ``bind`` says which texts they are.
+        keys: Numbers of the texts, (n_texts,); none until ``bind`` says which texts they are.
     """
 
-    def __init__(
-        self, vectors: FloatArray, keys: npt.NDArray[np.int64] | None = None, label: str = ""
-    ) -> None:
-        self.vectors, self.label, self.dim = vectors, label, int(vectors.shape[1])
-        self.keys = np.zeros(0, dtype=np.int64) if keys is None else keys
+    def __init__(self, vectors: FloatArray, keys: IntArray = _NO_KEYS, label: str = "") -> None:
+        self.vectors, self.keys, self.label, self.dim = vectors, keys, label, int(vectors.shape[1])
         self._rows = {key: row for row, key in reversed([*enumerate(self.keys.tolist())])}
 
     def bind(self, texts: Sequence[Text]) -> TextVectors:
@@ -208,11 +196,9 @@ class TextVectors(_ForeignEncoder):
                 )
         return vectors
 
-    def save(self, folder: str | Path) -> None:
-        """Write vectors and keys to a folder."""
-        with self._writing(folder) as staged:
-            tensors = {"vectors": torch.tensor(self.vectors), "keys": torch.tensor(self.keys)}
-            save_tensors(staged / "model.safetensors", tensors, {})
+    def _write(self, folder: Path) -> None:
+        tensors = {"vectors": torch.tensor(self.vectors), "keys": torch.tensor(self.keys)}
+        save_tensors(folder / "model.safetensors", tensors, {})
 
 
 def read_encoder(folder: Path) -> PackageEncoder | TextVectors:
@@ -235,34 +221,32 @@ def read_vectors(files: Sequence[Path]) -> FloatArray:
     try:
         parts = [_read_array(file) for file in files]
         vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if vectors.ndim != 2 or not vectors.size or vectors.dtype.kind not in "fiu":
+            raise ValueError(f"{vectors.dtype} of shape {vectors.shape}")
     except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"{names}: cannot be read as vectors: {error}", remedy=_TABLE) from error
-    if vectors.ndim != 2 or not vectors.size or vectors.dtype.kind not in "fiu":
-        raise DataError(f"{names}: {vectors.dtype} of shape {vectors.shape} are no vectors.", remedy=_TABLE)
+        raise DataError(f"{names}: cannot be read as vectors: {error}.", remedy=_TABLE) from error
     check_finite(vectors, names)
     return np.asarray(vectors, dtype=np.float32)
-
-
-def check_finite(vectors: npt.NDArray[Any], name: str) -> None:
-    """Raise DataError that names the first vector with NaN or infinity."""
-    for first in range(0, len(vectors), 64 * CHUNK):
-        wrong = ~np.isfinite(vectors[first : first + 64 * CHUNK]).all(axis=1)
-        if wrong.any():
-            row = first + int(wrong.argmax()) + 1
-            raise DataError(f"{name}: vector {row} has a value that is not a finite number.", remedy=_TABLE)
 
 
 def _read_array(file: Path) -> npt.NDArray[Any]:
     import pyarrow as pa
     from pyarrow import csv, parquet
 
-    readers = {".csv": csv.read_csv, ".parquet": parquet.read_table}
-    if file.suffix.lower() not in readers:
+    if file.suffix.lower() not in (".csv", ".parquet"):
         return cast("npt.NDArray[Any]", np.load(file, mmap_mode="r", allow_pickle=False))
-    columns = readers[file.suffix.lower()](file).columns
+    columns = (csv.read_csv if file.suffix.lower() == ".csv" else parquet.read_table)(file).columns
     if lists := [one for one in columns if pa.types.is_nested(one.type)]:  # as elmokit embed exports them
         return np.array(lists[0].to_pylist(), dtype=np.float32)
     return np.stack([one.to_numpy() for one in columns], axis=1)
+
+
+def check_finite(vectors: npt.NDArray[Any], name: str) -> None:
+    """Raise DataError that names the first vector with NaN or infinity."""
+    wrong = ~np.isfinite([vectors.min(axis=1), vectors.max(axis=1)]).all(axis=0)
+    if wrong.any():
+        problem = f"{name}: vector {wrong.argmax() + 1} has a value that is not a finite number."
+        raise DataError(problem, remedy=_TABLE)
 
 
 def _plain(text: Text) -> str:
@@ -272,8 +256,3 @@ def _plain(text: Text) -> str:
 def _key(text: str) -> int:
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
-
-
-def _missing_package(prefix: str) -> MissingExtraError:
-    package = _PACKAGES[prefix][0].replace("_", "-")
-    return MissingExtraError(package, package, f"{prefix}:FOLDER")

@@ -11,7 +11,6 @@ function             x = relu(A [layer0; layer1; layer2] + b)
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,10 +32,9 @@ from elmokit.vectors.settings import MixConfig, layer_factors
 _TINY = 1e-12  # added to the variance, as in the published code
 _ALLENNLP = re.compile(r"((?:.*\.)?scalar_mix_\d+)\.(?:scalar_parameters\.(\d+)|gamma)")
 _BILM_TF = re.compile(r"(.*)ELMo_(W|gamma)")
-_MIX_FILES = "Give a .safetensors or .hdf5 file that holds a trained mix, or the weights.th of AllenNLP."
 
 
-class Mix(nn.Module, ABC):
+class Mix(nn.Module):
     """Base class of mixes; ``out_dim`` is the width of the result."""
 
     out_dim: int
@@ -51,17 +49,17 @@ class Mix(nn.Module, ABC):
             layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
         return self.mixed(layers)
 
-    @abstractmethod
     def mixed(self, layers: Sequence[Tensor]) -> Tensor:
         """The mix without normalization."""
+        raise NotImplementedError
 
-    @abstractmethod
     def values(self) -> dict[str, float]:
         """For the log: the weight of each layer, and gamma where there is one."""
+        return {}
 
-    @abstractmethod
     def distance(self) -> Tensor:
         """What the L2 term penalizes."""
+        return torch.zeros(())
 
     def penalty(self) -> Tensor:
         """L2 term of the loss."""
@@ -76,7 +74,7 @@ class ScalarMix(Mix):
         super().__init__(config)
         self.out_dim = dim
         is_raw, learns = config.mix_form == "raw", config.mix == "trainable"
-        start = torch.tensor(layer_factors(n_layers, weights=config.weights or None))
+        start = torch.tensor(layer_factors(n_layers, weights=config.weights))
         if not learns and not config.weights:  # random once, then stored with the model
             start = torch.rand(n_layers, generator=torch.Generator().manual_seed(seed))
             if is_raw and not start.is_meta:  # (arithmetic there loads torch's compiler)
@@ -135,7 +133,10 @@ class FunctionMix(Mix):
 
 
 class OwnMix(Mix):
-    """A mix of the user's: ``forward`` takes the layers; ``out_dim`` is that of a layer unless it says so."""
+    """A mix of the user's: ``forward`` takes the layers; ``out_dim`` is that of a layer unless it says so.
+
+    Nothing is known of its weights, and it has no penalty.
+    """
 
     def __init__(self, config: MixConfig, part: type[nn.Module], n_layers: int, dim: int) -> None:
         super().__init__(config)
@@ -146,14 +147,6 @@ class OwnMix(Mix):
         """What the user's module makes of the layers."""
         x: Tensor = self.part(layers)
         return x
-
-    def values(self) -> dict[str, float]:
-        """Nothing is known of its weights."""
-        return {}
-
-    def distance(self) -> Tensor:
-        """It has no penalty."""
-        return torch.zeros(())
 
 
 def make_mix(config: MixConfig, n_layers: int, dim: int, seed: int = 0) -> Mix:
@@ -167,14 +160,11 @@ def make_mix(config: MixConfig, n_layers: int, dim: int, seed: int = 0) -> Mix:
 class PublishedMix:
     """gamma * sum_k softmax(w)_k * layer_k, once for each of several outputs, as trained by other tools.
 
-    Attributes:
-        shares: softmax(w) of each output.
-        gammas: gamma of each output.
-        layer_norm: Normalize each layer first with one mean and variance over *all words of the batch*, as
-            the published code can. A word's vector then depends on the rest of the batch.
+    With ``layer_norm``, each layer is normalized first with one mean and variance over *all words of the
+    batch*, as the published code can. A word's vector then depends on the rest of the batch.
     """
 
-    shares: list[list[float]]
+    shares: list[list[float]]  # softmax(w) of each output
     gammas: list[float]
     layer_norm: bool = False
 
@@ -215,7 +205,7 @@ class PublishedMix:
         if n_layers < 1 or any(sorted(row) != list(range(-1, n_layers)) for row in rows):
             raise ModelError(
                 f"{path} holds no complete mix: weights of one or more layers, and gamma, for each output.",
-                remedy=_MIX_FILES,
+                remedy="Give a trained mix: .safetensors, .hdf5, or the weights.th of AllenNLP.",
             )
         weights = torch.tensor([[row[depth] for depth in range(n_layers)] for row in rows])
         norm = bool(meta.get("layer_norm", False)) if layer_norm is None else layer_norm
@@ -231,8 +221,6 @@ def _read_arrays(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with open_arrays(path) as file:
             names = [name for name in file.shapes if _BILM_TF.fullmatch(name)]
             tensors = {name: torch.from_numpy(np.atleast_1d(file.read(name))) for name in names}
-    elif suffix in (".th", ".pt", ".pth", ".bin"):
-        tensors = read_state_dict(path)
     else:
-        raise ModelError(f"{path} is not a file that a mix can be read from.", remedy=_MIX_FILES)
+        tensors = read_state_dict(path)
     return {name: tensor.flatten() for name, tensor in tensors.items() if tensor.numel()}, meta

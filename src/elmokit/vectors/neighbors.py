@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from elmokit.core.console import Advance
 from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
@@ -41,33 +42,24 @@ class Hit:
 
 @dataclass(frozen=True)
 class Occurrence:
-    """A word of a corpus in its context; of static word vectors, just a word.
-
-    Attributes:
-        words: All words of its text; ``position`` is its place among them.
-        index: The number of its text in the corpus.
-        id: The id of its text in a vector store; elsewhere the number.
-    """
+    """A word of a corpus in its context; of static word vectors, just a word."""
 
     score: float
     word: str
-    position: int = 0
+    position: int = 0  # its place among the words of its text
     words: tuple[str, ...] = ()
-    index: int = 0
-    id: str = ""
+    index: int = 0  # the number of its text in the corpus
+    id: str = ""  # the id of its text in a vector store; elsewhere the number
 
 
 @dataclass(frozen=True)
 class SimilarWords:
-    """A word of the query and the occurrences most like it, best first.
-
-    ``known`` is False if static word vectors have no vector for it.
-    """
+    """A word of the query and the occurrences most like it, best first."""
 
     word: str
     position: int
     neighbors: list[Occurrence] = field(default_factory=list)
-    known: bool = True
+    known: bool = True  # False if static word vectors have no vector for it
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; words of static word vectors have no place."""
@@ -105,12 +97,14 @@ def search(
         )
     matrix = store.vectors.reshape(len(store), -1)
     rows, scores = nearest_rows(matrix, embeddings.select(store.config).reshape(-1, matrix.shape[1]), k)
-
-    def hit(index: int, score: float) -> Hit:
-        record = store.record(index)
-        return Hit(record.id, index, score, record.text)
-
-    return [list(map(hit, *pair)) for pair in zip(rows.tolist(), scores.tolist(), strict=True)]
+    records = {index: store.record(index) for index in np.unique(rows).tolist()}
+    return [
+        [
+            Hit(records[index].id, index, score, records[index].text)
+            for index, score in zip(*pair, strict=True)
+        ]
+        for pair in zip(rows.tolist(), scores.tolist(), strict=True)
+    ]
 
 
 def open_corpus(places: Sequence[str | Path], read: ReadConfig | None = None) -> TextSource | VectorStore:
@@ -135,7 +129,7 @@ def similar_words(
     state: Literal["zero", "warm"] = "zero",
     k: int = 8,
     different: bool = False,
-    progress: Callable[[int], None] = lambda amount: None,
+    progress: Advance = lambda amount: None,
 ) -> list[SimilarWords]:
     """For words of ``query``, the ``k`` words of a corpus whose vectors in context are most like theirs.
 
@@ -154,16 +148,12 @@ def similar_words(
     if not isinstance(model, Elmo):
         if texts is not None or config != StoreConfig():
             raise ConfigError(
-                "Static word vectors have no context, so --in, --layer, --mix-weights and --state do "
-                "not apply to them.",
-                remedy="Leave them out: the nearest words are found without a corpus.",
+                "Static word vectors have no context.",
+                remedy="Leave out --in, --layer, --mix-weights and --state: no corpus is needed.",
             )
         return model.similar_words(query, word, k)
     if texts is None or isinstance(texts, str):
-        raise ConfigError(
-            "There is no corpus.",
-            remedy="Give texts, files or a vector store (with --in on the command line).",
-        )
+        raise ConfigError("There is no corpus.", remedy="Give texts, or name files with --in.")
     reject_table(texts)
     config.factors(model.n_layers)  # checks them
     if isinstance(texts, VectorStore):
@@ -257,7 +247,7 @@ def query_places(
         raise DataError("The query contains no words.", remedy="Give a sentence with the word to look for.")
     if word is None:
         frequent = set(vocabulary.words[len(SPECIALS) :][:_N_FREQUENT])
-        spelled = [place for place, one in enumerate(words) if any(map(str.isalnum, one))]
+        spelled = [place for place, one in enumerate(words) if _is_spelled(one)]
         rare = [place for place in spelled if frequent.isdisjoint((words[place], words[place].lower()))]
         return rare or spelled or list(range(len(words)))
     cleaned = pipeline.word(word)
@@ -266,6 +256,11 @@ def query_places(
     if not places:
         raise ConfigError(f"The query has no word {word!r}.", remedy=nearest(word, dict.fromkeys(words)))
     return places
+
+
+def _is_spelled(word: str) -> bool:
+    """Whether it has a letter or digit."""
+    return any(map(str.isalnum, word))
 
 
 def _store_config(store: VectorStore, config: StoreConfig, elmo: Elmo) -> StoreConfig:
@@ -283,10 +278,8 @@ def _store_config(store: VectorStore, config: StoreConfig, elmo: Elmo) -> StoreC
 
 
 class _Texts:
-    """The words of some texts of a corpus; a word is named by its place in all of them.
-
-    ``first`` is the number of the first text in the corpus; ids are numbers by default.
-    """
+    """The words of some texts of a corpus, from text ``first`` on; a word is named by its place in all of
+    them. Ids are numbers by default."""
 
     def __init__(self, texts: Sequence[Sequence[str]], first: int = 0, ids: Sequence[str] = ()) -> None:
         self.texts, self._first, self._ids = [tuple(words) for words in texts], first, ids
@@ -327,7 +320,7 @@ def _add_best(
     most = len(distinct) + k
     for place in np.argsort(-scores, kind="stable").tolist():
         one = part.at(place, float(scores[place]))
-        if one.word.casefold() != excluded.casefold() and (any_word or any(map(str.isalnum, one.word))):
+        if one.word.casefold() != excluded.casefold() and (any_word or _is_spelled(one.word)):
             distinct.setdefault((one.words, one.position), one)
         if len(distinct) == most:
             break
@@ -352,7 +345,7 @@ class Occurrences(_Texts):
         *,
         name: str = "",
         most: int = 50_000,
-        progress: Callable[[int], None] = lambda amount: None,
+        progress: Advance = lambda n: None,
     ) -> Occurrences:
         """Embed the first ``most`` words of a corpus; copies of a text count once."""
         kept: dict[tuple[str, ...], Tensor] = {}

@@ -12,6 +12,7 @@ from elmokit.core.errors import ConfigError
 
 EXPORTS = {"parquet": "vectors.parquet", "hdf5": "vectors.hdf5", "word2vec": "vectors.vec"}
 """Formats that vectors can be written in, too, and the name of the file."""
+_SEVERAL, _ONE = "{} cannot be used together.", "Choose one: a layer, a mix of them, or all of them."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +44,7 @@ class MixConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.weights and self.mix == "function":
-            raise ConfigError(
-                "mix_weights are for trainable and frozen mixes; a function has none.",
-                remedy="Leave mix_weights out, or choose another mix.",
-            )
+            raise ConfigError("A function mix takes no mix_weights.", remedy="Leave mix_weights out.")
         if self.weights and self.mix_form == "softmax" and min(self.weights) <= 0:
             raise ConfigError(
                 f"mix_weights = {self.mix_weights!r}: shares of a softmax must be above zero.",
@@ -54,8 +52,8 @@ class MixConfig(Config):
             )
 
     @property
-    def weights(self) -> tuple[float, ...]:
-        """The numbers in ``mix_weights``; empty if there are none."""
+    def weights(self) -> tuple[float, ...] | None:
+        """The numbers in ``mix_weights``; None if there are none."""
         return _parse_weights(self.mix_weights)
 
 
@@ -73,19 +71,13 @@ class LayerConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = {"layer": self.layer is not None, "mix_weights": self.weights}
-        given["all_layers"] = getattr(self, "all_layers", False)
-        chosen = [name for name, value in given.items() if value]
-        if len(chosen) > 1:
-            raise ConfigError(
-                f"{' and '.join(chosen)} cannot be used together.",
-                remedy="Choose one: a layer, a mix of them, or all of them.",
-            )
+        if (self.layer is not None) + (self.weights is not None) + getattr(self, "all_layers", False) > 1:
+            raise ConfigError(_SEVERAL.format("layer, mix_weights and all_layers"), remedy=_ONE)
 
     @property
     def weights(self) -> tuple[float, ...] | None:
         """The numbers in ``mix_weights``; None for equal weights."""
-        return _parse_weights(self.mix_weights) or None
+        return _parse_weights(self.mix_weights)
 
     def factors(self, n_layers: int) -> tuple[float, ...]:
         """The weight of each of ``n_layers`` layers; an error if the model has no such layers."""
@@ -129,9 +121,7 @@ def layer_factors(
 ) -> tuple[float, ...]:
     """The weight of each layer: of one layer alone, as given, or equal."""
     if layer is not None and weights is not None:
-        raise ConfigError(
-            "layer and weights cannot be used together.", remedy="Choose one: a layer, or a mix of them."
-        )
+        raise ConfigError(_SEVERAL.format("layer and weights"), remedy=_ONE)
     if layer is not None and not -n_layers <= layer < n_layers:
         raise ConfigError(
             f"There is no layer {layer}: this model has {n_layers}.",
@@ -147,7 +137,7 @@ def layer_factors(
     return (1.0 / n_layers,) * n_layers if weights is None else tuple(weights)
 
 
-def _parse_weights(text: str) -> tuple[float, ...]:
+def _parse_weights(text: str) -> tuple[float, ...] | None:
     try:
         weights = tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
@@ -157,7 +147,7 @@ def _parse_weights(text: str) -> tuple[float, ...]:
             f"mix_weights = {text!r} is not a list of numbers.",
             remedy="Write one number per layer, lowest first, as in 0.2,0.3,0.5.",
         )
-    return weights
+    return weights or None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,6 @@ from elmokit.vectors.settings import StoreConfig
 
 Reals = npt.NDArray[np.floating[Any]]
 MANIFEST, OFFSETS, TEXTS = "manifest.json", "offsets.npy", "texts.jsonl"
-_SAFETENSORS_CODES = {"float32": "F32", "float16": "F16"}
 _EXPORT_ROWS = 4096
 _FRESH = "Files are damaged or do not belong together; take a fresh copy, or embed the texts again."
 _NOT_OURS = "Give a folder that elmokit embed has made."
@@ -49,26 +48,18 @@ class ModelRef:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``manifest.json``: what a store holds and what it was made from. Fields are named as in the file.
-
-    Attributes:
-        reading: Settings of reading, as JSON values.
-        files: Name, size and time of each file.
-        layers: Layers that are stored of each vector.
-        done: All vectors are there.
-        n_texts: 0 until all texts were read, like the counts that follow.
-    """
+    """``manifest.json``: what a store holds and what it was made from. Fields are named as in the file."""
 
     elmokit_version: str
     model: ModelRef
     settings: StoreConfig
-    reading: dict[str, Any]
-    files: list[Any]
-    layers: int
+    reading: dict[str, Any]  # settings of reading, as JSON values
+    files: list[Any]  # name, size and time of each
+    layers: int  # that are stored of each vector
     dim: int
     dtype: str
     done: bool = False
-    n_texts: int = 0
+    n_texts: int = 0  # like the other counts, 0 until all texts were read
     n_words: int = 0
     n_vectors: int = 0
     n_empty: int = 0
@@ -108,9 +99,8 @@ class Manifest:
             values = {field.name: record[field.name] for field in fields(cls) if field.name in record}
             values["model"] = ModelRef(**record["model"])
             values["settings"] = StoreConfig.from_dict(record["settings"])
-            counts = [value for name, value in values.items() if cls.__annotations__[name] == "int"]
-            if not all(type(count) is int and 0 <= count < 1 << 48 for count in counts):
-                raise ValueError("a count is not a number")
+            if not all(0 <= values[name] < 1 << 48 for name in values if cls.__annotations__[name] == "int"):
+                raise ValueError("a count is out of range")
             return cls(**values)
         except (LookupError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise DataError(f"{file} is damaged: {error!r}.", remedy=_FRESH) from error
@@ -118,17 +108,11 @@ class Manifest:
 
 @dataclass(frozen=True)
 class StoredText:
-    """A text of a vector store.
+    """A text of a vector store."""
 
-    Attributes:
-        id: From the id column, or its number from 0.
-        text: As it was read.
-        words: As the model saw them.
-    """
-
-    id: str
-    text: str
-    words: list[str]
+    id: str  # from the id column, or its number from 0
+    text: str  # as it was read
+    words: list[str]  # as the model saw them
 
 
 class VectorStore:
@@ -145,15 +129,13 @@ class VectorStore:
         vectors: All vectors, one after the other, read-only; (n_vectors, dim) or (n_vectors, layer, dim).
         offsets: Text i is ``vectors[offsets[i]:offsets[i + 1]]``, (n_texts + 1,).
         fingerprint: Of the model that made the vectors.
+        manifest: What else ``manifest.json`` says.
     """
 
-    def __init__(
-        self, folder: Path, manifest: Manifest, vectors: Reals, offsets: npt.NDArray[np.int64]
-    ) -> None:
-        self.folder, self.manifest, self.config = folder, manifest, manifest.settings
-        self.vectors, self.offsets = vectors, offsets
+    def __init__(self, folder: Path, manifest: Manifest, rows: Ragged[Any]) -> None:
+        self.folder, self.manifest, self.config, self._rows = folder, manifest, manifest.settings, rows
+        self.vectors, self.offsets = rows.values, rows.offsets
         self.fingerprint, self.dim = manifest.model.fingerprint, manifest.dim
-        self._rows = Ragged(vectors, offsets)
 
     @classmethod
     def open(cls, folder: str | Path) -> VectorStore:
@@ -178,7 +160,7 @@ class VectorStore:
         if offsets[0] != 0 or offsets[-1] != len(vectors) or is_wrong.any():
             raise DataError(f"{folder / OFFSETS} must rise from 0 to {len(vectors)}.", remedy=_FRESH)
         check_file(folder / TEXTS, b"", manifest.texts_bytes)
-        return cls(folder, manifest, vectors, offsets)
+        return cls(folder, manifest, Ragged(vectors, offsets))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -199,7 +181,7 @@ class VectorStore:
 
     @cached_property
     def words(self) -> list[list[str]]:
-        """The words of all texts, in memory; ``record`` fetches those of one from disk."""
+        """The words of all texts, in memory."""
         return [record.words for record in self.records()]
 
     def record(self, index: int) -> StoredText:
@@ -258,8 +240,8 @@ def array_header(format: str, dtype: str, shape: Sequence[int]) -> bytes:
         described = {"descr": kind.newbyteorder("<").str, "fortran_order": False, "shape": tuple(shape)}
         np.lib.format.write_array_header_1_0(header, described)
         return header.getvalue()
-    offsets = [0, kind.itemsize * prod(shape)]
-    record = {"dtype": _SAFETENSORS_CODES[dtype], "shape": list(shape), "data_offsets": offsets}
+    code, offsets = {"float32": "F32", "float16": "F16"}[dtype], [0, kind.itemsize * prod(shape)]
+    record = {"dtype": code, "shape": list(shape), "data_offsets": offsets}
     text = json.dumps({"vectors": record}, separators=(",", ":"))
     text += " " * (-(len(text) + 8) % 128)
     return struct.pack("<Q", len(text)) + text.encode()
@@ -274,10 +256,10 @@ def export_parquet(store: VectorStore, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    is_pooled = store.config.pool != "none"
     vector = pa.list_(pa.list_(pa.float32())) if store.config.all_layers else pa.list_(pa.float32())
     named = {"id": pa.string(), "position": pa.int32(), "word": pa.string()}
-    if store.config.pool != "none":
-        named = {"id": pa.string(), "text": pa.string()}
+    named = {"id": pa.string(), "text": pa.string()} if is_pooled else named
     schema = pa.schema([*named.items(), ("vector", vector)])
     # A dictionary of numbers pays only where they repeat, and there are few float16 numbers.
     dictionary: Any = True if store.config.dtype == "float16" else list(named)
@@ -286,18 +268,15 @@ def export_parquet(store: VectorStore, path: Path) -> None:
         pq.ParquetWriter(temporary, schema, use_dictionary=dictionary) as file,
     ):
         for _, records, rows in store.groups(_EXPORT_ROWS):
-            columns: dict[str, Any] = {
-                "id": [one.id for one in records for _ in one.words],
-                "position": [place for one in records for place in range(len(one.words))],
-                "word": [word for one in records for word in one.words],
-            }
-            if store.config.pool != "none":
-                columns = {"id": [one.id for one in records], "text": [one.text for one in records]}
+            names: list[tuple[Any, ...]] = [(one.id, one.text) for one in records]
+            if not is_pooled:
+                names = [(one.id, place, word) for one in records for place, word in enumerate(one.words)]
             vectors = pa.array(np.asarray(rows, np.float32).reshape(-1))
             for width in reversed(rows.shape[1:]):
                 ends = np.arange(0, len(vectors) + 1, width, dtype=np.int32)
                 vectors = pa.ListArray.from_arrays(ends, vectors)
-            file.write_table(pa.table({**columns, "vector": vectors}, schema=schema))
+            columns = [*zip(*names, strict=True)] or [()] * len(named)
+            file.write_table(pa.table([*map(list, columns), vectors], schema=schema))
 
 
 def export_hdf5(store: VectorStore, path: Path) -> None:
@@ -320,6 +299,10 @@ def export_word2vec(store: VectorStore, path: Path) -> None:
                     remedy="Name another id_column, or export the vectors as hdf5 or parquet.",
                 )
             file.write(f"{name} {' '.join(np.asarray(row, np.float32).astype(str))}\n")
+
+
+WRITERS = {"parquet": export_parquet, "hdf5": export_hdf5, "word2vec": export_word2vec}
+"""What writes a store in each of the formats ``EXPORTS``."""
 
 
 def check_file(path: Path, header: bytes, n_bytes: int) -> None:

@@ -33,19 +33,8 @@ from elmokit.published.hdf5 import require_h5py
 from elmokit.text.rows import IdentifiedTexts
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.encoder import IntArray
 from elmokit.vectors.settings import EXPORTS, StoreConfig
-from elmokit.vectors.store import (
-    OFFSETS,
-    TEXTS,
-    Manifest,
-    ModelRef,
-    VectorStore,
-    check_file,
-    export_hdf5,
-    export_parquet,
-    export_word2vec,
-)
+from elmokit.vectors.store import OFFSETS, TEXTS, WRITERS, Manifest, ModelRef, VectorStore, check_file
 
 _PROGRESS = "progress.json"
 _READ_TEXTS = 256  # texts read at a time
@@ -56,28 +45,18 @@ _PINNED_WORDS = 20_000
 
 @dataclass(frozen=True)
 class EmbedResult:
-    """What ``embed`` has made.
-
-    Attributes:
-        n_vectors: Rows on disk.
-        n_empty: Texts without a word.
-        n_bytes: Size of the vectors.
-        n_resumed: Texts that were done before.
-        seconds: Time spent embedding now.
-        was_done: Everything was there before; nothing was embedded now.
-        exports: Files in other formats.
-    """
+    """What ``embed`` has made."""
 
     folder: Path
     n_texts: int
     n_words: int
-    n_vectors: int
-    n_empty: int
-    n_bytes: int
-    n_resumed: int
-    seconds: float
-    was_done: bool
-    exports: list[Path]
+    n_vectors: int  # rows on disk
+    n_empty: int  # texts without a word
+    n_bytes: int  # size of the vectors
+    n_resumed: int  # texts that were done before
+    seconds: float  # spent embedding now
+    was_done: bool  # everything was there before; nothing was embedded now
+    exports: list[Path]  # files in other formats
 
 
 def embed(
@@ -108,15 +87,7 @@ def embed(
     merged = merge_settings(settings, store=config or StoreConfig(), read=read or ReadConfig())
     config, read = cast(StoreConfig, merged["store"]), cast(ReadConfig, merged["read"])
     reporter, out = reporter or Reporter("silent"), Path(out)
-    for name in exports:
-        if name not in EXPORTS:
-            raise ConfigError(f"There is no export {name!r}.", remedy=nearest(name, EXPORTS))
-        if name == "word2vec" and (config.pool == "none" or config.all_layers):
-            raise ConfigError(
-                "The export word2vec has one vector for each text.", remedy="Set pool, and not all_layers."
-            )
-        if name == "hdf5":
-            require_h5py()  # before anything is computed
+    _check_exports(exports, config)
     open_out(out, "vectors", resume=True)
     before = Manifest.read(out)
     elmo = encoder if isinstance(encoder, Elmo) else Elmo.load(encoder)
@@ -156,6 +127,18 @@ def embed(
     )
 
 
+def _check_exports(exports: Sequence[str], config: StoreConfig) -> None:
+    """Refuse what cannot be exported before anything is computed."""
+    for name in exports:
+        if name not in EXPORTS:
+            raise ConfigError(f"There is no export {name!r}.", remedy=nearest(name, EXPORTS))
+        if name == "word2vec" and (config.pool == "none" or config.all_layers):
+            problem = "The export word2vec has one vector for each text."
+            raise ConfigError(problem, remedy="Set pool, and not all_layers.")
+        if name == "hdf5":
+            require_h5py()
+
+
 def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
     """Refuse to resume with another model, other settings or other files."""
     changes = describe_changes(
@@ -181,9 +164,23 @@ def _read_texts(
     """The first pass: write ``texts.jsonl`` and ``offsets.npy``, and the manifest with the counts."""
     with explain_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    with atomic_write(out / TEXTS) as file:
-        n_words = _write_texts(elmo, texts, file, reporter)
+    lengths, stream = array("q"), iter(texts)
+    with (
+        atomic_write(out / TEXTS) as temporary,
+        open(temporary, "wb") as lines,
+        reporter.counting("Reading texts", unit="texts") as advance,
+    ):
+        while batch := list(itertools.islice(stream, _READ_TEXTS)):
+            words = elmo.words([text for _, text in batch])
+            for (id, text), row in zip(batch, words, strict=True):
+                record = {"id": id, "text": text, "words": row}
+                lines.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            lengths.extend(map(len, words))
+            advance(len(batch))
+        if not lengths:
+            raise DataError(f"{texts.name} contains no text.", remedy="Give a file with at least one text.")
         manifest.write(out)  # from now on the folder is known to be ours
+    n_words = np.array(lengths, dtype=np.int64)
     per_text = n_words if manifest.settings.pool == "none" else np.ones_like(n_words)
     offsets = np.concatenate([[0], np.cumsum(per_text)]).astype("<i8")
     with atomic_write(out / OFFSETS) as temporary, open(temporary, "wb") as array_file:
@@ -198,22 +195,6 @@ def _read_texts(
     )
     manifest.write(out)
     return manifest
-
-
-def _write_texts(elmo: Elmo, texts: IdentifiedTexts, file: Path, reporter: Reporter) -> IntArray:
-    """Write a line for each text; returns the number of words in each."""
-    lengths, stream = array("q"), iter(texts)
-    with open(file, "wb") as lines, reporter.counting("Reading texts", unit="texts") as advance:
-        while batch := list(itertools.islice(stream, _READ_TEXTS)):
-            words = elmo.words([text for _, text in batch])
-            for (id, text), row in zip(batch, words, strict=True):
-                record = {"id": id, "text": text, "words": row}
-                lines.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-            lengths.extend(map(len, words))
-            advance(len(batch))
-    if not lengths:
-        raise DataError(f"{texts.name} contains no text.", remedy="Give a file with at least one text.")
-    return np.array(lengths, dtype=np.int64)
 
 
 class _Writer:
@@ -347,10 +328,9 @@ class _Writer:
 
 def _write_exports(store: VectorStore, exports: Sequence[str], reporter: Reporter) -> list[Path]:
     """Write ``vectors.parquet`` and the like into the folder, unless they are there."""
-    writers = {"parquet": export_parquet, "hdf5": export_hdf5, "word2vec": export_word2vec}
     paths = {name: store.folder / EXPORTS[name] for name in exports}
     for name, path in paths.items():
         if not path.exists():
             reporter.say(f"Writing {path.name} ...")
-            writers[name](store, path)
+            WRITERS[name](store, path)
     return list(paths.values())

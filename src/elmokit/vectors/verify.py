@@ -29,8 +29,6 @@ from elmokit.vectors.word_cache import TokenCache, write_token_cache
 
 _N_SENTENCES = 30
 Sentences = list[list[str]]
-Layers = dict[int, FloatArray]
-"""Of one sentence: depth -> (n_words, 2 dim)."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +51,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of ``verify``.
-
-    Attributes:
-        differences: Of each path and layer.
-        tolerance: What is allowed, absolute or relative.
-        batch_size: Sentences side by side; None unless state is carried over.
-    """
+    """The result of ``verify``: the differences of each path and layer."""
 
     differences: list[Difference]
-    tolerance: float
+    tolerance: float  # what is allowed, absolute or relative
     n_sentences: int
     state: str
-    batch_size: int | None
+    batch_size: int | None  # sentences side by side; None unless state is carried over
 
     @property
     def passed(self) -> bool:
@@ -130,12 +122,11 @@ def verify(
                 f"{theirs.n_layers} of width {theirs.dim} there.",
                 remedy="Compare a model with one that it was converted from or to.",
             )
-        vectors = Elmo(other).embed(rows, state=state, batch_size=size)
-        expected_layers = [dict(enumerate(each.transpose(1, 0, 2))) for each in vectors.layers]
+        expected_layers = Elmo(other).embed(rows, state=state, batch_size=size).flat
 
     def compare(name: str, cache: TokenCache | None = None) -> list[Difference]:
-        embeddings = Elmo(folder, token_cache=cache).embed(rows, state=state, batch_size=size)
-        return _compare(name, embeddings.layers, expected_layers)
+        flat = Elmo(folder, token_cache=cache).embed(rows, state=state, batch_size=size).flat
+        return _compare(name, flat, expected_layers)
 
     if folder.model.config.input == "word":
         return Verification(compare("words"), tolerance, len(rows), state, size)
@@ -145,19 +136,16 @@ def verify(
     return Verification(compare("characters") + cached, tolerance, len(rows), state, size)
 
 
-def _compare(path: str, ours: list[FloatArray], expected: list[Layers]) -> list[Difference]:
-    """The largest differences in each layer that is expected."""
-    rows = []
-    for layer in sorted({layer for each in expected for layer in each}):
-        both = zip(ours, expected, strict=True)
-        pairs = [(mine[:, layer], each[layer]) for mine, each in both if layer in each]
-        theirs = np.concatenate([each for _, each in pairs]).astype(np.float64)
-        apart = np.concatenate([mine for mine, _ in pairs]) - theirs
-        lengths = np.linalg.norm(apart, axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shares = np.where(lengths == 0.0, 0.0, lengths / np.linalg.norm(theirs, axis=1))
-        rows.append(Difference(path, layer, float(np.abs(apart).max()), float(shares.max()), len(apart)))
-    return rows
+def _compare(path: str, ours: FloatArray, expected: FloatArray) -> list[Difference]:
+    """The largest differences in each of the upper layers that are expected, all (n_words, layer, dim)."""
+    first = ours.shape[1] - expected.shape[1]
+    theirs = expected.astype(np.float64)
+    apart = ours[:, first:] - theirs
+    lengths = np.linalg.norm(apart, axis=2)  # (n_words, layer)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(lengths == 0.0, 0.0, lengths / np.linalg.norm(theirs, axis=2))
+    largest = zip(np.abs(apart).max(axis=(0, 2)).tolist(), shares.max(axis=0).tolist(), strict=True)
+    return [Difference(path, layer, *pair, len(apart)) for layer, pair in enumerate(largest, start=first)]
 
 
 def _vector_files(path: Path) -> list[Path]:
@@ -213,18 +201,16 @@ def _read_sentences(path: Path) -> list[Sentences]:
         ) from error
 
 
-def _read_layers(folder: BilmFolder, files: Sequence[Path], rows: Sentences) -> list[Layers]:
-    """The expected layers of each sentence: all, or the top one, directions side by side or separate.
-
-    The sentences are taken from the files in turn.
-    """
+def _read_layers(folder: BilmFolder, files: Sequence[Path], rows: Sentences) -> FloatArray:
+    """The expected layers of all words, (n_words, layer, 2 dim): all, or the top one, whose directions may be
+    separate. The sentences are taken from the files in turn."""
     dim, n_layers = folder.model.config.dim, folder.model.config.n_layers + 1
-    expected = []
+    expected: list[FloatArray] = []
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(open_arrays(file)) for file in files]
         for place, words in enumerate(rows):
-            index, file = place // len(files), opened[place % len(files)]
-            shape, n_words = file.shapes.get(str(index)), len(words)
+            index, file, n_words = place // len(files), opened[place % len(files)], len(words)
+            shape = file.shapes.get(str(index))
             whole, separate, top = (n_layers, n_words, 2 * dim), (2, n_words, dim), (n_words, 2 * dim)
             if shape not in (whole, separate, top):
                 problem = "is missing" if shape is None else f"has shape {shape}"
@@ -236,5 +222,7 @@ def _read_layers(folder: BilmFolder, files: Sequence[Path], rows: Sentences) -> 
             values = file.read(str(index))
             if shape == separate:
                 values = np.concatenate(list(values), axis=1)
-            expected.append(dict(enumerate(values)) if shape == whole else {n_layers - 1: values})
-    return expected
+            expected.append(values.transpose(1, 0, 2) if shape == whole else values[:, None])
+    if len({each.shape[1] for each in expected}) > 1:
+        raise DataError(f"{files[0]} holds all layers of some sentences only.", remedy="Make it again.")
+    return np.concatenate(expected)

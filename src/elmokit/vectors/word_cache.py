@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from elmokit.bilm.folder import BilmFolder
 from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.core.atomic import explain_os_errors, reserve, staging, sync, write_text
+from elmokit.core.console import Advance
 from elmokit.core.errors import ModelError
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
@@ -134,15 +135,10 @@ class WordCache:
 
 @dataclass(frozen=True, eq=False)
 class TokenCache:
-    """Token-encoder vectors of a vocabulary, on disk.
+    """Token-encoder vectors of a vocabulary, on disk."""
 
-    Attributes:
-        places: The row of each word.
-        vectors: (n_words, dim), memory-mapped.
-    """
-
-    places: dict[str, int]
-    vectors: npt.NDArray[np.float32]
+    places: dict[str, int]  # the row of each word
+    vectors: npt.NDArray[np.float32]  # (n_words, dim), memory-mapped
 
     @classmethod
     def open(cls, folder: str | Path, model: BilmFolder) -> TokenCache:
@@ -165,25 +161,18 @@ class TokenCache:
 
 
 def write_token_cache(
-    model: BilmFolder,
-    words: Iterable[str],
-    folder: str | Path,
-    *,
-    progress: Callable[[int], None] = lambda amount: None,
+    model: BilmFolder, words: Iterable[str], folder: str | Path, *, progress: Advance = lambda amount: None
 ) -> int:
     """Write the token-encoder vectors of ``words`` to ``folder``; returns how many there are.
 
     Special words are left out. An existing cache is replaced, whole or not at all.
     """
-    folder = Path(folder)
+    folder, dim = Path(folder), model.model.config.dim
     if model.model.config.input == "word":
-        raise ModelError(
-            "A word-input model needs no token cache: its token encoder is a table already.",
-            remedy="Use it as it is.",
-        )
+        problem = "A word-input model needs no token cache: its token encoder is a table already."
+        raise ModelError(problem, remedy="Use it as it is.")
     open_out(folder, "token-cache", resume=True)
     kept = [word for word in dict.fromkeys(words) if word not in SPECIALS and "\n" not in word]
-    dim = model.model.config.dim
     record = {"format": _FORMAT, "format_version": _VERSION, "encoder": _encoder_fingerprint(model)}
     record |= {"n_words": len(kept), "dim": dim}
     with staging(folder, "cache.json") as staged, explain_os_errors(folder), torch.inference_mode():
