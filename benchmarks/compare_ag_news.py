@@ -100,17 +100,17 @@ def methods() -> list[Method]:
 
 def adopt(work: Path, space: Workspace, plan: Plan, n_workers: int) -> None:
     """Take over what ``ag_news.py`` has made: language models as they are, classifiers to be measured."""
-    steps = plan_steps(plan, None)
+    steps = plan_steps(plan)
     ready = {step.id for step in steps if (work / "models" / step.id / "config.json").exists()}
     needed = {need for step in steps if step.id not in ready for need in step.needs}
     measured = []
     for step in steps:
-        folder = space.step_folder(step.id)
+        folder = space.step_folder(step.folder)
         if StepResult.load(folder) is not None:
             continue
-        result = StepResult(0.0, space.inputs(step, plan.method(step.method)))
+        result = StepResult(0.0)
         if step.kind == "language-model":
-            name = "classic" if "classic" in step.method else "better"
+            name = "classic" if "classic" in step.method.id else "better"
             if (work / name / "config.json").exists():
                 shutil.rmtree(folder / "model", ignore_errors=True)
                 shutil.copytree(work / name, folder / "model", ignore=shutil.ignore_patterns("run", ".*"))
@@ -151,7 +151,7 @@ def adopt_fit(work: Path, space: Workspace, step: Step, result: StepResult) -> N
         metrics=metrics,
         texts_per_second=speed,
     )
-    take_over(space.step_folder(step.id), result)
+    take_over(space.step_folder(step.folder), result)
 
 
 def run(arguments: argparse.Namespace, plan: Plan, *, adopting: bool) -> Comparison:

@@ -12,9 +12,9 @@ import numpy as np
 
 from elmokit.bilm.folder import save_bilm
 from elmokit.comparison.data import Data
-from elmokit.comparison.methods import Family, Method, Plan, source_id
+from elmokit.comparison.methods import Family, Method, Plan
 from elmokit.comparison.result import Comparison, build_result
-from elmokit.comparison.steps import MetricsRecord, Step, StepResult, encoder_folder
+from elmokit.comparison.steps import MetricsRecord, Step, StepResult, Workspace
 from elmokit.tasks.classification import ClassPrediction
 from elmokit.tasks.task import Examples, Labels, get_task
 from odd_texts import make_model
@@ -87,32 +87,31 @@ def make_comparison(
         notes=["12 rows are in both train and test."],
         names={"train": "train.csv", "test": "test.csv"},
     )
+    space = Workspace(folder / "work", data)
     for spec, method in zip(specs, methods, strict=True):
         for seed in range(spec.n_seeds):
-            step = Step(f"{spec.id}-s{seed}", "fit", spec.id, seed)
-            steps.append(step)
-            results[step.id] = _result(spec, seed, data, disagreement)
+            steps.append(fit_step(method, f"s{seed}", seed))
+            results[steps[-1].id] = _result(spec, seed, data, disagreement)
         if curve:
             for n_labels, share in ((100, 0.8), (300, 0.9)):
                 for draw in range(2):
-                    step = Step(f"{spec.id}-n{n_labels}-d{draw}", "fit", spec.id, draw, n_labels)
-                    steps.append(step)
+                    steps.append(fit_step(method, f"n{n_labels}-d{draw}", draw, n_labels))
                     few = replace(spec, accuracy=spec.accuracy * share + 0.01 * draw)
-                    results[step.id] = _result(few, draw, data, disagreement)
+                    results[steps[-1].id] = _result(few, draw, data, disagreement)
         if spec.pretrain:
-            results[source_id(method)] = StepResult(spec.pretrain)
+            results[method.source] = StepResult(spec.pretrain)
             if spec.family == "elmo":
                 training: dict[str, Any] = {
                     "history": [{"epoch": n, "perplexity": 130 + 320 / n} for n in range(1, 7)]
                 }
                 training |= {"held_out": {"perplexity": 141.3, "forward": 139.8, "backward": 142.9}}
-                model = encoder_folder(folder / "work", method, None)
+                model = space.encoder_folder(method)
                 if not model.exists():
                     save_bilm(model, replace(make_model(), training=training))
     failed = {}
     if missing:
         methods += [Method("glove", "GloVe", "static", "glove"), Method("cove", "CoVe", "elmo", "cove")]
-        steps += [Step("glove-s0", "fit", "glove"), Step("cove-s0", "fit", "cove")]
+        steps += map(fit_step, methods[-2:])
         failed = {"glove-s0": "glove.txt, line 17: 99 numbers, not 100."}
     counts = (100, 300) if curve else ()
     ids = tuple(spec.id for spec in specs) if curve else ()
@@ -120,7 +119,12 @@ def make_comparison(
     plan = Plan("quick", tuple(methods), (0, 1, 2), counts, 2, ids, left_out)
     command = "elmokit compare train.csv test.csv --out report"
     title = "Which embedding for AG News?"
-    return build_result(folder, plan, data, steps, results, failed, title=title, command=command)
+    return build_result(space, plan, steps, results, failed, title=title, command=command)
+
+
+def fit_step(method: Method, name: str = "s0", seed: int = 0, n_labels: int = 0) -> Step:
+    """A step that fits a method."""
+    return Step(f"{method.id}-{name}", f"{method.id}-{name}", "fit", method, seed, n_labels)
 
 
 def _method(spec: Spec) -> Method:

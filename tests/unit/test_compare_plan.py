@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from elmokit.comparison.data import Data, draw_rows, read_data
-from elmokit.comparison.methods import catalog, choose_methods, source_id
+from elmokit.comparison.methods import catalog, choose_methods
 from elmokit.comparison.recipes import (
     fitting_config,
     make_plan,
@@ -17,7 +18,7 @@ from elmokit.comparison.recipes import (
     pretraining_config,
     vectors_config,
 )
-from elmokit.comparison.steps import Workspace, plan_steps
+from elmokit.comparison.steps import plan_steps
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.tasks.task import get_task
@@ -112,7 +113,7 @@ def test_methods_are_chosen_by_id_and_family() -> None:
 @pytest.mark.parametrize("recipe", ["quick", "thorough", "write-ups"])
 def test_every_recipe_is_a_plan_whose_steps_come_after_what_they_need(recipe: str) -> None:
     plan = make_plan(recipe, curve=[100, 300])
-    steps = plan_steps(plan, None)
+    steps = plan_steps(plan)
     assert len({step.id for step in steps}) == len(steps)
     ids = [step.id for step in steps]
     assert all(ids.index(need) < ids.index(step.id) for step in steps for need in step.needs)
@@ -130,13 +131,14 @@ def test_the_write_ups_recipe_holds_every_system() -> None:
 
 def test_the_mixes_share_one_language_model_and_static_heads_their_vectors() -> None:
     plan = make_plan("quick")
-    elmos = {source_id(method) for method in plan.methods if method.family == "elmo"}
+    elmos = {method.source for method in plan.methods if method.family == "elmo"}
     assert len(elmos) == 1
-    assert len({source_id(plan.method(id)) for id in ("sgns", "sgns-linear", "sgns-function")}) == 1
-    assert source_id(plan.method("sgns")) != source_id(plan.method("cbow"))
-    assert sum(step.kind == "language-model" for step in plan_steps(plan, None)) == 1
-    assert not any(step.kind == "language-model" for step in plan_steps(plan, Path("given")))
-    ids = [step.id for step in plan_steps(plan, None)]
+    assert len({plan.method(id).source for id in ("sgns", "sgns-linear", "sgns-function")}) == 1
+    assert plan.method("sgns").source != plan.method("cbow").source
+    assert sum(step.kind == "language-model" for step in plan_steps(plan)) == 1
+    given = [replace(method, language_model={"fingerprint": "12ab"}) for method in plan.methods]
+    assert not any(step.kind == "language-model" for step in plan_steps(replace(plan, methods=tuple(given))))
+    ids = [step.id for step in plan_steps(plan)]
     assert {"sgns-s2", "tfidf-svm-s0"} <= set(ids)
     assert "tfidf-svm-s1" not in ids, "what uses no seed is fitted once"
     text = pretraining_config(plan.method("elmo-trainable"), 10**6).text.to_dict()
@@ -241,27 +243,23 @@ def test_a_plan_keeps_the_methods_and_heads_that_a_task_has() -> None:
 # -- steps ------------------------------------------------------------------------------------
 
 
-def test_inputs_of_a_step_are_its_settings_and_not_its_name(data: Data, tmp_path: Path) -> None:
-    plan, space = make_plan("quick"), Workspace(tmp_path, data)
-    steps = {step.id: step for step in plan_steps(plan, None)}
+def test_the_folder_of_a_step_changes_with_its_settings_and_not_with_its_name() -> None:
+    plan = make_plan("quick", methods=["svd", "elmo-frozen"])
 
-    def inputs(id: str, **changes: Any) -> dict[str, Any]:
-        return space.inputs(steps[id], plan.method(steps[id].method).vary(**changes))
+    def folders(**changes: Any) -> set[str]:
+        methods = tuple(method.vary(**changes) for method in plan.methods)
+        return {step.folder for step in plan_steps(replace(plan, methods=methods))}
 
-    fit, source = inputs("svd-s0"), source_id(plan.method("elmo-frozen"))
-    for changed, name in [
-        (inputs("svd-s0", vectors={"window": 2}), "vectors"),
-        (inputs("svd-s0", classifier={"lr": 1.0}), "classifier"),
-        (inputs("svd-s1"), "seed"),
-    ]:
-        assert [key for key in fit if fit[key] != changed[key]] == [name]
-    assert inputs(source, name="another", classifier={"lr": 1.0}) == inputs(source)
+    n_kept = {"name": 9, "text": 2, "vectors": 2, "classifier": 3, "language_model": 1}  # of 6 fits, 3 others
+    for name, n in n_kept.items():
+        change: Any = "another" if name == "name" else {"new": 1}
+        assert len(folders() & folders(**{name: change})) == n, name
 
 
 def test_before_a_deadline_seed_0_and_cheap_methods_come_first() -> None:
     plan = make_plan("thorough", methods=["elmo-frozen", "elmo-finetuned", "sgns", "tfidf-lr"], curve=[50])
-    fits = [step.id for step in plan_steps(plan, None, cheap_first=True) if step.kind == "fit"]
+    fits = [step.id for step in plan_steps(plan, cheap_first=True) if step.kind == "fit"]
     firsts = ["tfidf-lr-s0", "sgns-s0", "elmo-frozen-s0", "elmo-finetuned-s0", "sgns-s1"]
     assert fits[:5] == firsts
     assert all("-n50-" in id for id in fits[-15:])
-    assert plan_steps(plan, None)[0].kind == "language-model"
+    assert plan_steps(plan)[0].kind == "language-model"

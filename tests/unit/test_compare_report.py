@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from comparisons import METHODS, Spec, make_comparison
+from comparisons import METHODS, Spec, fit_step, make_comparison
 from documents import HOSTILE
 from elmokit.comparison.data import Data
 from elmokit.comparison.methods import Method, Plan
 from elmokit.comparison.ranking import rank, recommend
 from elmokit.comparison.report import make_document, print_comparison, write_report
 from elmokit.comparison.result import Comparison, build_result
-from elmokit.comparison.steps import MetricsRecord, Step, StepResult
+from elmokit.comparison.steps import MetricsRecord, StepResult, Workspace
 from elmokit.comparison.verdict import answer, describe_pair, summarize_ranking
 from elmokit.report.document import Document, Section, Table
 from elmokit.report.render import render_html, render_markdown
@@ -142,9 +142,9 @@ def test_a_task_without_classes_is_ranked_and_reported(tmp_path: Path) -> None:
         stats = np.stack([rng.binomial(lengths, share), lengths], axis=1).astype(float)
         record = MetricsRecord.from_metrics(ToyMetrics(300, "tag_accuracy", stats))
         results[f"{id}-s0"] = StepResult(1.0, metrics=dict.fromkeys(data.splits, record))
-    plan = Plan("quick", tuple(Method(id, id, "elmo", id) for id in ("bad", "good")), (0,))
-    steps = [Step(f"{id}-s0", "fit", id) for id in ("bad", "good")]
-    comparison = build_result(tmp_path, plan, data, steps, results, {})
+    plan = Plan("quick", tuple(Method(id, id, "static", id) for id in ("bad", "good")), (0,))
+    steps = list(map(fit_step, plan.methods))
+    comparison = build_result(Workspace(tmp_path / "work", data), plan, steps, results, {})
     assert comparison.recommended == "good"
     assert comparison.ranking.tied_with_best == ("good",)
     score = comparison.method("good").main
@@ -279,10 +279,10 @@ def test_examples_are_texts_on_which_methods_disagree(news: Comparison) -> None:
 
 
 def test_a_given_encoder_is_told_apart_from_a_pretrained_one(news: Comparison) -> None:
-    assert news.pretraining is not None
-    for was_given, words in ((False, "pretrained on the train texts"), (True, "pretrained on other text")):
-        changed = replace(news, pretraining=replace(news.pretraining, was_given=was_given))
-        assert words in section(make_document(changed), "pretraining").text
+    for given, words in (("", "pretrained on the train texts"), ("english", "pretrained on other text")):
+        document = make_document(replace(news, given=given))
+        assert words in section(document, "pretraining").text
+        assert "vocabulary" in [name for name, _ in texts(tables(document, "pretraining")[0])]
 
 
 def test_hostile_names_and_texts_stay_text(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 from rich.markup import escape
 
 from elmokit.comparison.data import SPLITS, read_data
-from elmokit.comparison.methods import CompareConfig, Plan, source_id
+from elmokit.comparison.methods import CompareConfig, Plan
 from elmokit.comparison.recipes import make_plan, plan_for_task, with_text
 from elmokit.comparison.report import write_report
 from elmokit.comparison.result import Comparison, build_result
@@ -86,47 +86,40 @@ def compare(  # many parameters because each is an argument or flag of the comma
     with folder.lock():
         hashes = {f"text.{split}_rows": value for split, value in data.fingerprints.items()}
         folder.require_same({}, {**hashes, "encoder.weights": encoder_hash})
-        for file in (folder.run / "layers").glob(".*.new"):  # of a run that was killed
-            file.unlink(missing_ok=True)
         plan = _bind_vectors(plan, sources, read_config, label_config, folder.run / "given")
-        space = Workspace(folder.run, data, path, encoder_hash)
+        space = Workspace(folder.run, data, path)
         _describe(plan, space, reporter)
         deadline = None if config.budget is None else start + config.budget
-        steps = plan_steps(plan, path, cheap_first=deadline is not None)
-        runner = Runner(space, plan, steps, deadline, reporter)
+        steps = plan_steps(plan, cheap_first=deadline is not None)
+        runner = Runner(space, steps, deadline, reporter)
         if runner.finished:
             reporter.say(f"Resuming: {len(runner.finished)} of {len(steps)} steps are done.")
         failed = runner.run(config.workers or _n_cores())
-        results = {step.id: StepResult.load(space.step_folder(step.id)) for step in steps}
-        comparison = build_result(
-            out,
-            plan,
-            data,
-            steps,
-            {id: result for id, result in results.items() if result is not None},
-            failed,
-            encoder=path,
-            title=config.title,
-            command=replace_surrogates(command),
-        )
+        loaded = {step.id: StepResult.load(space.step_folder(step.folder)) for step in steps}
+        results = {id: result for id, result in loaded.items() if result is not None}
+        about = {"title": config.title, "command": replace_surrogates(command)}
+        comparison = build_result(space, plan, steps, results, failed, **about)
         write_report(comparison)
         if comparison.recommended is not None:
-            first = space.step_folder(f"{comparison.recommended}-s{plan.seeds[0]}")
-            _copy_model(first / "model", out / "best")
+            id = f"{comparison.recommended}-s{plan.seeds[0]}"
+            first = next(step.folder for step in steps if step.id == id)
+            _copy_model(space.step_folder(first) / "model", out / "best")
         shutil.rmtree(folder.run / "layers", ignore_errors=True)
     return comparison
 
 
 def _plan_for_encoder(plan: Plan, encoder: Elmo) -> Plan:
     """The plan for a given encoder: one language model for all, and its way of cleaning text."""
-    sources = {source_id(method): method.id for method in plan.methods if method.family == "elmo"}
+    sources = {method.source: method.id for method in plan.methods if method.family == "elmo"}
     if len(sources) > 1:
         raise ConfigError(
             f"The methods need {len(sources)} different language models ({join_names(sources.values())}), "
             "but one is given.",
             remedy="Leave out --encoder, or choose --methods that share a language model.",
         )
-    return replace(plan, methods=tuple(with_text(plan.methods, encoder.folder.text)))
+    given = {"fingerprint": encoder.fingerprint}
+    methods = [replace(m, language_model=given) if m.family == "elmo" else m for m in plan.methods]
+    return replace(plan, methods=tuple(with_text(methods, encoder.folder.text)))
 
 
 def _bind_vectors(

@@ -24,13 +24,12 @@ class Method:
     """One row of the ranking.
 
     Attributes:
-        id: Its short name, such as "elmo-trainable".
         family: "elmo" (a biLM), "static" (one vector per word), "foreign" (an encoder of another program) or
             "linear" (TF-IDF).
         base: What makes the vectors, such as "elmo", "svd" or "st:FOLDER"; for linear models, the model.
         classifier: Settings of mix, head and fitting by name, for methods with a head.
         vectors: Settings of the word vectors, for static methods; the fingerprint of a foreign encoder.
-        language_model: ``preset``, and changes by section, for biLMs.
+        language_model: ``preset``, and changes by section; only ``fingerprint`` if a biLM is given.
         text: How raw text becomes words, for static methods: the same as for the language model.
     """
 
@@ -50,8 +49,8 @@ class Method:
 
     @property
     def is_stack(self) -> bool:
-        """True for the stack of views, which has no settings."""
-        return self.base == "stack"
+        """True for logistic regressions on views of a text, which have no settings."""
+        return self.base == "stack" or self.family == "foreign"
 
     @property
     def uses_seed(self) -> bool:
@@ -59,20 +58,41 @@ class Method:
         return self.family not in ("linear", "foreign") and not self.has_linear_head
 
     @property
-    def uses_layers(self) -> bool:
-        """True if it uses a frozen biLM, whose layers are cached."""
-        is_cached = self.classifier.get("cache") != "no" and not self.is_stack
-        return self.family == "elmo" and is_cached and not self.classifier.get("finetune")
+    def source(self) -> str:
+        """The step that trains its encoder, shared by methods with the same settings; "" if there is none."""
+        if self.family == "static":
+            return f"{self.base}-{_digest({'base': self.base, **self.vectors, 'text': self.text})}"
+        is_trained = self.family == "elmo" and "fingerprint" not in self.language_model
+        return f"elmo-{_digest(self.language_model)}" if is_trained else ""
+
+    @property
+    def layers(self) -> str:
+        """The step that encodes the rows once for all its fits; "" if every fit does that itself."""
+        if self.family == "foreign":
+            return f"{self.id}-{_digest(self.vectors)}"
+        is_cached = self.classifier.get("cache") != "no" and not self.classifier.get("finetune")
+        is_cached = is_cached and self.family == "elmo" and not self.is_stack
+        return f"layers-elmo-{_digest(self.language_model)}" if is_cached else ""
+
+    @property
+    def digest(self) -> str:
+        """Changes with any setting, but not with the place of a foreign encoder."""
+        base = self.base if self.family != "foreign" else ""
+        return _digest({**vars(self), "id": "", "name": "", "base": base})
 
     def can_do(self, task: AnyTask) -> bool:
         """True if it can be fitted to this task: TF-IDF and stacks only classify, others need their head."""
-        if self.family in ("linear", "foreign") or self.is_stack:
+        if self.family == "linear" or self.is_stack:
             return task.name == "classify"
         return not self.has_linear_head or "linear" in task.heads
 
     def vary(self, **changes: Any) -> Method:
         """A copy with other fields; dictionaries are merged into those that it has."""
         return dataclasses.replace(self, **_merge(vars(self), changes))
+
+
+def _digest(settings: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
 
 
 def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,14 +176,3 @@ def choose_methods(known: Sequence[Method], names: Iterable[str], usual: Sequenc
             raise ConfigError(f"There is no method {name!r}.", remedy=remedy)
         chosen |= groups[name]
     return [method for method in known if method.id in chosen]
-
-
-def source_id(method: Method) -> str:
-    """The step that makes a method's vectors; methods with the same settings share it."""
-    if method.family == "foreign":
-        return f"{method.id}-vectors"
-    settings = method.language_model
-    if method.family == "static":
-        settings = {"base": method.base, **method.vectors, "text": method.text}
-    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
-    return f"{'elmo' if method.family == 'elmo' else method.base}-{digest}"  # a stack shares it, too

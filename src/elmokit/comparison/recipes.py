@@ -28,8 +28,6 @@ _FOREIGN = {
     "linear": ("classifier", "vectors", "language_model"),
 }
 
-# -- settings of a method for a text of some size ---------------------------------------------
-
 
 def pretraining_config(method: Method, n_words: int) -> PretrainConfig:
     """Settings of a method's language model; 0 epochs become as many as a text of this size needs."""
@@ -62,9 +60,6 @@ def _n_epochs(goal: int, size: int, fewest: int, most: int) -> int:
     return min(most, max(fewest, -(-goal // max(1, size))))
 
 
-# -- plans ------------------------------------------------------------------------------------
-
-
 def make_plan(
     recipe: str = "quick",
     *,
@@ -94,10 +89,10 @@ def make_plan(
     base = recipes[recipe]
     changes = config if isinstance(config, Mapping) else _read_changes(Path(config)) if config else {}
     varied = _vary_methods(_vary_methods(catalog(), base), changes)
+    names, listed = _split(methods) or changes.get("methods", []), _split(curve_methods)
+    foreign = _foreign_methods(names)
     known = [varied[id] for id in dict.fromkeys([*base["methods"], *varied])]
     usual = [method.id for method in known if method.id in base["methods"] or method.id not in catalog()]
-    names = _split(methods) or changes.get("methods", [])
-    foreign = _foreign_methods(names)
     wanted = [foreign[name].id if name in foreign else name for name in names]
     chosen = choose_methods([*known, *foreign.values()], wanted or usual, usual)
     model = next((method for method in chosen if method.family == "elmo"), varied["elmo-trainable"])
@@ -108,22 +103,18 @@ def make_plan(
         needed = [method for method in chosen if pretraining_config(method, 1).model.input == "morpheme"]
         left_out = [method for method in needed if method.id not in wanted]
     chosen = [method for method in chosen if method not in left_out]
+    in_curve = [method.id for method in chosen if method.id in _CURVE or method.family == "foreign"]
+    if listed:
+        ids = [foreign[name].id if name in foreign else name for name in listed]
+        in_curve = [method.id for method in choose_methods(chosen, ids)]
     counts = _parse_counts(curve)
-    ids = [method.id for method in chosen]
-    in_curve = [
-        id for id, method in zip(ids, chosen, strict=True) if id in _CURVE or method.family == "foreign"
-    ]
-    in_curve = in_curve or ids[:3]
-    if curve_methods:
-        listed = [foreign[name].id if name in foreign else name for name in _split(curve_methods)]
-        in_curve = [method.id for method in choose_methods(chosen, listed)]
     return Plan(
         recipe,
         tuple(with_text(chosen, pretraining_config(model, 1).text)),
         seeds=tuple(range(seeds or changes.get("seeds") or base["seeds"])),
         counts=counts,
         draws=draws,
-        curve=tuple(in_curve) if counts else (),
+        curve=tuple(in_curve or [method.id for method in chosen[:3]]) if counts else (),
         left_out=tuple(f"{m.id} is left out: the package morfessor is missing." for m in left_out),
     )
 
@@ -137,10 +128,8 @@ def _foreign_methods(names: Iterable[str]) -> dict[str, Method]:
         if (foreign := ForeignName.parse(name)) is not None:
             id = re.sub(r"[^\w.-]+", "-", f"{foreign.prefix}-{foreign.label}")
             id += f"-{len(methods)}" if id in (method.id for method in methods.values()) else ""
-            vectors = {"fingerprint": foreign.fingerprint}
-            methods[name] = Method(
-                id, f"{foreign.label} ({foreign.prefix}) + LR", "foreign", name, vectors=vectors
-            )
+            title, vectors = f"{foreign.label} ({foreign.prefix}) + LR", {"fingerprint": foreign.fingerprint}
+            methods[name] = Method(id, title, "foreign", name, vectors=vectors)
     return methods
 
 
@@ -150,10 +139,9 @@ def plan_for_task(plan: Plan, task: AnyTask) -> Plan:
     for method in plan.methods:
         if not method.can_do(task):
             left_out.append(f"{method.id} is left out: it cannot do the task {task.name!r}.")
-        elif method.classifier.get("head", "auto") in ("auto", *task.heads):
-            methods.append(method)
         else:
-            methods.append(method.vary(classifier={"head": "auto"}))
+            has_head = method.classifier.get("head", "auto") in ("auto", *task.heads)
+            methods.append(method if has_head else method.vary(classifier={"head": "auto"}))
     if not methods:
         raise ConfigError(
             f"None of the methods can do the task {task.name!r}.", remedy="Choose others: --methods elmo."
@@ -186,22 +174,19 @@ def _parse_counts(curve: str | Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(counts))
 
 
-# -- changes ----------------------------------------------------------------------------------
-
-
 def _vary_methods(methods: Mapping[str, Method], changes: Mapping[str, Any]) -> dict[str, Method]:
     """The methods with the settings of a recipe or file, and its variants of them."""
     varied = dict(methods)
     for id, method in methods.items():
         common = dict(changes.get("classifier", {}))
         if method.family == "elmo":
-            method = method.vary(language_model=changes.get("language_model", {}))
+            varied[id] = method.vary(language_model=changes.get("language_model", {}))
         if method.has_linear_head:
             common = {name: value for name, value in common.items() if name not in _LINEAR_HEAD}
         elif not method.classifier.get("finetune"):
             common = {**changes.get("head", {}), **common}
-        has_settings = method.family != "linear" and not method.is_stack
-        varied[id] = method.vary(classifier=common) if has_settings else method
+        if method.family != "linear" and not method.is_stack:
+            varied[id] = varied[id].vary(classifier=common)
     for id, settings in changes.get("method", {}).items():
         like = settings.get("like", id)
         if like not in varied:
@@ -216,36 +201,40 @@ def _vary_methods(methods: Mapping[str, Method], changes: Mapping[str, Any]) -> 
 
 def _check_settings(method: Method) -> None:
     """Refuse settings that make no sense, before anything is trained."""
-    foreign = [section for section in _FOREIGN[method.family] if getattr(method, section)]
+    settings, foreign = method.classifier, [name for name in _FOREIGN[method.family] if getattr(method, name)]
+    is_odd = settings.get("finetune") or settings.get("mix") == "function"
+    checks: list[tuple[object, str, str]] = [
+        (
+            not re.fullmatch(r"\w[\w.-]*", method.id),
+            "this name is not allowed.",
+            "Use letters, digits, dots and hyphens.",
+        ),
+        (foreign, f"methods of the family {method.family} have no {'/'.join(foreign)}.", "Leave it out."),
+        (
+            "seed" in settings,
+            "a method cannot have a seed of its own.",
+            "Set the number of seeds: seeds = 3.",
+        ),
+        (
+            method.has_linear_head and is_odd,
+            "the linear head supports neither finetune nor the function mix.",
+            "Use the head pool or bilstm.",
+        ),
+    ]
+    for name, section in method.language_model.items():
+        is_value = name != "preset" and not isinstance(section, Mapping)
+        checks.append((is_value, f"language_model.{name} must be a section.", ""))
     try:
-        if not re.fullmatch(r"\w[\w.-]*", method.id):
-            raise ConfigError("this name is not allowed.", remedy="Use letters, digits, dots and hyphens.")
-        if foreign:
-            raise ConfigError(
-                f"methods of the family {method.family} have no {foreign[0]}.", remedy="Leave it out."
-            )
-        if "seed" in method.classifier:
-            raise ConfigError(
-                "a method cannot have a seed of its own.",
-                remedy="Set the number of seeds instead: seeds = 3.",
-            )
-        config = fitting_config(method, 0, 0)
-        if method.has_linear_head and (config.fit.finetune or config.mix.mix == "function"):
-            raise ConfigError(
-                "the linear head supports neither finetune nor the function mix.",
-                remedy="Use the head pool or bilstm.",
-            )
+        for is_wrong, message, remedy in checks:
+            if is_wrong:
+                raise ConfigError(message, remedy=remedy)
+        fitting_config(method, 0, 0)
         if method.family == "static":
             vectors_config(method, 1)
-        for name, section in method.language_model.items():
-            if name != "preset" and not isinstance(section, Mapping):
-                raise ConfigError(f"language_model.{name} must be a section.")
         pretraining_config(method, 1)
     except ConfigError as error:
         raise ConfigError(f"Method {method.id}: {error.message}", remedy=error.remedy) from error
 
-
-# -- TOML -------------------------------------------------------------------------------------
 
 _FILE = {"seeds": int, "methods": list, "classifier": dict, "language_model": dict, "method": dict}
 _METHOD = {"like": str, "name": str, "classifier": dict, "vectors": dict, "language_model": dict}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,15 @@ from elmokit.comparison.result import (
     MAIN_SPLIT,
     Comparison,
     MethodResult,
-    Pretraining,
     Score,
     class_counts,
+    held_out_history,
+    machine,
     to_json,
 )
 from elmokit.comparison.verdict import answer, format_interval, format_p, format_points, summarize_ranking
 from elmokit.core.formatting import format_duration, format_size, format_value, one_line, percent, plural
+from elmokit.core.model_card import versions
 from elmokit.report import render
 from elmokit.report.document import (
     Cell,
@@ -43,6 +45,8 @@ from elmokit.tasks.task import format_score_name
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from elmokit.vectors.elmo import Elmo
 
 _LOOKS = {"elmo": 0, "static": 1, "linear": 2, "foreign": 3}  # color and shape of each family
 _TERMINAL = ("Test", "Valid", "macro F1", "Pretrain", "Fit", "Texts per second", "Disk")
@@ -81,14 +85,15 @@ def make_document(comparison: Comparison) -> Document:
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
+    ranked = comparison.ranked
     yield _ranking_section(comparison)
-    if len(comparison.ranked) > 1:
+    if len(ranked) > 1:
         yield _scores_section(comparison)
-    if comparison.ranked:
+    if ranked:
         yield _differences_section(comparison)
     if comparison.curve:
         yield _curve_section(comparison)
-    details = [result.details[MAIN_SPLIT] for result in comparison.ranked]
+    details = [result.details[MAIN_SPLIT] for result in ranked]
     if details and all(detail.get("per_class") for detail in details):
         yield _classes_section(comparison)
     if details and all("confusion" in detail for detail in details):
@@ -96,16 +101,22 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     if comparison.examples:
         yield _examples_section(comparison)
     losses = [
-        draw_history(result.history, ("train_loss", "valid_loss"), result.method.name)
-        for result in comparison.ranked
-        if len(result.history) > 1 and "l2" not in result.history[0]  # what a linear head tried
+        draw_history(result.first.history, ("train_loss", "valid_loss"), result.method.name)
+        for result in ranked
+        if len(result.first.history) > 1
     ]
     if losses:
         yield Section("training", "Training", "Loss of the first seed.", tuple(losses), folded=True)
-    if any(result.mix is not None for result in comparison.ranked):
-        yield _mix_section(comparison)
-    if comparison.pretraining is not None:
-        yield _pretraining_section(comparison.pretraining)
+    if mixes := [(result, MixRecord(**result.first.mix)) for result in ranked if result.first.mix]:
+        layers = max((mix.names for _, mix in mixes), key=len)
+        rows: list[list[Cell | str]] = []
+        for result, mix in mixes:
+            values = [*mix.values, *[None] * (len(layers) - len(mix.values)), mix.gamma]
+            rows.append([_name(result), *(_or_dash(value, "{:.3f}".format) for value in values)])
+        text = "Weight of each layer in the mix of the first seed; γ scales the mix."
+        yield Section("mix", "Mix of the layers", text, (make_table(["Method", *layers, "γ"], rows),))
+    if comparison.encoder is not None:
+        yield _pretraining_section(comparison, comparison.encoder)
     yield _data_section(comparison)
     yield _details_section(comparison)
 
@@ -120,90 +131,71 @@ def _facts(comparison: Comparison) -> Iterator[Fact]:
     if score.sd is not None:
         note = f"± {percent(score.sd)} over {plural(len(score.values), 'seed')}, {note}"
     yield Fact(f"{_title(comparison.metric)} on test", f"{percent(score.mean)}%", note)
-    note = f"of it {_rough(cost.pretrain_seconds)} pretraining" if cost.pretrain_seconds else "to fit"
-    yield Fact("Time", _rough(cost.seconds), note)
-    yield Fact("Speed", _rate(cost.texts_per_second), "texts per second")
+    pretraining = _or_dash(cost.pretrain_seconds, format_duration)
+    note = f"of it {pretraining} pretraining" if cost.pretrain_seconds else "to fit"
+    yield Fact("Time", format_duration(cost.seconds), note)
+    yield Fact("Speed", _or_dash(cost.texts_per_second, _rate), "texts per second")
     if cost.n_bytes:
         yield Fact("Size", format_size(cost.n_bytes), "on disk")
 
 
-# -- ranking --------------------------------------------------------------------------------------
-
-
 def _ranking_section(comparison: Comparison) -> Section:
-    items, text = [], []
+    items, text = [], ""
     if comparison.ranked:
         items.append(make_ranking_table(comparison))
-        text.append("In percent: mean and standard deviation (±) over the seeds, then the 95% interval.")
-        text.append("Methods that share a range of ranks are not significantly different.")
-    missing = [
-        [_name(result), result.status, result.reason]
-        for result in comparison.methods
-        if result.status != "done"
-    ]
+        text = (
+            "In percent: mean and standard deviation (±) over the seeds, then the 95% interval. "
+            "Methods that share a range of ranks are not significantly different."
+        )
+    missing = [[_name(one), one.status, one.reason] for one in comparison.methods if one.status != "done"]
     if missing:
         items.append(make_table([Column("Method"), Column("Status"), Column("Reason")], missing))
-    return Section("ranking", "Ranking", " ".join(text), tuple(items))
+    return Section("ranking", "Ranking", text, tuple(items))
 
 
 def make_ranking_table(comparison: Comparison, titles: Collection[str] = (), name_width: int = 48) -> Table:
     """A row for each finished method; of the columns those with ``titles``, or all that have values."""
-    ranking = comparison.ranking
-    rows = [_ranking_cells(comparison, result) for result in comparison.ranked]
+    ranking, metric, ranked = comparison.ranking, _title(comparison.metric), comparison.ranked
+    names = [name for name in ranked[0].records[MAIN_SPLIT][0].values if name != comparison.metric]
+    further = [name for name in names if name.endswith(("precision", "recall", "f1"))][:3]
+    rows = []
+    for result in ranked:
+        cost, records = result.cost, result.records[MAIN_SPLIT]
+        cells = [
+            ("Test", metric, _spread(result.main)),
+            ("Valid", metric, percent(result.scores["valid"].mean)),
+            ("Train", metric, percent(result.scores["train"].mean)),
+            *(
+                (format_score_name(name), "Other scores on test", percent(Score.of(records, name).mean))
+                for name in further
+            ),
+            ("Pretrain", "Time", _or_dash(cost.pretrain_seconds, format_duration)),
+            ("Fit", "Time", format_duration(cost.fit_seconds)),
+            ("Texts per second", "", _or_dash(cost.texts_per_second, _rate)),
+            ("Memory", "Memory and disk", _or_dash(cost.peak_memory, format_size)),
+            ("Disk", "Memory and disk", _or_dash(cost.n_bytes, format_size)),
+        ]
+        rows.append({Column(title, "right", group): Cell(text) for title, group, text in cells})
+        rows[-1][Column("Test", "right", metric)] = Cell(_spread(result.main), note=_interval(result))
     columns = [
         column
         for column in rows[0]
         if (not titles or column.title in titles) and any(row[column].text != "–" for row in rows)
     ]
-    return make_table(
-        ["Method", "Rank", *columns],
-        [
-            [_name(result, name_width), format_rank(ranking.ranks[id]), *(row[column] for column in columns)]
-            for id, result, row in zip(ranking.order, comparison.ranked, rows, strict=True)
-        ],
-        highlight=ranking.order.index(comparison.recommended or ""),
-    )
-
-
-def _ranking_cells(comparison: Comparison, result: MethodResult) -> dict[Column, Cell]:
-    cost, metric, figures = result.cost, _title(comparison.metric), result.figures[MAIN_SPLIT]
-    cells = [
-        ("Test", metric, _spread(result.main)),
-        ("Valid", metric, percent(result.scores["valid"].mean)),
-        ("Train", metric, percent(result.scores["train"].mean)),
-        *(
-            (format_score_name(name), "Other scores on test", percent(figures[name].mean))
-            for name in _further_scores(comparison)
-        ),
-        ("Pretrain", "Time", _rough(cost.pretrain_seconds)),
-        ("Fit", "Time", _rough(cost.fit_seconds)),
-        ("Texts per second", "", _rate(cost.texts_per_second)),
-        ("Memory", "Memory and disk", _size(cost.peak_memory)),
-        ("Disk", "Memory and disk", _size(cost.n_bytes)),
-    ]
-    return {
-        Column(title, "right", group): Cell(text, note=_interval(result) if title == "Test" else "")
-        for title, group, text in cells
-    }
-
-
-def _further_scores(comparison: Comparison) -> list[str]:
-    """Names of up to three scores besides the main one."""
-    names = [name for name in comparison.ranked[0].figures[MAIN_SPLIT] if name != comparison.metric]
-    return [name for name in names if name.endswith(("precision", "recall", "f1"))][:3]
+    lines: list[list[Cell | str]] = []
+    for result, row in zip(ranked, rows, strict=True):
+        rank = format_rank(ranking.ranks[result.method.id])
+        lines.append([_name(result, name_width), rank, *(row[column] for column in columns)])
+    highlight = ranking.order.index(comparison.recommended or "")
+    return make_table(["Method", "Rank", *columns], lines, highlight=highlight)
 
 
 def _scores_section(comparison: Comparison) -> Section:
     points, name = [], format_score_name(comparison.metric)
     for place, result in enumerate(comparison.ranked, start=1):
-        x, start, look = (
-            max(result.cost.seconds, 0.001),
-            result.cost.fit_seconds,
-            _LOOKS[result.method.family],
-        )
-        points.append(
-            Point(str(place), result.method.name, x, result.main.mean, *result.interval, start, look)
-        )
+        x, look = max(result.cost.seconds, 0.001), _LOOKS[result.method.family]
+        span = (*result.interval, result.cost.fit_seconds)
+        points.append(Point(str(place), result.method.name, x, result.main.mean, *span, look))
     text = (
         f"{_title(name)} on test with its 95% interval, over time. The dotted line joins methods that no "
         "other beats in both; a thin horizontal line is pretraining, which is done once. "
@@ -249,22 +241,16 @@ def _curve_section(comparison: Comparison) -> Section:
     return Section("curve", "Learning curve", text, (figure, table))
 
 
-# -- classes --------------------------------------------------------------------------------------
-
-
 def _classes_section(comparison: Comparison) -> Section:
     """F1 of every class by every method."""
-    results = comparison.ranked
-    per_class = [result.details[MAIN_SPLIT]["per_class"] for result in results]
-    classes = [entry["name"] for entry in per_class[0]]
+    per_class = [result.details[MAIN_SPLIT]["per_class"] for result in comparison.ranked]
     scores = np.array([[entry["f1"] for entry in own] for own in per_class]).T  # (n_classes, n_methods)
     shades = _STRONGEST * (scores - scores.min()) / max(np.ptp(scores), 1e-9)
-    best = scores == scores.max(axis=1, keepdims=True)
-    rows = [
-        [Cell(name), *(Cell(percent(f1), shade, bold=bold) for f1, shade, bold in zip(*row, strict=True))]
-        for name, *row in zip(classes, scores, shades, best, strict=True)
-    ]
-    head = ["Class", *(shorten(result.method.name, 40) for result in results)]
+    rows = []
+    for entry, own, shade in zip(per_class[0], scores, shades, strict=True):
+        cells = [Cell(percent(f1), s, bold=f1 == own.max()) for f1, s in zip(own, shade, strict=True)]
+        rows.append([Cell(entry["name"]), *cells])
+    head = ["Class", *(shorten(result.method.name, 40) for result in comparison.ranked)]
     text = "F1 on test, in percent. The best method for each class is bold."
     return Section("classes", "Scores by class", text, (make_table(head, rows),))
 
@@ -276,20 +262,17 @@ def _confusion_section(comparison: Comparison) -> Section:
         text = f"{len(classes):,} classes are too many for tables; report.json has the counts."
         return Section("confusion", "Confusion matrix", text)
     first, *others = sorted(comparison.ranked, key=lambda result: result.method.id != comparison.recommended)
-    shown = [(first, split) for split in reversed(SPLITS)] + [(other, MAIN_SPLIT) for other in others]
-    tables = tuple(
-        make_confusion_table(
-            result.details[split]["confusion"],
-            result.details[split]["confusion_rows"],
-            classes,
-            f"{shorten(result.method.name, 48)}, {split}",
-            folded=number > 0,
-            picture=f"confusion_{split}.png" if result is first else "",
-        )
-        for number, (result, split) in enumerate(shown)
-    )
+    tables = list[Table]()
+    for result, split in [
+        *((first, split) for split in reversed(SPLITS)),
+        *((one, MAIN_SPLIT) for one in others),
+    ]:
+        details, caption = result.details[split], f"{shorten(result.method.name, 48)}, {split}"
+        picture, folded = f"confusion_{split}.png" if result is first else "", bool(tables)
+        names = details["confusion_rows"], classes, caption
+        tables.append(make_confusion_table(details["confusion"], *names, folded=folded, picture=picture))
     text = "Rows are true classes, columns are predicted ones. Counts of the first seed, shaded by row share."
-    return Section("confusion", "Confusion matrix", text, tables)
+    return Section("confusion", "Confusion matrix", text, tuple(tables))
 
 
 def _examples_section(comparison: Comparison) -> Section:
@@ -304,39 +287,16 @@ def _examples_section(comparison: Comparison) -> Section:
     return Section("examples", "Texts on which the methods disagree", text, (make_table(head, rows),))
 
 
-# -- how it was made ------------------------------------------------------------------------------
-
-
-def _mix_section(comparison: Comparison) -> Section:
-    mixes = [(result, MixRecord(**result.mix)) for result in comparison.ranked if result.mix is not None]
-    layers = max((mix.names for _, mix in mixes), key=len)
-    rows: list[list[Cell | str]] = []
-    for result, mix in mixes:
-        values = [*mix.values, *[None] * (len(layers) - len(mix.values)), mix.gamma]
-        rows.append([_name(result), *("–" if value is None else f"{value:.3f}" for value in values)])
-    text = "Weight of each layer in the mix of the first seed; γ scales the mix."
-    return Section("mix", "Mix of the layers", text, (make_table(["Method", *layers, "γ"], rows),))
-
-
-def _pretraining_section(model: Pretraining) -> Section:
-    rows = [
-        ("Encoder", f"{model.name} (1 of {model.n_models})"),
-        ("Time", _rough(model.seconds)),
-        ("Perplexity", format_value(model.perplexity)),
-        ("Perplexity, forward", format_value(model.forward)),
-        ("Perplexity, backward", format_value(model.backward)),
-        ("Parameters", format_value(model.parameters)),
-        ("Vocabulary", plural(model.words, "word")),
-    ]
+def _pretraining_section(comparison: Comparison, encoder: Elmo) -> Section:
     text = "The encoder was pretrained on the train texts without their labels."
-    if model.was_given:
+    if comparison.given:
         text = (
             "The encoder was pretrained on other text, which no other method saw; that time is not counted."
         )
     text += " It was trained with one seed; intervals and tests do not include its variation."
-    items: list[Figure | Table] = [make_list([row for row in rows if row[1] != "–"])]
-    if len(model.history) > 1:
-        x, y = ([entry[key] for entry in model.history] for key in ("epoch", "perplexity"))
+    items: list[Figure | Table] = [make_list(encoder.facts().rows)]
+    if len(history := held_out_history(encoder)) > 1:
+        x, y = ([entry[key] for entry in history] for key in ("epoch", "perplexity"))
         items.append(draw_lines([Line("held-out text", x, y)], x_label="epoch", caption="Perplexity"))
     return Section("pretraining", "Pretraining", text, tuple(items))
 
@@ -349,7 +309,7 @@ def _data_section(comparison: Comparison) -> Section:
         rows.append([name or "(empty)", *(f"{counts[split][name]:,}" for split in data.splits)])
     notes = defaultdict(list)
     for result in comparison.methods:
-        for note in result.notes:
+        for note in result.first.notes:
             notes[note].append(result.method.name)
     text = _bullets([*data.notes, *(f"{' · '.join(names)}: {note}" for note, names in notes.items())])
     table = make_table(["Rows", *data.splits], rows, highlight=1)
@@ -357,9 +317,10 @@ def _data_section(comparison: Comparison) -> Section:
 
 
 def _details_section(comparison: Comparison) -> Section:
+    here = machine()
     lists: list[tuple[str, Mapping[str, Any]]] = [
-        ("Machine", {**comparison.machine, "memory": _size(comparison.machine["memory"])}),
-        ("Versions", comparison.versions),
+        ("Machine", {**here, "memory": _or_dash(here["memory"], format_size)}),
+        ("Versions", versions("torch", "numpy")),
         *((result.method.name, result.settings) for result in comparison.methods if result.settings),
     ]
     items: list[Code | Table] = [Code(comparison.command, "Command")] if comparison.command else []
@@ -390,13 +351,9 @@ def _interval(result: MethodResult) -> str:
     return " to ".join(percent(end, 1) for end in result.interval)
 
 
-def _rough(seconds: float | None) -> str:
-    return "–" if seconds is None else format_duration(seconds)
+def _or_dash(value: float | None, format: Callable[[float], str]) -> str:
+    return "–" if value is None else format(value)
 
 
-def _size(n_bytes: int | None) -> str:
-    return "–" if n_bytes is None else format_size(n_bytes)
-
-
-def _rate(speed: float | None) -> str:
-    return "–" if speed is None else f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
+def _rate(speed: float) -> str:
+    return f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"

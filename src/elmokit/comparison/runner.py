@@ -22,10 +22,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 import elmokit
-from elmokit.comparison.methods import Method, Plan
 from elmokit.comparison.steps import Step, StepResult, Workspace, do_step
 from elmokit.core.console import Advance, Reporter
-from elmokit.core.errors import ElmokitError, RunError
+from elmokit.core.errors import ElmokitError
 
 _PRELOAD = (  # imported once, not in every step
     *("elmokit.comparison.steps", "gensim.models", "scipy.stats", "sklearn.feature_extraction.text"),
@@ -53,26 +52,12 @@ class Runner:
     """
 
     def __init__(
-        self, space: Workspace, plan: Plan, steps: Sequence[Step], deadline: float | None, reporter: Reporter
+        self, space: Workspace, steps: Sequence[Step], deadline: float | None, reporter: Reporter
     ) -> None:
-        self.space, self.plan, self.deadline, self.reporter = space, plan, deadline, reporter
+        self.space, self.deadline, self.reporter = space, deadline, reporter
         self.steps, self.failed = steps, dict[str, str]()
         self._running: dict[Any, _Running] = {}  # by connection
-        self.finished = {step.id for step in steps if self._is_finished(step)}
-
-    def _is_finished(self, step: Step) -> bool:
-        """Whether a step was done before; one with other inputs is refused."""
-        result = StepResult.load(self.space.step_folder(step.id))
-        now = self.space.inputs(step, self.plan.method(step.method))
-        if result is not None and result.inputs != now:
-            changes = sorted(name for name in now if result.inputs.get(name) != now[name])
-            raise RunError(
-                f"{self.space.folder.parent} holds the step {step.id}, done with different settings "
-                f"({', '.join(changes)}).",
-                remedy="Use the same settings, give the method another name ([method.NAME] like = ...), "
-                "or choose another --out.",
-            )
-        return result is not None
+        self.finished = {step.id for step in steps if StepResult.load(space.step_folder(step.folder))}
 
     def run(self, n_workers: int) -> dict[str, str]:
         """Do all unfinished steps; return why some failed. When interrupted, steps save what they have."""
@@ -112,7 +97,7 @@ class Runner:
         if self.deadline is not None:
             max_time = max(1.0, (self.deadline - time.monotonic()) / 2)  # the other half is for fitting
         receiver, sender = mp.Pipe(duplex=False)
-        process = _start_process(sender, self.space, step, self.plan.method(step.method), max_time)
+        process = _start_process(sender, self.space, step, max_time)
         sender.close()
         bar = bars.add_task(f"  {step.id}", total=1.0, message="")
         self._running[receiver] = _Running(step, process, bar, time.monotonic())
@@ -143,7 +128,7 @@ class Runner:
                 self.reporter.say(f"  done {escape(id)} [dim]({seconds:,.0f} s)[/]")
             return
         if running.status == "running":
-            reason = f"Its process ended with code {code}; see {self.space.step_folder(id)}.log."
+            reason = f"Its process ended with code {code}; see its log in {self.space.folder / 'steps'}."
             if code == -signal.SIGKILL:
                 reason = "Its process was killed, as happens when memory runs out."
         self.failed[id] = reason
@@ -181,9 +166,7 @@ def _start_process(*arguments: Any) -> BaseProcess:
     return process
 
 
-def _do_in_process(
-    connection: Connection, space: Workspace, step: Step, method: Method, max_time: float | None
-) -> None:
+def _do_in_process(connection: Connection, space: Workspace, step: Step, max_time: float | None) -> None:
     """Do one step, and report on it over a connection."""
     import torch
 
@@ -192,14 +175,14 @@ def _do_in_process(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    folder = space.step_folder(step.id)
+    folder = space.step_folder(step.folder)
     folder.mkdir(parents=True, exist_ok=True)
     with open(f"{folder}.log", "a", encoding="utf-8") as log:
         os.dup2(log.fileno(), 1)  # what libraries print, too
         os.dup2(log.fileno(), 2)
     status, reason = "done", ""
     try:
-        do_step(space, step, method, _PipeReporter(connection), max_time)
+        do_step(space, step, _PipeReporter(connection), max_time)
     except KeyboardInterrupt:
         status = "interrupted"
     except ElmokitError as error:

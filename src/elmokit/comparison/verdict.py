@@ -71,7 +71,7 @@ def summarize_ranking(comparison: Comparison) -> list[str]:
     sentences = [describe_pair(comparison, pair) for pair in ranking.pairs[: len(methods) - 1]]
     n_rows, least = plural(methods[0].main.n, "test row"), f"{ranking.detectable * 100:.1f}"
     sentences.append(f"With {n_rows}, differences below about {least} points are rarely significant.")
-    if all(len(result.seeds) == 1 for result in methods):
+    if all(len(result.fits) == 1 for result in methods):
         sentences.append("Every method was trained with one seed; variation between seeds is not included.")
     n_tests = plural(len(ranking.pairs), "test")
     return [*sentences, f"p-values are corrected for {n_tests} (Holm); intervals are not corrected."]
