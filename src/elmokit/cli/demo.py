@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import flag, next_command
+from elmokit.cli.options import flag, next_command, with_settings
 from elmokit.core.names import DEFAULT, resolve_name
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _METHODS = "stack,elmo-trainable,elmo-frozen,elmo-function,sgns,cbow,svd,tfidf-s
 _OUT = "Folder for the report and its best model."
 
 
+@with_settings()
 def command(
     out: Annotated[Path, typer.Option("--out", "-o", help=_OUT)] = Path("elmokit-demo"),
     model: Annotated[

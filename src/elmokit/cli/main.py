@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import elmokit
-from elmokit.cli.options import with_threads
 from elmokit.core.errors import ConfigError, ElmokitError
 
 VERBS = {
@@ -41,8 +40,6 @@ class _Verb(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         command = importlib.import_module(f"elmokit.cli.{self.name}").command
-        if self.name != "inspect":  # it computes nothing
-            command = with_threads(command, as_workers=self.name == "compare")
         app = typer.Typer(**_LOOK)
         paragraphs = inspect.cleandoc(command.__doc__).split("\n\n")
         help = "\n\n".join(" ".join(part.split()) for part in paragraphs)

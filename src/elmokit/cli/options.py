@@ -139,7 +139,7 @@ _PIPELINE = _parameter(
 
 
 def with_settings(*sections: Section) -> Callable[[Command], Command]:
-    """Add the flags of ``sections``, --config, --set and --help-all to a command.
+    """Add --threads to a command and, if there are ``sections``, their flags, --config, --set and --help-all.
 
     It gets what was given as ``settings``: flags win over --set, --set over the file, the file over
     --pipeline, which comes with the section TEXT. A section may have a setting ``config`` of its own.
@@ -148,73 +148,57 @@ def with_settings(*sections: Section) -> Callable[[Command], Command]:
     shown = {name: setting for name, setting in known.items() if name in setting.section.shown}
     listing = {"is_eager": True, "callback": _help_all(sections)}
     shared = [_PIPELINE] if TEXT in sections else []
-    shared += [_CONFIG] if "config" not in shown else []
-    shared += [_SET, _parameter("help_all", bool, "List every setting and exit.", "--help-all", **listing)]
+    if sections:
+        shared += [_CONFIG] if "config" not in shown else []
+        shared += [
+            _SET,
+            _parameter("help_all", bool, "List every setting and exit.", "--help-all", **listing),
+        ]
+    added = [*(setting.parameter() for setting in shown.values()), *shared]
+
+    def collect(given: Settings) -> Settings:
+        settings: Settings = {}
+        if pipeline := given.get("pipeline"):
+            if pipeline not in PIPELINES:
+                raise ConfigError(f"There is no pipeline {pipeline!r}.", remedy=nearest(pipeline, PIPELINES))
+            settings = PIPELINES[pipeline].to_dict()
+        if "config" not in shown and given["config"]:
+            configs = {section.name: section.config for section in sections}
+            for part in read_toml(given["config"], configs).values():
+                settings |= part
+        settings |= dict(_parse_item(item, known) for item in given["set_"] or ())
+        for name, setting in shown.items():
+            if (value := given[name]) is not None:
+                settings[name] = setting.parse(value) if isinstance(value, str) else value
+        return settings
 
     def decorate(command: Command) -> Command:
         own = dict(inspect.signature(command, eval_str=True).parameters)
-        del own["settings"]
+        own.pop("settings", None)
+        parameters = [*own.values(), *added]
+        infos = [info for parameter in parameters for info in get_args(parameter.annotation)]
+        is_full = sum(isinstance(info, OptionInfo) for info in infos) + 1 >= _MOST_SHOWN  # and --help
+        limit: Any = {"metavar": "INT", "min": 1, "hidden": is_full}
 
-        def run(**values: Any) -> None:
+        def run(threads: int | None, **values: Any) -> None:
             given = {name: values.pop(name) for name in {*values} - {*own}}
-            settings: Settings = {}
-            if pipeline := given.get("pipeline"):
-                if pipeline not in PIPELINES:
-                    raise ConfigError(
-                        f"There is no pipeline {pipeline!r}.", remedy=nearest(pipeline, PIPELINES)
-                    )
-                settings = PIPELINES[pipeline].to_dict()
-            if "config" not in shown and given["config"]:
-                configs = {section.name: section.config for section in sections}
-                for part in read_toml(given["config"], configs).values():
-                    settings |= part
-            settings |= dict(_parse_item(item, known) for item in given["set_"] or ())
-            for name, setting in shown.items():
-                if (value := given[name]) is not None:
-                    settings[name] = setting.parse(value) if isinstance(value, str) else value
-            command(**values, settings=settings)
+            if sections:
+                values["settings"] = collect(given)
+            if threads:
+                os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+                import torch
 
-        parameters = [*own.values(), *(setting.parameter() for setting in shown.values()), *shared]
+                torch.set_num_threads(threads)
+            command(**values)
+
+        parameters.append(_parameter("threads", int, _THREADS, "--threads", **limit))
+        named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+        run.__doc__, run.__annotations__ = command.__doc__, {one.name: one.annotation for one in named}
+        run.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
         run.setting_names = list(known)  # type: ignore[attr-defined]
-        return _with_parameters(run, command, parameters)
+        return run
 
     return decorate
-
-
-def with_threads(command: Command, *, as_workers: bool) -> Command:
-    """Add --threads to a command; --help leaves it out where it would be one option too many.
-
-    Args:
-        as_workers: The command starts processes of one thread each, as many as its option --workers says.
-    """
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    n_shown = (
-        sum(isinstance(info, OptionInfo) for one in own for info in get_args(one.annotation)) + 1
-    )  # --help
-
-    def run(threads: int | None = None, **values: Any) -> None:
-        if threads is not None and threads < 1:
-            raise ConfigError(f"--threads {threads} is out of range: it must be at least 1.")
-        if threads and as_workers:
-            values["workers"] = values["workers"] or str(threads)
-        elif threads:
-            os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-            import torch
-
-            torch.set_num_threads(threads)
-        command(**values)
-
-    run.setting_names = getattr(command, "setting_names", [])  # type: ignore[attr-defined]
-    threads = _parameter("threads", int, _THREADS, "--threads", metavar="INT", hidden=n_shown >= _MOST_SHOWN)
-    return _with_parameters(run, command, [*own, threads])
-
-
-def _with_parameters(run: Command, command: Command, parameters: list[inspect.Parameter]) -> Command:
-    """``run`` with these parameters, all by keyword, and the docstring of ``command``."""
-    named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    run.__doc__, run.__annotations__ = command.__doc__, {one.name: one.annotation for one in named}
-    run.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
-    return run
 
 
 def _parse_item(item: str, known: dict[str, Setting]) -> tuple[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from elmokit.cli.options import Json, Model, argument, flag, print_json
+from elmokit.cli.options import Json, Model, argument, flag, print_json, with_settings
 from elmokit.core.names import resolve_name
 
 _EXPECTED = "An HDF5 file of vectors, a folder with *sentences*.json and *embeddings*.hdf5, or another model."
@@ -17,6 +17,7 @@ _SENTENCES = "Sentences, one per line with spaces between words, or JSON. Defaul
 _TOLERANCE = "Largest difference, absolute or relative, that passes."
 
 
+@with_settings()
 def command(
     model: Model,
     expected: Annotated[Path, argument("EXPECTED", _EXPECTED, parser=resolve_name)],

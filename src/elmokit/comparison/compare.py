@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from rich.markup import escape
 
 from elmokit.comparison.data import SPLITS, read_data
@@ -94,7 +94,7 @@ def compare(  # many parameters because each is an argument or flag of the comma
         runner = Runner(space, steps, deadline, reporter)
         if runner.finished:
             reporter.say(f"Resuming: {len(runner.finished)} of {len(steps)} steps are done.")
-        failed = runner.run(config.workers or _n_cores())
+        failed = runner.run(config.workers or torch.get_num_threads())
         loaded = {step.id: StepResult.load(space.step_folder(step.folder)) for step in steps}
         results = {id: result for id, result in loaded.items() if result is not None}
         about = {"title": config.title, "command": replace_surrogates(command)}
@@ -135,10 +135,6 @@ def _bind_vectors(
             method = replace(method, base=str(folder / method.id))
         methods.append(method)
     return replace(plan, methods=tuple(methods))
-
-
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
 
 
 def _describe(plan: Plan, space: Workspace, reporter: Reporter) -> None:
