@@ -142,7 +142,7 @@ def test_similar_refuses_what_only_context_can_answer(
     cli: Cli, vectors: Path, tiny_model: Path, tiny_corpus: Path
 ) -> None:
     for words, said in (
-        ((vectors, "fox", "--in", tiny_corpus), "no context, so --in"),
+        ((vectors, "fox", "--in", tiny_corpus), "have no context"),
         ((vectors, "fox", "--layer", 1), "--layer"),
         ((vectors, "fox", "--state", "warm"), "--state"),
         ((vectors, "the fox", "--word", "dog"), "no word 'dog'"),

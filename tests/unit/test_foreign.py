@@ -190,7 +190,9 @@ def test_missing_things_are_named(
 def test_fit_and_the_estimator_take_a_foreign_encoder(cli: Cli, tmp_path: Path, folder: Path) -> None:
     train, test = table(tmp_path / "train.csv", TRAIN), table(tmp_path / "test.csv", TEST)
     out = tmp_path / "m"
-    cli("fit", f"st:{folder}", train, "--test", test, "--out", out).check_fine("8 wide", "test: accuracy")
+    cli("fit", f"st:{folder}", train, "--test", test, "--out", out).check_fine(
+        "sentence 1.000", "test: accuracy"
+    )
     model = load(out)
     assert isinstance(model, StackModel)
     assert {"sentence"} < {view.name for view in model.tried}
@@ -218,7 +220,7 @@ def test_fit_takes_vectors_of_its_rows_and_word_vectors(cli: Cli, tmp_path: Path
     new = table(tmp_path / "new.csv", [("a new text", "money")])
     cli("predict", out, new).check_refused("no vector for the text 'a new text'", "st:")
     cli("fit", both, train, "--out", tmp_path / "n").check_refused("84 vectors, but there are 60 texts")
-    cli("fit", f"glove:{glove}", train, "--test", test, "--out", tmp_path / "g").check_fine("6 wide")
+    cli("fit", f"glove:{glove}", train, "--test", test, "--out", tmp_path / "g").check_fine("test: accuracy")
 
 
 # -- compare ----------------------------------------------------------------------------------

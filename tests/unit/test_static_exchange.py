@@ -96,7 +96,7 @@ def test_other_encodings_and_odd_bytes(tmp_path: Path) -> None:
     for name in ("v.txt", "v.bin"):
         assert import_vectors(tmp_path / name, encoding="latin-1").vocabulary.words[4:] == ["café"]
         assert import_vectors(tmp_path / name, errors="ignore").vocabulary.words[4:] == ["caf"]
-        with pytest.raises(DataError, match=name or "no file"):
+        with pytest.raises(DataError, match=name or "Cannot open"):
             import_vectors(tmp_path / name)
         with pytest.raises(DataError, match="klingon"):
             import_vectors(tmp_path / name, encoding="klingon")
@@ -124,8 +124,8 @@ def test_words_are_lower_cased_if_the_table_has_no_capital(
         ("cat 1 2\ndog 3 nan\n", "line 2: the vector of 'dog'"),
         ("cat 1 2\ndog inf 3\n", "line 2: the vector of 'dog'"),
         ("cat 1 1e60\n", "line 1: the vector of 'cat'"),
-        ("cat 1 x\n", "line 1: 'x' is not a number"),
-        ("cat 1  2\n", "line 1: '' is not a number"),
+        ("cat 1 x\n", "line 1: could not convert .* 'x'"),
+        ("cat 1  2\n", "line 1: could not convert .* ''"),
         ("3 2\ncat 1 2\n", "line 1: the header declares 3 words, but there are 1"),
         ("1 2\ncat 1 2\ndog 1 2\n", "line 1: the header declares 1 words, but there are 2"),
         ("1 3\ncat 1 2\n", "line 2: 2 numbers where 3"),
@@ -184,7 +184,7 @@ def test_pickles_archives_folders_and_missing_files_are_refused(tmp_path: Path) 
     (tmp_path / "v.kv").write_bytes(pickle.dumps(Trap()))
     (tmp_path / "glove.zip").write_bytes(b"PK\x03\x04\x14\0\0\0\x08\0")
     for name in ("v.kv", "glove.zip", "nothing.txt", ""):
-        with pytest.raises(DataError, match=name or "no file"):
+        with pytest.raises(DataError, match=name or "Cannot open"):
             import_vectors(tmp_path / name)
     assert not (tmp_path / "sprung").exists()
 

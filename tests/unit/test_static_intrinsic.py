@@ -115,7 +115,7 @@ def test_questions_may_have_sections(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=message):
             read_questions(file)
     for read in (read_pairs, read_questions):
-        with pytest.raises(DataError, match="no file"):
+        with pytest.raises(DataError, match="Cannot open"):
             read(tmp_path / "nowhere.txt")
 
 

@@ -39,11 +39,8 @@ from elmokit.text.tokenizing import BOS, EOS, TextPipeline, replace_surrogates, 
 from elmokit.training.machine import tuned_process
 
 # To the right of this package, so imported by name when they are used.
-_EXCHANGE, _ENCODER, _WORD_CACHE = (
-    "elmokit.static.exchange",
-    "elmokit.vectors.encoder",
-    "elmokit.vectors.word_cache",
-)
+_EXCHANGE, _ENCODER = "elmokit.static.exchange", "elmokit.vectors.encoder"
+_WORD_CACHE = "elmokit.vectors.word_cache"
 _CALIBRATION_WORDS = 16_000
 _TABLES = {".txt", ".vec", ".bin"}
 _TEXT_NAMES = {field.name for field in dataclasses.fields(TextConfig)}
@@ -62,19 +59,12 @@ _USED = {  # the options and settings that have an effect, by task
 
 @dataclass(frozen=True)
 class Conversion:
-    """What ``convert`` wrote.
+    """What ``convert`` wrote."""
 
-    Attributes:
-        path: The folder, or the file of word vectors.
-        n_parameters: Numbers in the model, table or cache.
-        n_words: Rows of a table or token cache; None for a language model.
-        notes: What a person should know about it.
-    """
-
-    path: Path
-    n_parameters: int
-    n_words: int | None = None
-    notes: tuple[str, ...] = ()
+    path: Path  # the folder, or the file of word vectors
+    n_parameters: int  # numbers in the model, table or cache
+    n_words: int | None = None  # rows of a table or token cache; None for a language model
+    notes: tuple[str, ...] = ()  # what a person should know about it
 
 
 def convert(  # many parameters because each is a flag of the command
@@ -147,12 +137,9 @@ def convert(  # many parameters because each is a flag of the command
         if calibrate is None or texts not in ([], ["none"]):
             saved, note = _calibrate(saved, texts, configs["read"], reporter)
             notes = [*notes, note]
-        record = {
-            "notes": notes,
-            "date": datetime.date.today().isoformat(),
-            "command": replace_surrogates(command),
-            "license": "not stated: that of the published model applies",
-        }
+        date, command = datetime.date.today().isoformat(), replace_surrogates(command)
+        record = {"notes": notes, "date": date, "command": command}
+        record |= {"license": "not stated: that of the published model applies"}
         save_bilm(out, replace(saved, training={**saved.training, **record}), half=compact)
     weights = weights_of(saved.model).items()
     n_parameters = sum(values.numel() for name, values in weights if not name.startswith("predictor."))
@@ -206,11 +193,8 @@ def remove_predictor(saved: BilmFolder) -> BilmFolder:
 def _calibrate(
     saved: BilmFolder, texts: Sequence[str | Path], read: ReadConfig, reporter: Reporter
 ) -> tuple[BilmFolder, str]:
-    """The model with the mean state after many sentences as its start state, and a note on their source.
-
-    Args:
-        texts: Files; none for the bundled sample.
-    """
+    """The model with the mean state after many sentences (of files, or of the bundled sample without any) as
+    its start state, and a note on their source."""
     pipeline = saved.pipeline if texts else TextPipeline(TextConfig())
     sentences: list[list[str]] = []
     n_words = 0
@@ -247,14 +231,14 @@ def _write_token_cache(model: Path, vocab: Path, out: str | Path | None, reporte
         problem = f"{model} is a file, so the cache cannot go inside it."
         raise ConfigError(problem, remedy="Name a folder: OUT.")
     word_cache = importlib.import_module(_WORD_CACHE)
-    saved = load_bilm(model)
-    words = [word for word in read_vocabulary(vocab) if word and word not in THEIR_SPECIALS]
+    saved, folder = load_bilm(model), Path(out or model / word_cache.CACHE_FOLDER)
+    words = [
+        saved.pipeline.word(word) for word in read_vocabulary(vocab) if word not in ("", *THEIR_SPECIALS)
+    ]
     if not words:
         raise DataError(f"{vocab} has no words.", remedy="Give a list of words, one per line.")
-    folder = Path(out) if out is not None else model / word_cache.CACHE_FOLDER
     with reporter.counting("Computing vectors", total=len(words), unit="words") as advance:
-        cleaned = map(saved.pipeline.word, words)
-        n_words = word_cache.write_token_cache(saved, cleaned, folder, progress=advance)
+        n_words = word_cache.write_token_cache(saved, words, folder, progress=advance)
     return Conversion(folder, n_words * saved.model.config.dim, n_words)
 
 

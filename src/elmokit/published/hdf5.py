@@ -35,15 +35,11 @@ def require_h5py() -> Any:
 
 
 class ArrayFile:
-    """An open ``h5py.File``.
-
-    Attributes:
-        shapes: The shape that each dataset declares, by name ("group/name"); links are left out.
-    """
+    """An open ``h5py.File``."""
 
     def __init__(self, path: Path, file: Any) -> None:
         self.path, self._file = path, file
-        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}  # as declared, by "group/name"; links are left out
 
         def add(name: str, item: Any) -> None:
             if hasattr(item, "shape"):

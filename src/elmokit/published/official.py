@@ -93,10 +93,8 @@ def load_official(
     """
     files = find_official(Path(path))
     if files is None:
-        raise ModelError(
-            f"{path} is not a published ELMo model.",
-            remedy="Give a folder that holds options.json and weights.hdf5, or one of these files.",
-        )
+        remedy = "Give a folder that holds options.json and weights.hdf5, or one of these files."
+        raise ModelError(f"{path} is not a published ELMo model.", remedy=remedy)
     require_h5py()
     options = read_options(files.options)
     list_file = Path(vocabulary) if vocabulary is not None else files.vocabulary
@@ -210,13 +208,9 @@ def _limits(saved: BilmFolder) -> list[str]:
     notes = {
         "The word predictor is left out: the format has no place for it.": config.objective != "none",
         "The start state is left out: the format has no place for it.": saved.start_state is not None,
-        "The rules for cleaning and splitting text are left out: give the other tool the same words.": (
-            saved.text != TEXT
-        ),
-        "The LSTMs do not project to a narrower width; AllenNLP reads projected models only.": (
-            config.hidden_dim <= config.dim
-        ),
-        "The layers are not residual; AllenNLP reads residual models only.": not config.residual,
-        "The input is a word table; AllenNLP reads models with character input only.": config.input == "word",
+        "The rules for text are left out: give the other tool the same words.": saved.text != TEXT,
+        "AllenNLP cannot read it: it reads projected models only.": config.hidden_dim <= config.dim,
+        "AllenNLP cannot read it: it reads residual models only.": not config.residual,
+        "AllenNLP cannot read it: it reads character-input models only.": config.input == "word",
     }
     return [note for note, applies in notes.items() if applies]

@@ -46,31 +46,26 @@ def import_vectors(
             upper-case letter.
     """
     file = Path(file)
-    if not file.is_file():
-        raise DataError(f"There is no file {file}.", remedy="Check the path.")
     ending = Path(file.name.lower().removesuffix(".gz")).suffix
     unit, read = ("word", _read_binary) if ending == ".bin" else ("line", _read_text)
     numbers: dict[str, int] = {}
     values, n_skipped = bytearray(), 0
     for number, word, row in read(file, max_words, encoding, errors):
-        place = f"{file}, {unit} {number}"
+        problem = ""
         if not word:
-            raise DataError(f"{place}: there is no word before the numbers.", remedy=_DAMAGED)
-        if word in numbers:
-            raise DataError(
-                f"{place}: the word {word!r} was in {unit} {numbers[word]} already.",
-                remedy="Keep one of the two.",
-            )
-        if not np.isfinite(row).all():
-            raise DataError(
-                f"{place}: the vector of {word!r} has a value that is not a finite number.",
-                remedy="Remove the word, or download the file again.",
-            )
+            problem = "there is no word before the numbers"
+        elif word in numbers:
+            problem = f"the word {word!r} was in {unit} {numbers[word]} already"
+        elif not np.isfinite(row).all():
+            problem = f"the vector of {word!r} has a value that is not a finite number"
+        if problem:
+            remedy = "Remove this word, or download the file again."
+            raise DataError(f"{file}, {unit} {number}: {problem}.", remedy=remedy)
         if " " in word:
             n_skipped += 1
-            continue
-        numbers[word] = number
-        values += row.tobytes()
+        else:
+            numbers[word] = number
+            values += row.tobytes()
     if not numbers:
         raise DataError(f"{file} contains no word vectors.", remedy=_DAMAGED)
     if text is None:
@@ -95,12 +90,9 @@ def export_vectors(file: str | Path, vectors: WordVectors) -> None:
     file = Path(file)
     is_binary = export_format(file) == ".bin"
     words = vectors.vocabulary.words
-    for word in words:
-        if " " in word or "\n" in word:
-            raise DataError(
-                f"The word {word!r} contains a space or line end, which word2vec files do not allow.",
-                remedy="Remove the word from the table.",
-            )
+    if wrong := [word for word in words if " " in word or "\n" in word]:
+        problem = f"The word {wrong[0]!r} contains a space or line end, which word2vec files do not allow."
+        raise DataError(problem, remedy="Remove the word from the table.")
     places = [place for place in (PAD, BOS, EOS) if vectors.vectors[place].any()]
     places += [UNK, *range(len(SPECIALS), len(words))]
     with atomic_write(file) as temporary, open(temporary, "wb") as out:
@@ -142,16 +134,12 @@ def _read_text(file: Path, max_words: int | None, encoding: str, errors: str) ->
                 return
             n_lines += 1
             extra = fields[1:-dim]  # parts of a word that contains spaces, or too many numbers
-            if len(fields) <= dim or (extra and all(map(_is_number, extra))):
-                problem = f"{len(fields) - 1} numbers where {dim} are expected"
-                raise DataError(f"{file}, line {number}: {problem}.", remedy=_DAMAGED)
             try:
-                row = np.array(fields[-dim:], dtype=np.float32)
-            except ValueError:
-                wrong = next(field for field in fields[-dim:] if not _is_number(field))
-                problem = f"{wrong!r} is not a number"
-                raise DataError(f"{file}, line {number}: {problem}.", remedy=_DAMAGED) from None
-            yield number, " ".join(fields[:-dim]), row
+                if len(fields) <= dim or (extra and all(map(_is_number, extra))):
+                    raise ValueError(f"{len(fields) - 1} numbers where {dim} are expected")
+                yield number, " ".join(fields[:-dim]), np.array(fields[-dim:], dtype=np.float32)
+            except ValueError as error:
+                raise DataError(f"{file}, line {number}: {error}.", remedy=_DAMAGED) from error
     if dim is None:
         raise DataError(f"{file} is empty.", remedy="Give a table of word vectors.")
     if n_declared not in (None, n_lines):

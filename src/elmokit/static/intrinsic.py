@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ from elmokit.text.tokenizing import SPECIALS
 from elmokit.vectors.neighbors import unit_rows
 
 Pair = tuple[str, str, float]
-Question = tuple[str, str, str, str]
-"""a is to b as c is to d."""
+Question = tuple[str, ...]
+"""Four words: a is to b as c is to d."""
 _QUESTIONS_AT_ONCE = 256
 _PAIR = "Each line must be word,word,number (or with tabs or spaces between)."
+_QUESTION = "Each line must be four words (a is to b as c is to d) or : and a section's name."
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,6 @@ class IntrinsicResult:
             questions answered correctly.
         value: None if it is undefined: nothing is covered, or all pairs are alike.
         n_covered: Pairs or questions all of whose words have a vector; only these count.
-        n_total: All pairs or questions.
     """
 
     measure: Literal["Spearman", "accuracy"]
@@ -62,18 +63,14 @@ def read_pairs(file: str | Path) -> list[Pair]:
     Lines that begin with ``#`` are skipped, and so is a first line that names the columns.
     """
     pairs: list[Pair] = []
-    has_header = False
-    for number, line in _lines(Path(file)):
-        if line.startswith("#"):
-            continue
+    lines = ((number, line) for number, line in _lines(Path(file)) if not line.startswith("#"))
+    for place, (number, line) in enumerate(lines):
         separator = "\t" if "\t" in line else "," if "," in line else None
         fields = [part.strip() for part in line.split(separator)]
         score = _number(fields[2]) if len(fields) == 3 and all(fields) else None
         if score is not None:
             pairs.append((fields[0], fields[1], score))
-        elif len(fields) == 3 and not pairs and not has_header:
-            has_header = True
-        else:
+        elif place or len(fields) != 3:  # the first may name the columns
             raise DataError(f"{file}, line {number}: not two words and a number.", remedy=_PAIR)
     if not pairs:
         raise DataError(f"{file} has no pair of words.", remedy=_PAIR)
@@ -82,20 +79,14 @@ def read_pairs(file: str | Path) -> list[Pair]:
 
 def read_questions(file: str | Path) -> list[Question]:
     """Read analogy questions, lines of four words; also ``.gz``. Sections (``: name``) are skipped."""
-    questions: list[Question] = []
-    for number, line in _lines(Path(file)):
-        if line.startswith(":"):
-            continue
-        words = line.split()
+    lines = [(number, tuple(line.split())) for number, line in _lines(Path(file)) if line[0] != ":"]
+    for number, words in lines:
         if len(words) != 4:
-            raise DataError(
-                f"{file}, line {number}: {len(words)} words, but a question has four.",
-                remedy="Each line must be four words (a is to b as c is to d) or : and a section's name.",
-            )
-        questions.append((words[0], words[1], words[2], words[3]))
-    if not questions:
-        raise DataError(f"{file} has no question.", remedy="Give lines of four words.")
-    return questions
+            problem = f"{file}, line {number}: {len(words)} words, but a question has four."
+            raise DataError(problem, remedy=_QUESTION)
+    if not lines:
+        raise DataError(f"{file} has no question.", remedy=_QUESTION)
+    return [words for _, words in lines]
 
 
 def similarity_correlation(vectors: WordVectors, pairs: Sequence[Pair]) -> IntrinsicResult:
@@ -129,17 +120,14 @@ def analogy_accuracy(vectors: WordVectors, questions: Sequence[Question]) -> Int
 
 def _number(text: str) -> float | None:
     """The finite number that a text is, or None."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+    with contextlib.suppress(ValueError):
+        if math.isfinite(value := float(text)):
+            return value
+    return None
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
     """The lines of a file that are not blank, with their numbers."""
-    if not file.is_file():
-        raise DataError(f"There is no file {file}.", remedy="Check the path.")
     with open_bytes(file) as stream:
         for number, line in enumerate(decode_lines(stream, str(file)), start=1):
             if stripped := line.strip():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import ArpackError, svds
 
+from elmokit.core.console import Advance
 from elmokit.core.errors import DataError, RunError
 from elmokit.static.settings import SvdConfig
 from elmokit.text.corpus import Documents
@@ -27,17 +27,15 @@ def count_pairs(
     window: int,
     distance: Literal["flat", "harmonic"] = "flat",
     *,
-    progress: Callable[[int], None] = lambda amount: None,
+    progress: Advance = lambda amount: None,
 ) -> Counts:
-    """How often each word occurs at most ``window`` words to either side of each other.
+    """How often each word occurs at most ``window`` words to either side of each other, (n_words, n_words).
 
     The matrix is symmetric. No pair reaches from one document into another, and ``<s>`` and ``</s>`` do not
     count as words. Memory grows with the number of distinct pairs, not with the text.
 
     Args:
-        documents: Word ids below ``n_words``, each document between ``<s>`` and ``</s>``.
         distance: Each pair counts as 1, or as 1 over the distance of its words.
-        progress: Called with the number of ids just read.
     """
     longest = int(documents.lengths.max(initial=0))
     window = min(window, max(1, longest))  # words further apart never share a document

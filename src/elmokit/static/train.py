@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from elmokit.core.config import merge_settings
-from elmokit.core.console import Reporter
+from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.core.model_card import origin_record
 from elmokit.core.run_folder import open_out
@@ -167,7 +166,8 @@ def _train_word2vec(corpus: Corpus, method: Method, config: Word2VecConfig, repo
     counts = corpus.counts[: corpus.n_vocabulary]
     places, n_words = np.flatnonzero(counts), int(counts.sum())
     total = n_words * config.epochs
-    with _quiet_gensim(), reporter.counting("Training", total=total, unit="words") as advance:
+    logging.getLogger("gensim").setLevel(logging.ERROR)  # its hints are about settings of its own
+    with reporter.counting("Training", total=total, unit="words") as advance:
         sentences = Sentences(corpus, advance)
         model = Word2Vec(
             sg=int(method == "sgns"),
@@ -183,9 +183,8 @@ def _train_word2vec(corpus: Corpus, method: Method, config: Word2VecConfig, repo
             sorted_vocab=0,
             hashfxn=lambda word: zlib.crc32(str(word).encode()),  # the same in every process
         )
-        model.build_vocab_from_freq(
-            {corpus.words[place]: int(counts[place]) for place in places}, corpus_count=len(sentences)
-        )
+        frequencies = {corpus.words[place]: int(counts[place]) for place in places}
+        model.build_vocab_from_freq(frequencies, corpus_count=len(sentences))
         model.train(sentences, total_examples=len(sentences), total_words=n_words, epochs=config.epochs)
     table = np.zeros((len(counts), config.dim), dtype=np.float32)  # words that do not occur stay zero
     table[places] = model.wv.vectors
@@ -193,17 +192,15 @@ def _train_word2vec(corpus: Corpus, method: Method, config: Word2VecConfig, repo
 
 
 class Sentences:
-    """The documents of a corpus as lists of words, for any number of passes.
+    """The documents of a corpus as lists of words, for any number of passes; long ones in parts, because
+    gensim drops what follows the 10,000th word of a sentence."""
 
-    gensim drops what follows the 10,000th word of a sentence, so longer documents come in parts.
-    """
-
-    def __init__(self, corpus: Corpus, progress: Callable[[int], None] = lambda amount: None) -> None:
+    def __init__(self, corpus: Corpus, progress: Advance = lambda amount: None) -> None:
         self._corpus, self._progress = corpus, progress
 
     def __len__(self) -> int:
         n_words = self._corpus.train.lengths - 2
-        return int((-(-n_words // _MAX_SENTENCE)).sum())
+        return int((-(-n_words // _MAX_SENTENCE)).sum())  # rounded up
 
     def __iter__(self) -> Iterator[list[str]]:
         words = self._corpus.words
@@ -212,14 +209,3 @@ class Sentences:
                 part = document[first : min(len(document) - 1, first + _MAX_SENTENCE)].tolist()
                 yield [words[place] for place in part]
                 self._progress(len(part))
-
-
-@contextlib.contextmanager
-def _quiet_gensim() -> Iterator[None]:
-    logger = logging.getLogger("gensim")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

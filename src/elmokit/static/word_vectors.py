@@ -52,18 +52,12 @@ class WordVectors(Described):
     [('dog', 0.800000011920929)]
     >>> table.look_up(["tax", "lion"]).shape
     (2, 2)
-
-    Attributes:
-        vocabulary: The words, specials first.
-        vectors: (n_words, dim), a row for each.
-        text: How raw text becomes words.
-        training: Where it came from, as in config.json: method, settings, corpus, seconds, command, date.
     """
 
-    vocabulary: Vocabulary
-    vectors: FloatArray
-    text: TextConfig
-    training: dict[str, Any] = field(default_factory=dict)
+    vocabulary: Vocabulary  # specials first
+    vectors: FloatArray  # (n_words, dim), a row for each
+    text: TextConfig  # how raw text becomes words
+    training: dict[str, Any] = field(default_factory=dict)  # where it came from, as in config.json
 
     kind = "word-vectors"
     n_layers = 1
@@ -74,10 +68,8 @@ class WordVectors(Described):
     def __post_init__(self) -> None:
         shape, dtype = self.vectors.shape, self.vectors.dtype
         if len(shape) != 2 or shape[0] != len(self.vocabulary) or shape[1] < 1 or dtype != np.float32:
-            raise ModelError(
-                f"A {dtype} table of shape {shape} does not fit a vocabulary of {len(self)} words.",
-                remedy="There must be one float32 row for each word.",
-            )
+            problem = f"A {dtype} table of shape {shape} does not fit a vocabulary of {len(self)} words."
+            raise ModelError(problem, remedy="There must be one float32 row for each word.")
         if not np.isfinite(self.vectors).all():
             raise ModelError("A table of word vectors has a value that is not a finite number.")
 
@@ -91,8 +83,7 @@ class WordVectors(Described):
     ) -> WordVectors:
         """A table from distinct words, preferably most frequent first, and their rows, (n_words, dim).
 
-        The special words are put in front. A row for unknown words may be called ``<unk>``, ``<UNK>``,
-        ``unk`` or ``UNK``.
+        The special words are put in front. The row for unknown words may have any name in UNKNOWN_WORDS.
         """
         table = np.asarray(rows, dtype=np.float32)
         places = {word: place for place, word in enumerate(words)}
@@ -105,9 +96,9 @@ class WordVectors(Described):
         special = np.zeros((len(SPECIALS), table.shape[1]), dtype=np.float32)
         special[UNK] = table.mean(axis=0, dtype=np.float64)
         for row, name in enumerate(SPECIALS):
-            names = UNKNOWN_WORDS if row == UNK else (name,)
-            if present := [name for name in names if name in places]:
-                special[row] = table[places.pop(present[0])]
+            names = [one for one in (UNKNOWN_WORDS if row == UNK else (name,)) if one in places]
+            if names:
+                special[row] = table[places.pop(names[0])]
         others = table[np.array(list(places.values()), dtype=np.int64)]
         return cls(Vocabulary([*SPECIALS, *places]), np.concatenate([special, others]), text, training or {})
 
@@ -157,13 +148,12 @@ class WordVectors(Described):
 
     def similar_words(self, query: str, word: str | None, k: int) -> list[SimilarWords]:
         """The nearest words of the table for words of ``query``: ``word``, or all but very frequent ones."""
-        words = self.words([query])[0]
+        (words,) = self.words([query])
         similar = []
         for place in query_places(self.pipeline, self.vocabulary, words, word):
-            known = words[place] in self
-            near = self.neighbors(words[place], k) if known else []
-            neighbors = [Occurrence(score, other) for other, score in near]
-            similar.append(SimilarWords(words[place], place, neighbors, known))
+            near = self.neighbors(words[place], k) if words[place] in self else []
+            hits = [Occurrence(score, other) for other, score in near]
+            similar.append(SimilarWords(words[place], place, hits, words[place] in self))
         return similar
 
     def analogy(self, a: str, b: str, c: str, k: int = 10) -> Neighbors:
@@ -267,32 +257,22 @@ class WordVectors(Described):
 
     def facts(self) -> Facts:
         """What the table is, for its card and ``elmokit inspect``."""
-        training = self.training
-        first_words = self.vocabulary.words[len(SPECIALS) :][:12]
+        training, first_words = self.training, self.vocabulary.words[len(SPECIALS) :][:12]
         method = training.get("method", "unknown")
+        settings = ", ".join(f"{name} {value}" for name, value in training.get("settings", {}).items())
         rows = [
             ("method", {**METHODS, "import": "imported"}.get(method, method)),
             ("vectors", f"{self.n_words:,} words, {self.dim} dimensions; the same in every context"),
             ("vocabulary", f"{' '.join(first_words)} …"),
+            *([("settings", settings)] if settings else []),
+            *([("training", f"{training['seconds']:,.1f} s")] if "seconds" in training else []),
+            *origin_rows(training, "not stated: that of the text applies"),
         ]
-        if settings := training.get("settings"):
-            rows.append(("settings", ", ".join(f"{name} {value}" for name, value in settings.items())))
-        if "seconds" in training:
-            rows.append(("training", f"{training['seconds']:,.1f} s"))
-        rows += origin_rows(training, "not stated: that of the text applies")
-        return Facts(
-            "Static word vectors: one vector per word, the same in every context.",
-            tuple(rows),
-            {
-                "kind": self.kind,
-                "n_words": self.n_words,
-                "dim": self.dim,
-                "text": self.text.to_dict(),
-                "first_words": first_words,
-                "training": training,
-            },
-            "Look at them with `elmokit similar` or, in Python, `elmokit.load`.",
-        )
+        values = {"kind": self.kind, "n_words": self.n_words, "dim": self.dim, "text": self.text.to_dict()}
+        values |= {"first_words": first_words, "training": training}
+        usage = "Look at them with `elmokit similar` or, in Python, `elmokit.load`."
+        summary = "Static word vectors: one vector per word, the same in every context."
+        return Facts(summary, tuple(rows), values, usage)
 
     def save(self, folder: str | Path) -> None:
         """Write the table to a model folder, whole or not at all."""

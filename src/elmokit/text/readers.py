@@ -111,7 +111,9 @@ def open_bytes(path: Path) -> IO[bytes]:
             return cast(IO[bytes], gzip.open(path, "rb"))
         return open(path, "rb")
     except OSError as error:
-        raise DataError(f"Cannot open {path}: {error.strerror or error}.") from error
+        raise DataError(
+            f"Cannot open {path}: {error.strerror or error}.", remedy="Check the path."
+        ) from error
 
 
 def read_chunks(stream: IO[bytes], name: str) -> Iterator[bytes]:
