@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from elmokit.published.convert import convert
     from elmokit.static.train import baseline
     from elmokit.static.word_vectors import WordVectors
-    from elmokit.tasks.estimator import TextClassifier
+    from elmokit.tasks.estimator import ElmoVectorizer, TextClassifier
     from elmokit.tasks.fit import evaluate, fit, predict
     from elmokit.tasks.settings import ClassifierConfig
-    from elmokit.tasks.vectorizer import ElmoVectorizer
     from elmokit.text.settings import ReadConfig
     from elmokit.vectors.distillation import distill
     from elmokit.vectors.elmo import Elmo
@@ -42,9 +41,9 @@ _HOMES = {  # the public names of each module
     "bilm.pretrain": "pretrain", "bilm.settings": "PretrainConfig", "comparison.compare": "compare",
     "comparison.recipes": "make_plan", "core.console": "Reporter", "core.errors": "ElmokitError",
     "core.model_folder": "load", "published.convert": "convert", "static.train": "baseline",
-    "static.word_vectors": "WordVectors", "tasks.estimator": "TextClassifier",
+    "static.word_vectors": "WordVectors", "tasks.estimator": "ElmoVectorizer TextClassifier",
     "tasks.fit": "evaluate fit predict", "tasks.settings": "ClassifierConfig",
-    "tasks.vectorizer": "ElmoVectorizer", "text.settings": "ReadConfig",
+    "text.settings": "ReadConfig",
     "vectors.distillation": "distill", "vectors.elmo": "Elmo", "vectors.embeddings": "Embeddings",
     "vectors.neighbors": "search similar_words",
     "vectors.settings": "StoreConfig", "vectors.store": "VectorStore", "vectors.store_writer": "embed",

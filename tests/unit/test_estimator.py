@@ -21,9 +21,10 @@ from sklearn.utils.validation import check_is_fitted
 import topics
 from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.tasks.estimator import TextClassifier
-from elmokit.tasks.fit import validation_split
+from elmokit.tasks.fit import hold_out
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.settings import ClassifierConfig
+from elmokit.tasks.task import Examples, Labels
 from elmokit.tasks.trainer import fit_task
 from topics import OTHERS, TOPICS
 
@@ -278,23 +279,22 @@ def test_loading_what_is_no_model_is_refused(encoder: Path, tmp_path: Path) -> N
 # -- the validation split ---------------------------------------------------------------------
 
 
+def held(targets: Any, share: float = 0.1, seed: int = 0) -> list[int]:
+    """Numbers of the rows that are held out."""
+    examples = Examples([(str(place),) for place in range(len(targets))], targets, Labels())
+    train, valid = hold_out(examples, share, seed)
+    assert len(train) + len(valid) == len(targets)
+    return [int(str(place)) for (place,) in valid.inputs]
+
+
 def test_validation_rows_are_a_share_of_all_and_of_each_class_as_far_as_it_goes() -> None:
     values = np.repeat([0, 1, 2, 3], [100, 10, 2, 1])
-    held = validation_split(values, 0.2, 0)
-    assert [int(held[values == label].sum()) for label in range(4)] == [20, 2, 1, 0]
-    many = np.repeat(np.arange(500), 2)
-    assert validation_split(many, 0.1, 0).sum() == 100
-    assert np.array_equal(validation_split(values, 0.2, 0), held)
-    assert not np.array_equal(validation_split(values, 0.2, 1), held)
-    tiny = validation_split(values, 0.001, 0)
-    assert [int(tiny[values == label].sum()) for label in range(4)] == [1, 0, 0, 0]
-    half = validation_split(np.zeros(2, dtype=int), 0.5, 0)
-    assert half.sum() == 1
-
-
-def test_validation_rows_of_several_labels_are_a_share_of_all() -> None:
-    assert validation_split(np.ones((50, 3)), 0.1, 0).sum() == 5
-    assert validation_split(np.ones((1, 3)), 0.1, 0).sum() == 0
+    assert np.bincount(values[held(values, 0.2)], minlength=4).tolist() == [20, 2, 1, 0]
+    assert np.bincount(values[held(values, 0.001)], minlength=4).tolist() == [1, 0, 0, 0]
+    assert held(values) == held(values) != held(values, seed=1)
+    assert len(held(np.repeat(np.arange(500), 2))) == 100
+    assert len(held(np.zeros(2, dtype=int), 0.5)) == 1
+    assert (len(held(np.ones((50, 3)))), len(held(np.ones((1, 3))))) == (5, 0)  # several labels
 
 
 def test_validation_rows_can_be_given(encoder: Path) -> None:

@@ -193,7 +193,7 @@ def test_labels_that_look_like_markup_are_shown_as_they_are(fit: Fit, tmp_path: 
     [
         ([("a", "x"), ("b", "x")], "all other rows (2) have the label 'x'"),
         ([("a", "x"), ("b", "y")], "one row of each class"),
-        ([("", "x"), (" ", "y")] * 3, "all 6 texts are empty"),
+        ([("", "x"), (" ", "y")] * 3, "no labeled rows with a text (6 without)"),
         (
             [(f"text {number}", f"{number}") for number in range(1001)],
             "rows (1,001) have 1,001 different labels",

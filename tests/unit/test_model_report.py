@@ -26,7 +26,7 @@ def report(classes: tuple[str, ...] = NEWS, **options: Any) -> Document:
     metrics = {split: make_metrics(classes, n, **options) for split, n in (("train", 90), ("test", 60))}
     several = options.get("several", False)
     model = make_fitted(classes, several=several)
-    return model_document(model, metrics, model.record, "A title")
+    return model_document(model, metrics, "A title")
 
 
 def section(document: Document, id: str) -> Section:
@@ -54,7 +54,7 @@ def test_a_report_has_all_its_parts() -> None:
 def test_scores_and_matrix_are_those_of_the_metrics() -> None:
     metrics: Any = {"test": make_metrics(NEWS, 60)}
     model = make_fitted(NEWS)
-    document = model_document(model, metrics, model.record, "A title")
+    document = model_document(model, metrics, "A title")
     scores = cells(section(document, "scores").items[0])
     assert scores[:2] == [["Rows", "60"], ["Accuracy", f"{metrics['test'].accuracy:.2%}"]]
     matrix = cells(section(document, "confusion").items[0])
@@ -109,7 +109,7 @@ def test_many_classes_list_confusions_and_too_many_only_that(n_classes: int, n_t
 )
 def test_each_kind_of_mix_is_explained(mix: str, words: str) -> None:
     model = make_fitted(NEWS, mix=mix)
-    part = section(model_document(model, {"test": make_metrics(NEWS, 30)}, model.record, "A title"), "mix")
+    part = section(model_document(model, {"test": make_metrics(NEWS, 30)}, "A title"), "mix")
     assert words in part.text
     assert [row[0] for row in cells(part.items[-1])][1:] == ["layer 1", "layer 2"]
 
@@ -118,7 +118,7 @@ def test_a_linear_head_has_no_curves() -> None:
     model = make_fitted(NEWS)
     tried = [{**entry, "l2": 0.1} for entry in model.record.history]
     model = replace(model, record=replace(model.record, history=tried))
-    document = model_document(model, {"test": make_metrics(NEWS, 30)}, model.record, "A title")
+    document = model_document(model, {"test": make_metrics(NEWS, 30)}, "A title")
     assert "training" not in [section.id for section in document.sections]
     assert not any(isinstance(item, Figure) for item in section(document, "mix").items)
 
@@ -128,17 +128,17 @@ def test_a_linear_model_has_the_same_report_without_training_and_mix(tmp_path: P
     model = fit_tfidf("tfidf-lr", examples)
     predictions = list(model.predict(examples.inputs))
     metrics: dict[str, Metrics] = {"train": model.task.measure(examples, predictions)}
-    document = model_document(model, metrics, model.record, "A title")
+    document = model_document(model, metrics, "A title")
     assert [section.id for section in document.sections][-1] == "details"
     assert "mix" not in [section.id for section in document.sections]
-    write_report(tmp_path, document, report_record(model, metrics, model.record, "A title"))
+    write_report(tmp_path, document, report_record(model, metrics, "A title"))
     record = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert record["splits"]["train"]["accuracy"] == 1.0
 
 
 def test_report_json_has_the_keys_of_0_1() -> None:
     model = make_fitted(NEWS)
-    record = report_record(model, {"test": make_metrics(NEWS, 30)}, model.record, "A title")
+    record = report_record(model, {"test": make_metrics(NEWS, 30)}, "A title")
     known = {"title", "classes", "multilabel", "splits", "history", "mix", "settings", "mistakes"}
     assert known | {"encoder", "timings", "versions", "command", "notes"} <= set(record)
     assert set(record["mix"]) == {"kind", "form", "names", "values", "gamma", "history", "epochs"}

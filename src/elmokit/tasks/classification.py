@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,8 +17,8 @@ from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.formatting import join_names, percent
 from elmokit.report.document import Cell, Column, Section, make_confusion_table, make_table
 from elmokit.tasks.heads import BilstmHead, Head, LinearHead, PoolHead
-from elmokit.tasks.metrics import ClassificationMetrics, MultilabelMetrics
-from elmokit.tasks.task import Examples, Labels, Prediction, Task, join_texts
+from elmokit.tasks.metrics import ClassificationMetrics, Mistake, MultilabelMetrics
+from elmokit.tasks.task import Examples, Labels, Prediction, Task, Words, join_texts
 from elmokit.text.rows import Row
 from elmokit.text.settings import LabelConfig
 
@@ -88,11 +88,7 @@ class Classification(Task[ClassPrediction, Metrics]):
         return F.binary_cross_entropy_with_logits(output, soft, reduction="none").mean(dim=1)
 
     def decode(
-        self,
-        output: Tensor,
-        masks: Sequence[Tensor],
-        labels: Labels,
-        words: Sequence[Sequence[list[str]]] | None = None,
+        self, output: Tensor, masks: Sequence[Tensor], labels: Labels, words: Words | None = None
     ) -> list[ClassPrediction]:
         """Softmax; with several labels, a sigmoid for each."""
         shares = torch.sigmoid(output) if labels.separator else torch.softmax(output, dim=1)
@@ -110,29 +106,22 @@ class Classification(Task[ClassPrediction, Metrics]):
 
     def columns(self, prediction: ClassPrediction) -> dict[str, Any]:
         """The label, its probability, and the probability of each class."""
-        shares = zip(prediction.labels.names, prediction.probabilities.tolist(), strict=True)
-        return {
-            "prediction": prediction.label,
-            "probability": prediction.probability,
-            "probabilities": dict(shares),
-        }
+        shares = dict(zip(prediction.labels.names, prediction.probabilities.tolist(), strict=True))
+        answer = {"prediction": prediction.label, "probability": prediction.probability}
+        return {**answer, "probabilities": shares}
 
     def sections(self, metrics: Mapping[str, Metrics]) -> list[Section]:
-        """Confusion matrix, scores by class and the most confident mistakes."""
+        """Confusion matrices, scores by class and, of the last split, the most confident mistakes."""
         single = {split: one for split, one in metrics.items() if isinstance(one, ClassificationMetrics)}
-        sections = [_confusion_section(single)] if single else []
-        sections.append(_classes_section(metrics))
-        if any(one.mistakes(1) for one in single.values()):
-            sections.append(_mistakes_section(single))
-        return sections
+        if not single:
+            return [_classes_section(metrics)]
+        mistakes = [*single.values()][-1].mistakes()
+        further = [_mistakes_section(mistakes)] if mistakes else []
+        return [_confusion_section(single), _classes_section(metrics), *further]
 
 
 class OwnClassification(Classification):
-    """Classification with a head or a mix of the user's.
-
-    Attributes:
-        own_parts: The names of the classes, by what they are: "head", "mix".
-    """
+    """Classification with a head or a mix of the user's."""
 
     def __init__(self, head: type[nn.Module] | None = None, mix: type[nn.Module] | None = None) -> None:
         own: dict[str, Any] = {head.__name__: head} if head else {}
@@ -155,9 +144,9 @@ def _confusion_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
     names, classes, counts = metrics[main].names, metrics[main].classes, metrics[main].confusion
     tables = []
     for split in (main, *others) if len(names) <= _MAX_MATRIX else ():
-        one, picture = metrics[split], f"confusion_{split}.png"
-        table = make_confusion_table(one.confusion.tolist(), one.names, classes, split, picture=picture)
-        tables.append(replace(table, folded=split != main))
+        one, name = metrics[split], f"confusion_{split}.png"
+        table = one.confusion.tolist(), one.names, classes, split
+        tables.append(make_confusion_table(*table, folded=split != main, picture=name))
     wrong = [(int(counts[row, col]), row, col) for row, col in np.argwhere(counts).tolist() if row != col]
     if wrong and len(classes) > _FEW_CLASSES:
         pairs = [
@@ -189,18 +178,15 @@ def _classes_section(metrics: Mapping[str, Metrics]) -> Section:
     return Section("classes", "Scores by class", "\n\n".join(lines), (make_table(columns, rows),))
 
 
-def _mistakes_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
-    tables = []
-    for split, one in metrics.items():
-        rows = []
-        for entry in one.mistakes():
-            note = "" if entry.probability_true is None else f"{entry.probability_true:.1%}"
-            predicted = Cell(entry.predicted, note=f"{entry.probability:.1%}")
-            rows.append([Cell(entry.true, note=note), predicted, Cell(entry.text)])
-        head = [Column("True"), Column("Predicted"), Column("Text")]
-        tables.append(make_table(head, rows, caption=split, folded=split != [*metrics][-1]))
+def _mistakes_section(mistakes: Sequence[Mistake]) -> Section:
+    rows = []
+    for entry in mistakes:
+        note = "" if entry.probability_true is None else f"{entry.probability_true:.1%}"
+        predicted = Cell(entry.predicted, note=f"{entry.probability:.1%}")
+        rows.append([Cell(entry.true, note=note), predicted, Cell(entry.text)])
+    table = make_table([Column("True"), Column("Predicted"), Column("Text")], rows)
     text = "Wrong predictions with the highest probability first. Some may be wrong labels in the data."
-    return Section("mistakes", "Most confident mistakes", text, tuple(tables))
+    return Section("mistakes", "Most confident mistakes", text, (table,))
 
 
 def _check_classes(counts: Counter[str], rows: Sequence[Row]) -> tuple[str, ...]:

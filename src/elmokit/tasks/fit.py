@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
-import numpy.typing as npt
 from rich.markup import escape
 
 from elmokit.bilm.perplexity import TextPerplexity, text_perplexity
@@ -24,7 +23,7 @@ from elmokit.core.model_folder import KINDS, Model, is_model_folder, load
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.tasks.classification import ClassPrediction, shorten
-from elmokit.tasks.model import FitRecord, TaskModel, encoder_facts, load_encoder, resolve_head
+from elmokit.tasks.model import TaskModel, encoder_facts, load_encoder, resolve_head
 from elmokit.tasks.model_report import write_model_report
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.stack import StackFit, StackModel, fit_stack
@@ -226,7 +225,7 @@ def _finish(
         splits={split: {"n": one.n, **one.values} for split, one in metrics.items()},
     )
     model = replace(model, record=record)
-    write_model_report(out, model, metrics, record, out.resolve().name)
+    write_model_report(out, model, metrics)
     model.save(out)  # last: it says that all is done
     return FittedModel(out, model, metrics)
 
@@ -261,9 +260,7 @@ def read_examples(
             advance(1)
     if not any(row.text.strip() for row in rows):
         raise DataError(
-            f"{source.name}: all {len(rows):,} texts are empty."
-            if rows
-            else f"{source.name} contains no labeled rows.",
+            f"{source.name} contains no labeled rows with a text ({len(rows):,} without).",
             remedy="Give a file with texts and labels, and name the columns of the text: --text-columns.",
         )
     examples = task.read(rows, labels)
@@ -300,41 +297,39 @@ def read_splits(
                 remedy="Correct them, or give training rows for them.",
             )
         return parts
-    train = parts.pop("train")
-    held = validation_split(train.targets, valid_share, seed)
-    if not held.any():
+    train, valid = hold_out(parts["train"], valid_share, seed)
+    if not len(valid):
         raise DataError(
             f"{_files(files['train'])[0]} has one row of each class: none can be held out for validation.",
             remedy="Give more rows, or rows for validation (--valid; in compare, a second file).",
         )
-    note = f"{int(held.sum()):,} of {len(held):,} rows were held out for validation."
-    kept = replace(train.select(np.flatnonzero(~held)), notes=(*train.notes, note))
-    valid = replace(train.select(np.flatnonzero(held)), notes=())
-    return {"train": kept, "valid": valid, **parts}  # the last split is the one that counts
+    note = f"{len(valid):,} of {len(train) + len(valid):,} rows were held out for validation."
+    train = replace(train, notes=(*train.notes, note))
+    rest = {split: part for split, part in parts.items() if split != "train"}
+    return {"train": train, "valid": valid, **rest}  # the last split is the one that counts
 
 
-def validation_split(targets: npt.NDArray[Any], share: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Which rows are held out: a share of all and, as far as possible, of each class."""
-    n_rows = len(targets)
+def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
+    """Rows to train on and rows for validation: a share of all and, as far as possible, of each class."""
+    targets, n_rows = examples.targets, len(examples)
     held = np.zeros(n_rows, dtype=bool)
-    if n_rows < 2:
-        return held
-    if not is_single_label(targets):
+    if n_rows > 1 and not is_single_label(targets):
         from sklearn.model_selection import train_test_split
 
         held[train_test_split(np.arange(n_rows), test_size=share, random_state=seed)[1]] = True
-        return held
-    rng = np.random.default_rng(seed)
-    labels, counts = np.unique(targets, return_counts=True)
-    wanted = np.minimum(share * counts, counts - 1)  # at least one row stays to train on
-    quotas = np.floor(wanted).astype(int)
-    # What rounding leaves over goes to the classes that lost most by it.
-    spare = max(1, round(share * n_rows)) - int(quotas.sum())
-    behind = np.argsort(quotas - wanted, kind="stable")
-    quotas[behind[counts[behind] - 1 > quotas[behind]][: max(0, spare)]] += 1
-    for label, quota in zip(labels, quotas, strict=True):
-        held[rng.permutation(np.flatnonzero(targets == label))[:quota]] = True
-    return held
+    elif n_rows > 1:
+        rng = np.random.default_rng(seed)
+        labels, counts = np.unique(targets, return_counts=True)
+        wanted = np.minimum(share * counts, counts - 1)  # at least one row stays to train on
+        quotas = np.floor(wanted).astype(int)
+        # What rounding leaves over goes to the classes that lost most by it.
+        spare = max(1, round(share * n_rows)) - int(quotas.sum())
+        behind = np.argsort(quotas - wanted, kind="stable")
+        quotas[behind[counts[behind] - 1 > quotas[behind]][: max(0, spare)]] += 1
+        for label, quota in zip(labels, quotas, strict=True):
+            held[rng.permutation(np.flatnonzero(targets == label))[:quota]] = True
+    valid = replace(examples.select(np.flatnonzero(held)), notes=(), weights=None)
+    return examples.select(np.flatnonzero(~held)), valid
 
 
 def content_hash(examples: Examples) -> str:
@@ -516,8 +511,8 @@ def evaluate(
     metrics, speed, cut = _measure(predictor, {"test": rows}, reporter)
     notes = (*rows.notes, *cut)
     if out is not None:
-        title = Path(model).resolve().name if isinstance(model, str | Path) else "Model"
         origin = origin_record(replace_surrogates(command), "torch", "numpy")
-        record = FitRecord(**origin, notes=notes, timings={"documents_per_second": speed})
-        write_model_report(Path(out), predictor, metrics, record, title)
+        changes = {**origin, "notes": notes, "timings": {"documents_per_second": speed}, "rivals": {}}
+        loaded = replace(loaded, record=replace(predictor.record, **changes))
+        write_model_report(Path(out), loaded, metrics)
     return Evaluation(metrics["test"].values, metrics["test"], speed, notes)

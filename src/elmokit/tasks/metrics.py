@@ -14,7 +14,6 @@ from elmokit.core.errors import DataError
 
 _N_BINS = 10
 _MAX_CHARACTERS = 400  # of a mistake's text
-_SCORES = ("precision", "recall", "f1")
 
 
 @dataclass(frozen=True)
@@ -26,17 +25,6 @@ class ClassScore:
     recall: float
     f1: float
     support: int
-
-
-@dataclass(frozen=True)
-class Bin:
-    """Predictions with a probability between ``low`` and ``high``: its mean, and the share of right ones."""
-
-    low: float
-    high: float
-    n: int
-    confidence: float | None
-    accuracy: float | None
 
 
 @dataclass(frozen=True)
@@ -69,7 +57,6 @@ class ClassMetrics:
     calibrated: bool = True
     main: ClassVar[str]
     averages: ClassVar[tuple[str, ...]]
-    others: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.probabilities).all():
@@ -101,23 +88,24 @@ class ClassMetrics:
         return (*self.classes, *self.unknown)
 
     @cached_property
-    def _scores_by_label(self) -> tuple[ClassScore, ...]:
+    def _by_label(self) -> list[ClassScore]:
         columns = self._scores(labels=range(len(self.names)))
-        return tuple(map(ClassScore, self.names, *(column.tolist() for column in columns)))
+        return list(map(ClassScore, self.names, *(column.tolist() for column in columns)))
 
     @property
-    def per_class(self) -> tuple[ClassScore, ...]:
+    def per_class(self) -> list[ClassScore]:
         """The scores of each class."""
-        return self._scores_by_label[: len(self.classes)]
+        return self._by_label[: len(self.classes)]
 
     @property
     def unseen(self) -> dict[str, int]:
         """Rows with each label that training never saw."""
-        return {entry.name: entry.support for entry in self._scores_by_label[len(self.classes) :]}
+        return {entry.name: entry.support for entry in self._by_label[len(self.classes) :]}
 
     def average(self, kind: str) -> dict[str, float]:
         """Precision, recall and F1 over all classes: "macro" counts them alike, "weighted" by their rows."""
-        return dict(zip(_SCORES, map(float, self._scores(average=kind)[:3]), strict=True))
+        precision, recall, f1, _ = self._scores(average=kind)
+        return {"precision": float(precision), "recall": float(recall), "f1": float(f1)}
 
     def _scores(self, **options: Any) -> Any:
         from sklearn.metrics import precision_recall_fscore_support
@@ -129,10 +117,14 @@ class ClassMetrics:
             options = {"labels": range(len(self.names)), **options}
         return precision_recall_fscore_support(*tables, zero_division=0, **options)
 
+    def losses(self) -> dict[str, float | None]:
+        """Scores of which lower ones are better."""
+        raise NotImplementedError
+
     @cached_property
     def values(self) -> Mapping[str, float]:
         """All scores by name, the main one first; without what is None."""
-        scores: dict[str, float | None] = {name: getattr(self, name) for name in ("accuracy", *self.others)}
+        scores: dict[str, float | None] = {"accuracy": self.accuracy, **self.losses()}
         for kind in self.averages:
             scores |= {f"{kind}_{name}": score for name, score in self.average(kind).items()}
         names = (self.main, "macro_f1", *scores)
@@ -156,7 +148,6 @@ class ClassificationMetrics(ClassMetrics):
     texts: Sequence[str] = ()
     main = "accuracy"
     averages = ("macro", "weighted")
-    others = ("ece", "log_loss")
 
     @cached_property
     def row_stats(self) -> npt.NDArray[np.float64]:
@@ -174,53 +165,52 @@ class ClassificationMetrics(ClassMetrics):
         np.add.at(table, (self.true, self.predicted), 1)
         return table
 
-    @property
-    def log_loss(self) -> float | None:
-        """Over rows whose label is known; None without such rows or without calibrated probabilities."""
-        known = self.true < len(self.classes)
-        if not self.calibrated or not known.any():
-            return None
-        chances = self.probabilities[known, self.true[known]]
-        return float(-np.log(chances.clip(np.finfo(chances.dtype).eps, 1)).mean(dtype=np.float64))
+    def losses(self) -> dict[str, float | None]:
+        """Expected calibration error and log loss: of calibrated probabilities, and of known labels."""
+        ece, loss, known = None, None, self.true < len(self.classes)
+        if self.calibrated:
+            gaps = (n / self.n * abs(right - sure) for n, sure, right in self._bins if n)
+            ece = sum(gaps)
+        if self.calibrated and known.any():
+            chances = self.probabilities[known, self.true[known]]
+            loss = float(-np.log(chances.clip(np.finfo(chances.dtype).eps, 1)).mean(dtype=np.float64))
+        return {"ece": ece, "log_loss": loss}
 
     @cached_property
-    def bins(self) -> list[Bin]:
-        """How often predictions of each probability are right; empty without calibrated probabilities."""
-        sure, right, bins = self.probabilities.max(axis=1), self.predicted == self.true, list[Bin]()
-        places = np.minimum((sure * _N_BINS).astype(int), _N_BINS - 1)
-        for place in range(_N_BINS if self.calibrated else 0):
-            rows = np.flatnonzero(places == place)
-            means = [float(values[rows].mean(dtype=float)) if len(rows) else None for values in (sure, right)]
-            bins.append(Bin(place / _N_BINS, (place + 1) / _N_BINS, len(rows), *means))
+    def _bins(self) -> list[tuple[int, float, float]]:
+        """Of each tenth of all probabilities: predictions, their mean probability, share of right ones."""
+        sure, right = self.probabilities.max(axis=1), self.predicted == self.true
+        places, bins = np.minimum((sure * _N_BINS).astype(int), _N_BINS - 1), []
+        for rows in (np.flatnonzero(places == place) for place in range(_N_BINS)):
+            means = [values[rows].mean(dtype=float) if len(rows) else 0.0 for values in (sure, right)]
+            bins.append((len(rows), float(means[0]), float(means[1])))
         return bins
-
-    @property
-    def ece(self) -> float | None:
-        """Expected calibration error: the mean gap between probability and share of right predictions."""
-        gaps = [one.n / self.n * abs((one.accuracy or 0.0) - (one.confidence or 0.0)) for one in self.bins]
-        return sum(gaps) if self.calibrated else None
 
     def mistakes(self, n: int = 20) -> list[Mistake]:
         """The wrong predictions with the highest probability, highest first."""
         wrong, sure = np.flatnonzero(self.predicted != self.true), self.probabilities.max(axis=1)
         mistakes = []
         for row in wrong[np.argsort(-sure[wrong], kind="stable")][:n].tolist():
-            true, predicted = int(self.true[row]), int(self.predicted[row])
+            true, text = int(self.true[row]), self.texts[row]
             chance = float(self.probabilities[row, true]) if true < len(self.classes) else None
-            names = self.names[true], self.names[predicted]
-            text = self.texts[row]
-            text = text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS].rstrip()} …"
+            if len(text) > _MAX_CHARACTERS:
+                text = f"{text[:_MAX_CHARACTERS].rstrip()} …"
+            names = self.names[true], self.names[self.predicted[row]]
             mistakes.append(Mistake(text, *names, float(sure[row]), chance))
         return mistakes
 
     def to_json(self) -> dict[str, Any]:
         """With the keys of 0.1."""
+        losses, bins = self.losses(), []
+        for place, (n, sure, right) in enumerate(self._bins if self.calibrated else ()):
+            means = {"confidence": sure if n else None, "accuracy": right if n else None}
+            bins.append({"low": place / _N_BINS, "high": (place + 1) / _N_BINS, "n": n, **means})
         return {
             **super().to_json(),
             "confusion": self.confusion.tolist(),
             "confusion_rows": list(self.names),
-            "log_loss": self.log_loss,
-            "calibration": {"bins": [asdict(entry) for entry in self.bins], "ece": self.ece},
+            "log_loss": losses["log_loss"],
+            "calibration": {"bins": bins, "ece": losses["ece"]},
         }
 
 
@@ -230,7 +220,6 @@ class MultilabelMetrics(ClassMetrics):
 
     main = "micro_f1"
     averages = ("micro", "macro", "weighted", "samples")
-    others = ("hamming_loss",)
 
     @cached_property
     def row_stats(self) -> npt.NDArray[np.float64]:
@@ -243,12 +232,10 @@ class MultilabelMetrics(ClassMetrics):
         """Micro F1."""
         return float(2 * sums[0] / max(1.0, sums[1] + sums[2]))
 
-    @property
-    def hamming_loss(self) -> float:
-        """Share of wrong yes-or-no decisions."""
-        return float((self.predicted != self.true).mean())
+    def losses(self) -> dict[str, float | None]:
+        """Hamming loss: the share of wrong yes-or-no decisions."""
+        return {"hamming_loss": float((self.predicted != self.true).mean())}
 
     def to_json(self) -> dict[str, Any]:
         """With the keys of 0.1."""
-        more = {"threshold": 0.5, "subset_accuracy": self.accuracy, "hamming_loss": self.hamming_loss}
-        return {**super().to_json(), **more}
+        return {**super().to_json(), "threshold": 0.5, "subset_accuracy": self.accuracy, **self.losses()}

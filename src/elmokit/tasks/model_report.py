@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.core.formatting import format_duration, format_value, percent, plural
-from elmokit.report.document import Code, Document, Fact, Figure, Section, Table, make_list, make_table
+from elmokit.report.document import Code, Document, Fact, Figure, Section, make_list, make_table
 from elmokit.report.figures import Line, draw_lines
 from elmokit.report.render import write_report
 from elmokit.tasks.metrics import ClassificationMetrics
@@ -23,20 +23,16 @@ _MIX_KINDS = {
 }
 
 
-def write_model_report(
-    out: Path, model: Predictor, metrics: Mapping[str, Metrics], record: FitRecord, title: str
-) -> None:
-    """Write the report of a model; ``record`` is that of the fit, or of an evaluation."""
-    document = model_document(model, metrics, record, title)
-    write_report(out, document, report_record(model, metrics, record, title))
+def write_model_report(out: Path, model: Predictor, metrics: Mapping[str, Metrics]) -> None:
+    """Write the report of a model, by the last split."""
+    title = out.resolve().name
+    write_report(out, model_document(model, metrics, title), report_record(model, metrics, title))
 
 
-def model_document(
-    model: Predictor, metrics: Mapping[str, Metrics], record: FitRecord, title: str
-) -> Document:
-    """A report on a model, by the last split."""
+def model_document(model: Predictor, metrics: Mapping[str, Metrics], title: str) -> Document:
+    """The report for people."""
     *_, split = metrics
-    main = metrics[split]
+    main, record = metrics[split], model.record
     context = f"Measured on the {split} split: {plural(main.n, 'row')}"
     if model.labels.names:
         context += f", {plural(len(model.labels), 'class', 'classes')}"
@@ -45,41 +41,37 @@ def model_document(
         facts.append(Fact("Speed", f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}", "rows per second"))
     sections = [_scores_section(metrics), *model.task.sections(metrics)]
     if isinstance(model, TaskModel):
-        if _is_trained(model.record):
-            sections.append(_training_section(model.record.history))
+        if _is_trained(record):
+            sections.append(_training_section(record.history))
         sections.append(_mix_section(mix_record(model)))
     if isinstance(model, StackModel):
         sections.append(_views_section(model))
-    sections.append(_details_section(model, record))
+    sections.append(_details_section(model))
     return Document(title, "", tuple(sections), tuple(facts), tuple(record.notes), f"{context}.")
 
 
-def report_record(
-    model: Predictor, metrics: Mapping[str, Metrics], record: FitRecord, title: str
-) -> dict[str, Any]:
+def report_record(model: Predictor, metrics: Mapping[str, Metrics], title: str) -> dict[str, Any]:
     """What report.json holds, with the keys of 0.1."""
+    names = ("encoder", "timings", "versions", "command", "notes", "rivals")
+    single = {split: one for split, one in metrics.items() if isinstance(one, ClassificationMetrics)}
     facts: dict[str, Any] = {
         "title": title,
         "task": model.task.name,
         "classes": list(model.labels.names),
         "multilabel": bool(model.labels.separator),
         "splits": {split: one.to_json() for split, one in metrics.items()},
+        "mistakes": {split: [asdict(entry) for entry in one.mistakes()] for split, one in single.items()},
+        **{name: getattr(model.record, name) for name in names},
     }
     if isinstance(model, TaskModel):
-        history = [
+        facts |= {"mix": asdict(mix_record(model)), "settings": model.config.to_flat()}
+        facts["history"] = [
             {name: value for name, value in entry.items() if not name.startswith("mix_")}
             for entry in model.record.history
         ]
-        facts |= {"history": history, "mix": asdict(mix_record(model)), "settings": model.config.to_flat()}
     if isinstance(model, StackModel):
         facts["views"] = [asdict(view) for view in model.tried]
-    mistakes = {
-        split: [asdict(mistake) for mistake in one.mistakes()]
-        for split, one in metrics.items()
-        if isinstance(one, ClassificationMetrics)
-    }
-    names = ("encoder", "timings", "versions", "command", "notes", "rivals")
-    return facts | {"mistakes": mistakes} | {name: getattr(record, name) for name in names}
+    return facts
 
 
 @dataclass(frozen=True)
@@ -97,19 +89,14 @@ class MixRecord:
 
 def mix_record(model: TaskModel) -> MixRecord:
     """The weights of the layers and their course over the epochs."""
-    record, values, fit = model.record, model.network.mix.values(), model.config.fit
+    record, values, config = model.record, model.network.mix.values(), model.config
     gamma = values.pop("mix_gamma", None)
     course = [record.mix_start, *record.history] if _is_trained(record) else []
-    lower, *upper = (f"layer {depth}" for depth in range(model.encoder.n_layers))
-    return MixRecord(
-        model.config.mix.mix,
-        model.config.mix.mix_form,
-        [f"{lower} (token encoder)", *upper],
-        list(values.values()),
-        gamma,
-        [[entry[key] for key in values] for entry in course],
-        [round(place / fit.evals_per_epoch, 2) for place in range(len(course))],
-    )
+    names = [f"layer {depth}{'' if depth else ' (token encoder)'}" for depth in range(model.encoder.n_layers)]
+    history = [[entry[key] for key in values] for entry in course]
+    epochs = [round(place / config.fit.evals_per_epoch, 2) for place in range(len(course))]
+    form = config.mix.mix_form
+    return MixRecord(config.mix.mix, form, names, list(values.values()), gamma, history, epochs)
 
 
 def _is_trained(record: FitRecord) -> bool:
@@ -123,31 +110,21 @@ def draw_history(
     """The figures of all evaluations, over the epochs, or over the steps if an epoch has several."""
     epochs = [entry["epoch"] for entry in history]
     axis = "epoch" if len(set(epochs)) == len(epochs) else "step"
-    x = [entry[axis] for entry in history]
-    lines = [
-        Line(format_score_name(key), x, [entry[key] for entry in history])
-        for key in keys
-        if all(key in entry for entry in history)
-    ]
+    known = [key for key in keys if all(key in entry for entry in history)]
+    columns = {key: [entry[key] for entry in history] for key in (axis, *known)}
+    lines = [Line(format_score_name(key), columns[axis], columns[key]) for key in known]
     return draw_lines(lines, x_label=axis, caption=caption, **options)
-
-
-def draw_mix(mix: MixRecord, caption: str) -> Figure:
-    """The weights of the layers over the epochs."""
-    columns = zip(mix.names, zip(*mix.history, strict=True), strict=True)
-    lines = [Line(name, mix.epochs, list(column)) for name, column in columns]
-    return draw_lines(lines, x_label="epoch", caption=caption)
 
 
 def _scores_section(metrics: Mapping[str, Metrics]) -> Section:
     names = list(dict.fromkeys(name for one in metrics.values() for name in one.values))
     rows = [["Rows", *(f"{one.n:,}" for one in metrics.values())]]
     rows += [[_score_title(name), *(_show(name, one) for one in metrics.values())] for name in names]
-    text = (
-        "Macro averages count every class equally, weighted ones by its rows." if "macro_f1" in names else ""
-    )
-    if "ece" in names:
-        text += " ECE, the expected calibration error, is the mean gap between probability and accuracy."
+    explained = {
+        "macro_f1": "Macro averages count every class equally, weighted ones by its rows.",
+        "ece": "ECE, the expected calibration error, is the mean gap between probability and accuracy.",
+    }
+    text = " ".join(sentence for name, sentence in explained.items() if name in names)
     return Section("scores", "Scores", text, (make_table(["Score", *metrics], rows),))
 
 
@@ -165,18 +142,21 @@ def _training_section(history: Sequence[Mapping[str, float]]) -> Section:
     columns = [key for key in history[-1] if not key.startswith("mix_")]
     scores = [key for key in columns if key not in ("step", "epoch", "train_loss", "valid_loss")]
     rows = [[format_value(entry.get(key)) for key in columns] for entry in history]
-    heads = [format_score_name(key) for key in columns]
     items = (
         draw_history(history, ("train_loss", "valid_loss"), "Loss"),
         draw_history(history, scores, "Score on validation rows", in_percent=True),
-        make_table(heads, rows, caption="Every evaluation", folded=True),
+        make_table(map(format_score_name, columns), rows, caption="Every evaluation", folded=True),
     )
     return Section("training", "Training", "", items)
 
 
 def _mix_section(mix: MixRecord) -> Section:
-    figures = [draw_mix(mix, "Weight of each layer")] if len(mix.history) > 1 else []
-    starts = [f"{value:.4f}" for value in mix.history[0]] if mix.history else ["–"] * len(mix.names)
+    figures, starts = [], ["–"] * len(mix.names)
+    if mix.history:
+        columns = zip(mix.names, zip(*mix.history, strict=True), strict=True)
+        lines = [Line(name, mix.epochs, list(column)) for name, column in columns]
+        figures = [draw_lines(lines, x_label="epoch", caption="Weight of each layer")]
+        starts = [f"{value:.4f}" for value in mix.history[0]]
     rows = zip(mix.names, starts, (f"{value:.4f}" for value in mix.values), strict=True)
     table = make_table(["Layer", "Start", "Final"], rows)
     return Section("mix", "Mix of the layers", _MIX_KINDS[mix.kind], (*figures, table))
@@ -195,18 +175,18 @@ def _views_section(model: StackModel) -> Section:
     return Section("views", "Views", text, (make_table(["View or rival", "Weight", "C", "Score (%)"], rows),))
 
 
-def _details_section(model: Predictor, record: FitRecord) -> Section:
-    timings = dict(record.timings)
-    speed = timings.pop("documents_per_second", None)
-    config = getattr(model, "config", None)
+def _details_section(model: Predictor) -> Section:
+    record, config = model.record, getattr(model, "config", None)
+    timings = {name: format_duration(value) for name, value in record.timings.items()}
+    if "documents_per_second" in timings:
+        timings["rows per second"] = format_value(record.timings["documents_per_second"])
+        del timings["documents_per_second"]
     settings = config.to_flat() if config else model.facts().values["settings"]
-    lists = {
-        "Encoder": [(name, format_value(value)) for name, value in record.encoder.items()],
-        "Settings": [(name, format_value(value)) for name, value in settings.items()],
-        "Timings": [(name, format_duration(value)) for name, value in timings.items()]
-        + ([("rows per second", format_value(speed))] if speed else []),
-        "Versions": list(record.versions.items()),
-    }
-    items: list[Code | Table] = [Code(record.command, "Command")] if record.command else []
-    items += [make_list(rows, caption) for caption, rows in lists.items() if rows]
-    return Section("details", "How it was made", "", tuple(items), folded=True)
+    lists = {"Encoder": record.encoder, "Settings": settings, "Timings": timings, "Versions": record.versions}
+    items = [Code(record.command, "Command")] if record.command else []
+    tables = [
+        make_list(((name, format_value(value)) for name, value in values.items()), caption)
+        for caption, values in lists.items()
+        if values
+    ]
+    return Section("details", "How it was made", "", (*items, *tables), folded=True)

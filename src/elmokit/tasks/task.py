@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 
 Inputs = tuple["Text", ...]
 """The texts of a row, one for each of the task's fields."""
+Words = Sequence[Sequence[list[str]]]
+"""Of each row of a batch, the words of each field as the encoder read them."""
 Output = Any
 """What a head gives for a batch: a tensor, or a NamedTuple of tensors (a CRF: emissions and transitions)."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The classes or tags that a model can give; none for a task that predicts numbers or spans.
+    """The classes or tags that a model can give, in the order of the head's outputs.
 
     Attributes:
-        names: In the order of the head's outputs. Empty before they are learned.
+        names: Empty before they are learned, and for a task that predicts numbers or spans.
         separator: Stands between the labels of a row that can have several; empty for one label a row.
     """
 
@@ -158,18 +160,13 @@ class Task(Protocol[P, M]):
         """The loss of each row, (batch,)."""
 
     def decode(
-        self,
-        output: Output,
-        masks: Sequence[Tensor],
-        labels: Labels,
-        words: Sequence[Sequence[list[str]]] | None = None,
+        self, output: Output, masks: Sequence[Tensor], labels: Labels, words: Words | None = None
     ) -> list[P]:
         """One prediction for each row of a batch.
 
         Args:
             masks: Of each field, (batch, time), as the head got them.
-            words: Of each row, the words of each field as the encoder read them; None during training,
-                where predictions are only measured.
+            words: None during training, where predictions are only measured.
         """
 
     def measure(self, examples: Examples, predictions: Sequence[P]) -> M:
