@@ -27,12 +27,12 @@ def test_models_and_reports_by_name(tmp_path: Path) -> None:
     small, topics, table = (models[name].facts() for name in ("small", "topics", "table"))
     assert (small["task"], small["contextual"], small["n_layers"], small["dim"]) == (None, True, 3, 12)
     assert (small["corpus"], small["corpus_texts"]) == ("odd", 5)
-    assert models["small"].weights() == [1 / 3] * 3
+    assert models["small"].mix() == ([1 / 3] * 3, False)
     assert (topics["task"], topics["fields"]) == ("classify", ("text",))
     assert topics["classes"] == ("money", "sport", "weather")
     network = models["topics"].network
     assert network is not None
-    assert models["topics"].weights() == pytest.approx(list(network.mix.values().values()))
+    assert models["topics"].mix()[0] == pytest.approx(list(network.mix.values().values()))
     assert (table["contextual"], table["n_layers"], table["dim"], table["corpus_texts"]) == (False, 1, 8, 0)
 
 

@@ -63,16 +63,12 @@ class Served:
             return self.encoder.words(texts)
         return [replace_surrogates(text).split() if isinstance(text, str) else [*text] for text in texts]
 
-    def weights(self) -> list[float]:
-        """The weight of each layer in the mix: as learned, or equal."""
+    def mix(self) -> tuple[list[float], bool]:
+        """The weight of each layer, as learned or equal, and whether each layer is normalized first."""
+        norm = bool(self.network and self.network.config.mix.mix_norm)
         if self.network and isinstance(self.network.mix, ScalarMix):
-            return self.network.mix.scalars().tolist()
-        return [1.0 / self.encoder.n_layers] * self.encoder.n_layers if self.encoder else []
-
-    @property
-    def mix_norm(self) -> bool:
-        """True if the mix normalizes each layer of each word first."""
-        return bool(self.network and self.network.config.mix.mix_norm)
+            return self.network.mix.scalars().tolist(), norm
+        return [1.0 / self.encoder.n_layers] * self.encoder.n_layers if self.encoder else [], norm
 
     def facts(self) -> dict[str, Any]:
         """For /v1/models."""
@@ -95,12 +91,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Registry:
-    """Everything that a server has.
-
-    Attributes:
-        models: By name; the first is the default.
-        reports: Pages of comparisons, by the name of their folder.
-    """
+    """Models by name, the first one being the default, and pages of comparisons by the name of their folder."""
 
     models: dict[str, Served]
     reports: Mapping[str, Path] = field(default_factory=dict)
@@ -147,9 +138,8 @@ def open_registry(
                     elmo, texts, name=corpus_name, most=corpus_words, progress=advance
                 )
         folder = path.resolve() if path.is_dir() else path.resolve().parent
-        if str(place).startswith(HUB):
-            folder = Path(str(place).partition("@")[0])
-        name = _unused(folder.name, models)
+        is_remote = str(place).startswith(HUB)
+        name = _unused(Path(str(place).partition("@")[0]).name if is_remote else folder.name, models)
         models[name] = Served(name, elmo, predictor, corpora[elmo.fingerprint] if elmo else None)
     if not models:
         raise ModelError(

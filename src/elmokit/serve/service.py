@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,10 @@ from elmokit.serve.batching import Worker
 from elmokit.serve.middleware import RefusedError
 from elmokit.serve.registry import Registry, Served
 from elmokit.serve.settings import ServeConfig
-from elmokit.tasks.task import AnyTask, Inputs
+from elmokit.tasks.task import AnyTask, Inputs, Predictor
 from elmokit.text.rows import Row
 from elmokit.text.tokenizing import Text, n_characters, replace_surrogates
-from elmokit.vectors.elmo import Elmo, State
+from elmokit.vectors.elmo import State
 from elmokit.vectors.embeddings import Embeddings
 from elmokit.vectors.encoder import FloatArray
 from elmokit.vectors.neighbors import map_2d, mix_layers, unit_rows
@@ -43,6 +43,7 @@ _JSON_NUMBERS = 4_000_000  # most numbers in a JSON answer
 _SMALL_ANSWER = 1 << 18  # numbers pooled in the event loop; more are pooled in the models' thread
 _CONTEXT = 15  # words shown on each side of an occurrence
 _MAX_OCCURRENCES = 150  # occurrences of a word, in the texts and in the corpus each
+Words = list[list[str]]
 
 
 class Service:
@@ -103,17 +104,35 @@ class Service:
                 "Use format = 'npy', ask for one vector per text, or send fewer texts.",
             )
         layers = await self._layers(request, served, body.texts, tokens, body.state)
-        work = partial(_embed_response, served.name, elmo, body, tokens, layers, weights)
+
+        def respond() -> Response:
+            offsets = np.cumsum([0, *map(len, tokens)])
+            out = Embeddings(tokens, np.concatenate(layers), offsets, elmo.sif_weights(tokens))
+            rows: Any = out.mixed(weights)
+            if body.vectors != "words":
+                rows = out.sentence(body.vectors, weights=weights)
+            if body.format == "json":
+                n_empty = sum(not row for row in tokens)
+                notes = [f"There is no word in {plural(n_empty, 'text')}."] if n_empty else []
+                vectors = [np.ascontiguousarray(row) for row in rows]
+                return json_response(
+                    {"model": served.name, "tokens": tokens, "vectors": vectors, "notes": notes}
+                )
+            content = io.BytesIO()
+            np.save(content, np.vstack(rows), allow_pickle=False)
+            headers = {"X-Elmokit-Offsets": ",".join(map(str, offsets))} if body.vectors == "words" else {}
+            return Response(content.getvalue(), media_type="application/x-npy", headers=headers)
+
         if sum(layer.size for layer in layers) < _SMALL_ANSWER:
-            return work()
-        return await self.worker.call(work, admitted=True)
+            return respond()
+        return await self.worker.call(respond, admitted=True)
 
     async def similar(self, request: Request, body: schema.SimilarRequest) -> Response:
         """Words like a word in its context: neighbors in the corpus, the same word elsewhere, a map."""
         served = self._model(body.model)
         elmo = served.require_elmo()
         tokens = await self._words(request, served, body.texts)
-        weights, norm = served.weights(), served.mix_norm
+        weights, norm = served.mix()
         if body.layer is not None or body.weights is not None:
             weights, norm = list(layer_factors(elmo.n_layers, body.layer, body.weights)), False
         layers = await self._layers(request, served, body.texts, tokens)
@@ -181,7 +200,7 @@ class Service:
 
     async def _words(
         self, request: Request, served: Served, texts: Sequence[Text], n_fields: int = 1
-    ) -> list[list[str]]:
+    ) -> Words:
         """The words of texts, which are refused if they are too many or too long.
 
         Args:
@@ -204,35 +223,21 @@ class Service:
         return words
 
     async def _layers(
-        self,
-        request: Request,
-        served: Served,
-        texts: Sequence[Text],
-        tokens: list[list[str]],
-        state: State = "zero",
+        self, request: Request, served: Served, texts: Sequence[Text], tokens: Words, state: State = "zero"
     ) -> Sequence[FloatArray]:
         """All layers of each text, (n_words, layer, dim)."""
-        elmo = served.require_elmo()
+        key, embed = ("embed", served.name, state), partial(served.require_elmo().embed, state=state)
+        gone = request.is_disconnected
         return await self.worker.do(
-            ("embed", served.name, state),
-            texts,
-            lambda batch: elmo.embed(batch, state=state).layers,
-            cost=_cost(tokens),
-            gone=request.is_disconnected,
+            key, texts, lambda batch: embed(batch).layers, cost=_cost(tokens), gone=gone
         )
 
     async def _predictions(
         self, request: Request, served: Served, rows: Sequence[Inputs], cost: int, *, admitted: bool = False
     ) -> Sequence[Any]:
-        predictor: Any = served.predictor
-        return await self.worker.do(
-            ("predict", served.name),
-            rows,
-            lambda batch: list(predictor.predict(batch)),
-            cost=cost,
-            admitted=admitted,
-            gone=request.is_disconnected,
-        )
+        key, predictor = ("predict", served.name), cast(Predictor, served.predictor)
+        how: Any = {"cost": cost, "admitted": admitted, "gone": request.is_disconnected}
+        return await self.worker.do(key, rows, lambda batch: list(predictor.predict(batch)), **how)
 
     async def _influence(self, request: Request, served: Served, words: list[str]) -> list[float]:
         """How much each word adds to the probability of the class; in batches, so that others get a turn."""
@@ -253,7 +258,7 @@ def json_response(value: Any) -> Response:
     return Response(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
 
 
-def _cost(words: list[list[str]]) -> int:
+def _cost(words: Words) -> int:
     """Words to compute: a text has a start and an end besides."""
     return sum(len(row) + 2 for row in words)
 
@@ -270,32 +275,10 @@ def _inputs(task: AnyTask, place: int, given: str | dict[str, str]) -> Inputs:
     return task.inputs(Row(f"text {place}", " ".join(texts), None, texts=texts))
 
 
-def _embed_response(
-    name: str,
-    elmo: Elmo,
-    body: schema.EmbedRequest,
-    tokens: list[list[str]],
-    layers: Sequence[FloatArray],
-    weights: Sequence[float],
-) -> Response:
-    offsets = np.cumsum([0, *map(len, tokens)])
-    out = Embeddings(tokens, np.concatenate(layers), offsets, elmo.sif_weights(tokens))
-    rows: Any = out.mixed(weights) if body.vectors == "words" else out.sentence(body.vectors, weights=weights)
-    if body.format == "json":
-        n_empty = sum(not row for row in tokens)
-        notes = [f"There is no word in {plural(n_empty, 'text')}."] if n_empty else []
-        vectors = [np.ascontiguousarray(row) for row in rows]
-        return json_response({"model": name, "tokens": tokens, "vectors": vectors, "notes": notes})
-    content = io.BytesIO()
-    np.save(content, np.vstack(rows), allow_pickle=False)
-    headers = {"X-Elmokit-Offsets": ",".join(map(str, offsets))} if body.vectors == "words" else {}
-    return Response(content.getvalue(), media_type="application/x-npy", headers=headers)
-
-
 def _similar(
     served: Served,
     body: schema.SimilarRequest,
-    tokens: list[list[str]],
+    tokens: Words,
     layers: Sequence[FloatArray],
     weights: Sequence[float],
     *,
@@ -303,19 +286,13 @@ def _similar(
 ) -> dict[str, Any]:
     corpus = served.occurrences
     assert corpus is not None
-    chosen = (body.text, _position(body, tokens))
+    chosen, notes = (body.text, _position(body, tokens)), []
     word = tokens[chosen[0]][chosen[1]]
-    same = [
-        (text, position)
-        for text, row in enumerate(tokens)
-        for position, other in enumerate(row)
-        if other.casefold() == word.casefold()
-    ]
-    notes = []
+    places = [(text, place) for text, row in enumerate(tokens) for place in range(len(row))]
+    same = [place for place in places if tokens[place[0]][place[1]].casefold() == word.casefold()]
     if len(same) > _MAX_OCCURRENCES:
         notes.append(f"The word occurs {len(same):,} times in the texts; {_MAX_OCCURRENCES} are shown.")
-        same.remove(chosen)
-        same = sorted([chosen, *same[: _MAX_OCCURRENCES - 1]])
+        same = sorted([chosen, *(place for place in same if place != chosen)][:_MAX_OCCURRENCES])
     rows = np.stack([layers[text][position] for text, position in same])  # (n, layer, dim)
     mixed = mix_layers(torch.from_numpy(rows), weights, norm=norm).numpy()
     units = _units(np.concatenate([rows, mixed[:, None]], axis=1))
@@ -323,14 +300,14 @@ def _similar(
     cosines = np.einsum("nld,ld->nl", units, units[here]).tolist()  # with each layer, then with the mix
     other = word if body.different else ""
     neighbors = corpus.nearest(mixed[here], weights, body.k, different_from=other, norm=norm)
-    places = corpus.of_word(word, _MAX_OCCURRENCES)
+    elsewhere = corpus.of_word(word, _MAX_OCCURRENCES)
     points, explained = list[dict[str, Any]](), list[float]()
-    if len(same) + len(places) < 3:
+    if len(same) + len(elsewhere) < 3:
         notes.append("A map needs at least three occurrences of the word, in your sentences or the corpus.")
     else:
-        spots, explained = map_2d(np.concatenate([mixed, corpus.mixed(places, weights, norm=norm)]))
+        spots, explained = map_2d(np.concatenate([mixed, corpus.mixed(elsewhere, weights, norm=norm)]))
         points = [{"source": "yours", **_snippet(*place, tokens[place[0]])} for place in same]
-        for one in map(corpus.at, places):
+        for one in map(corpus.at, elsewhere):
             points.append({"source": "corpus", **_snippet(one.index, one.position, one.words)})
         points = [{"x": x, "y": y, **point} for (x, y), point in zip(spots.tolist(), points, strict=True)]
     return {
@@ -353,14 +330,13 @@ def _similar(
     }
 
 
-def _position(body: schema.SimilarRequest, tokens: list[list[str]]) -> int:
+def _position(body: schema.SimilarRequest, tokens: Words) -> int:
     """The place of the word that is asked for in its text."""
     if body.text >= len(tokens):
         raise ConfigError(f"There is no text {body.text}: {len(tokens)} were given, counted from 0.")
-    row = tokens[body.text]
     if (body.position is None) == (body.word is None):
         raise ConfigError("Give either position or word, not both.")
-    word = (body.word or "").casefold()
+    row, word = tokens[body.text], (body.word or "").casefold()
     for position, other in enumerate(row):
         if position == body.position or other.casefold() == word:
             return position
@@ -385,8 +361,8 @@ def _units(layers: FloatArray) -> npt.NDArray[np.float64]:
 
 def _layer_facts(served: Served, words: list[str], layers: FloatArray) -> dict[str, Any]:
     """What each layer contributes to the vectors of a text, (n_words, layer, dim), and to its class."""
-    weights = served.weights()
-    if served.mix_norm:
+    weights, norm = served.mix()
+    if norm:
         layers = F.layer_norm(torch.from_numpy(layers), layers.shape[-1:]).numpy()
     lengths = np.linalg.norm(layers.astype(np.float64), axis=2)  # (n_words, layer)
     parts = lengths * np.abs(weights)
