@@ -95,31 +95,33 @@ def make_document(names: list[str]) -> Document:
 
 
 OUTSIDE = """() => [...document.querySelectorAll('body *')]
-    .filter(part => part.getBoundingClientRect().right > innerWidth + 1 && !part.closest('.scroll'))
+    .filter(part => part.getBoundingClientRect().right > innerWidth + 1 && !part.closest('.scroll')
+            && !part.closest('.skip') && part.checkVisibility())
     .map(part => part.outerHTML.slice(0, 80))"""
 """JavaScript: the elements that stick out of the window."""
 
 
-def contrast(page: Page, selector: str) -> float:
-    """The contrast of a text with its background, by the rule of WCAG."""
-    colors = page.evaluate(
-        """selector => {
-            let part = document.querySelector(selector);
-            const color = part.tagName == 'text' ? getComputedStyle(part).fill : getComputedStyle(part).color;
+def contrast(page: Page, selector: str, *, every: bool = False) -> float:
+    """The contrast of a text with its background by the rule of WCAG; of ``every`` such text, the lowest."""
+    pairs = page.evaluate(
+        """selector => [...document.querySelectorAll(selector)].map(part => {
+            const style = getComputedStyle(part), color = part.tagName == 'text' ? style.fill : style.color;
             const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-            const layers = [];
-            for (; part; part = part.parentElement) layers.unshift(getComputedStyle(part).backgroundColor);
-            canvas.fillStyle = 'white';
-            canvas.fillRect(0, 0, 1, 1);
+            const layers = ['white'];
+            for (; part; part = part.parentElement)
+                layers.splice(1, 0, getComputedStyle(part).backgroundColor);
             for (const layer of layers) { canvas.fillStyle = layer; canvas.fillRect(0, 0, 1, 1); }
             return [color, `rgb(${canvas.getImageData(0, 0, 1, 1).data.slice(0, 3).join(',')})`];
-        }""",
+        })""",
         selector,
     )
-    lights: list[float] = []
-    for color in colors:
-        red, green, blue = (
-            ((float(part) / 255 + 0.055) / 1.055) ** 2.4 for part in re.findall(r"[\d.]+", color)[:3]
-        )
-        lights.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
-    return (max(lights) + 0.05) / (min(lights) + 0.05)
+    return min(_ratio(*map(_light, pair)) for pair in (pairs if every else pairs[:1]))
+
+
+def _light(color: str) -> float:
+    parts = [((float(part) / 255 + 0.055) / 1.055) ** 2.4 for part in re.findall(r"[\d.]+", color)[:3]]
+    return float(np.dot([0.2126, 0.7152, 0.0722], parts))
+
+
+def _ratio(one: float, other: float) -> float:
+    return (max(one, other) + 0.05) / (min(one, other) + 0.05)

@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 
 from comparisons import make_comparison
+from documents import OUTSIDE, contrast
 from elmokit.bilm.folder import save_bilm
 from elmokit.comparison.report import write_report
 from elmokit.serve.app import make_app
@@ -27,32 +28,11 @@ from odd_texts import make_model
 from serving import CORPUS, save_models, save_report, untrained
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Request, Route
+    from playwright.sync_api import Browser, Locator, Page, Request, Route
 
 SCREENS = {"desk": (1280, 900), "phone": (390, 844)}
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"> <script>document.title='broken'</script> bank"
 CLASSES = ["<b onclick=alert(1)>money</b>", "sport & <i>games</i>", "天气 " + "w" * 120]
-WIDE = """() => [...document.querySelectorAll('body *')]
-    .filter(part => part.getBoundingClientRect().right > innerWidth + 1 && !part.closest('.scroll')
-            && !part.closest('.skip') && part.checkVisibility())
-    .map(part => part.outerHTML.slice(0, 80))"""
-CONTRAST = """selector => {
-    const parts = colour => colour.match(/[\\d.]+/g).map(Number);
-    const light = colour => {
-        const [r, g, b] = colour.map(part => ((part / 255 + 0.055) / 1.055) ** 2.4);
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const paper = node => {  // colours may let through what is behind them
-        const [r, g, b, share = 1] = parts(getComputedStyle(node).backgroundColor);
-        if (share === 1 || !node.parentElement) return [r, g, b];
-        const behind = paper(node.parentElement);
-        return [r, g, b].map((part, place) => share * part + (1 - share) * behind[place]);
-    };
-    return Math.min(...[...document.querySelectorAll(selector)].map(part => {
-        const both = [light(parts(getComputedStyle(part).color)), light(paper(part))].sort((a, b) => b - a);
-        return (both[0] + 0.05) / (both[1] + 0.05);
-    }));
-}"""
 
 
 @contextlib.contextmanager
@@ -149,9 +129,28 @@ def opened(page: Page, address: str, rest: str = "") -> Page:
     return page
 
 
-def turn_to(page: Page, name: str) -> None:
-    page.get_by_role("tab", name=name).click()
+def click(part: Locator) -> None:
+    part.click()
+    settled(part.page)
+
+
+def push(page: Page, key: str) -> None:
+    page.keyboard.press(key)
     settled(page)
+
+
+def choose(page: Page, model: str) -> None:
+    page.select_option("#model", model)
+    settled(page)
+
+
+def send(page: Page, view: str, text: str) -> None:
+    page.fill(f"#{view} textarea", text)
+    click(page.locator(f"#{view} .primary"))
+
+
+def turn_to(page: Page, name: str) -> None:
+    click(page.get_by_role("tab", name=name))
 
 
 def problem(page: Page) -> str:
@@ -168,10 +167,10 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
     page = opened(visit.page, full)
 
     def check_fits(*selectors: str) -> None:
-        assert page.evaluate(WIDE) == []
+        assert page.evaluate(OUTSIDE) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS[screen][0]
         for selector in selectors:
-            assert page.evaluate(CONTRAST, selector) > 4.5, selector
+            assert contrast(page, selector, every=True) > 4.5, selector
         assert not page.locator("#problem").is_visible()
 
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g)[0] < 100")
@@ -185,19 +184,15 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
     check_fits(
         "h1", "#facts", "#tokens [aria-pressed=true]", "#neighbors mark", "#map-caption", "#siblings th"
     )
-    page.get_by_role("button", name="strike").click()
-    settled(page)
+    click(page.get_by_role("button", name="strike"))
     assert page.locator("#chosen").inner_text() == "strike"
-    page.locator("#tokens button", has_text="goal").click()
-    settled(page)
+    click(page.locator("#tokens button", has_text="goal"))
     assert page.locator("#chosen").inner_text() == "goal"
     assert "three occurrences" in page.locator("#map-caption").inner_text()
     assert not page.locator("#siblings-block").is_visible()
     page.get_by_label("other words only").check()
     settled(page)
-    page.fill("#sentences", "The bank\na bank\n\n  \nBank of stone")
-    page.get_by_role("button", name="Read").click()
-    settled(page)
+    send(page, "words", "The bank\na bank\n\n  \nBank of stone")
     assert page.locator("#tokens li").count() == 3
     words = page.locator("#neighbors mark").all_inner_texts()
     assert "bank" not in {word.lower() for word in words}
@@ -212,8 +207,7 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
     assert page.locator("#word-shares li").count() == 9
     assert "equal parts" in page.locator("#mix-kind").inner_text()
     check_fits("#layer-table th", "#layer-legend", "#word-shares li")
-    page.select_option("#model", "topics")
-    settled(page)
+    choose(page, "topics")
     assert "learned" in page.locator("#mix-kind").inner_text()
     assert "without it" in page.locator("#layer-table thead").inner_text()
     check_fits()
@@ -225,13 +219,10 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
     assert page.locator("#influence span").count() == 14
     assert page.locator("#movers li").count() == 5
     check_fits("#label", "#bars .figure", "#influence span", "#movers li")
-    page.fill("#classify-text", "the bank " * 120)
-    page.get_by_role("button", name="Classify").click()
-    settled(page)
+    send(page, "classify", "the bank " * 120)
     assert "up to 200 words; this one has 240" in page.locator("#influence").inner_text()
     assert not page.locator("#influence-legend").is_visible()
-    page.select_option("#model", "learned")
-    settled(page)
+    choose(page, "learned")
     assert "words over the limit" in page.locator("#classify-notes").inner_text()
     check_fits()
 
@@ -249,8 +240,7 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
 def test_a_word_far_into_a_long_sentence(visit: Visit, full: str) -> None:
     page = opened(visit.page, full, "#words?texts=" + "a+river+" * 20 + "bank" + "+of+stone" * 20)
     assert page.locator("#chosen").inner_text() == "river"
-    page.locator("#tokens button", has_text="bank").click()
-    settled(page)
+    click(page.locator("#tokens button", has_text="bank"))
     dot = page.locator("#map circle.yours")
     dot.hover(force=True)
     assert page.locator("#point mark").inner_text() == "bank"
@@ -271,7 +261,7 @@ def test_the_api_page(visit: Visit, full: str) -> None:
     for fold in page.locator("summary").all():
         fold.click()
     assert "curl" in page.locator("details", has_text="/v1/embed").first.inner_text()
-    assert page.evaluate(WIDE) == []
+    assert page.evaluate(OUTSIDE) == []
     visit.check_quiet(full)
     for broken in (lambda route: route.abort(), lambda route: route.fulfill(status=500)):
         page.route("**/openapi.json", broken)
@@ -303,43 +293,35 @@ def test_by_keyboard_alone(visit: Visit, full: str) -> None:
     assert page.evaluate(outline) == "solid", "one sees where one is"
     key.press("Shift+Tab")
     for press, tab in (("ArrowRight", "layers"), ("End", "compare"), ("ArrowRight", "words")):
-        key.press(press)
-        settled(page)
+        push(page, press)
         assert focused() == f"tab-{tab}"
         assert page.locator(f"#{tab}").is_visible()
         assert page.locator('[role="tab"][aria-selected=true]').count() == 1
     for press, tab in (("ArrowLeft", "compare"), ("Home", "words")):
-        key.press(press)
-        settled(page)
+        push(page, press)
         assert focused() == f"tab-{tab}"
     tab_to("sentences")
     key.press("Control+A")
     key.type("The bank raised its rates.")
-    key.press("Control+Enter")
-    settled(page)
+    push(page, "Control+Enter")
     tab_to("rates")
-    key.press("Enter")
-    settled(page)
+    push(page, "Enter")
     assert page.locator("#chosen").inner_text() == "rates"
     assert focused() == "rates", "one can go on from there"
     tab_to("layer")
     for press, name, stop in (("ArrowLeft", "LSTM layer 2", "2"), ("Home", "layer 0: the word alone", "0")):
-        key.press(press)
-        settled(page)
+        push(page, press)
         assert page.locator("#layer-name").inner_text() == name
         assert page.get_attribute("#layer", "aria-valuetext") == name
         assert f"layer={stop}" in page.url
-    key.press("End")
-    settled(page)
+    push(page, "End")
     assert "layer=" not in page.url
     tab_to("different")
-    key.press("Space")
-    settled(page)
+    push(page, "Space")
     assert "different=1" in page.url
     page.locator("#map circle").first.focus()
     assert page.locator("#point mark").inner_text()
-    key.press("Enter")
-    settled(page)
+    push(page, "Enter")
     visit.check_quiet(full)
 
 
@@ -372,8 +354,7 @@ def test_the_map_by_keyboard(visit: Visit, full: str) -> None:
         stop()
     for press, chosen in (("Enter", "yours.2.3"), ("Space", "yours.0.4")):
         page.locator(f'#map [data-at="{chosen}"]').focus()
-        key.press(press)
-        settled(page)
+        push(page, press)
         assert stop() == chosen, "one can go on from there"
         assert "current" in str(page.locator("#map circle:focus").get_attribute("class"))
     assert page.locator("#where").inner_text().startswith("as in sentence 1;")
@@ -390,8 +371,7 @@ def test_one_line_is_said_of_each_answer(visit: Visit, full: str) -> None:
         ("layers", "3 layers of 9 words, mixed in equal parts"),
         ("classify", ", according to topics."),
     ):
-        page.locator(f"#tab-{view}").click()
-        settled(page)
+        click(page.locator(f"#tab-{view}"))
         assert said in page.locator(f"#{view}-status[role=status]").inner_text()
         page.fill(f"#{view} textarea", "")
         page.locator(f"#{view} .primary").click()
@@ -427,13 +407,9 @@ def test_the_address_can_be_shared(visit: Visit, full: str) -> None:
         assert view(other) == before
         other.close()
 
-    page.select_option("#model", "topics")
-    settled(page)
-    page.fill("#sentences", 'a "bank" & <b>?#%\nThe river bank + 1=2\nBank 😀')
-    page.get_by_role("button", name="Read").click()
-    settled(page)
-    page.locator('#tokens [data-at="1.2"]').click()
-    settled(page)
+    choose(page, "topics")
+    send(page, "words", 'a "bank" & <b>?#%\nThe river bank + 1=2\nBank 😀')
+    click(page.locator('#tokens [data-at="1.2"]'))
     page.locator("#layer").fill("1")
     page.get_by_label("other words only").check()
     settled(page)
@@ -450,8 +426,7 @@ def test_the_address_can_be_shared(visit: Visit, full: str) -> None:
     ):
         turn_to(page, tab)
         page.fill(field, "The bank & its 100% <rates>?")
-        page.get_by_role("button", name=button).click()
-        settled(page)
+        click(page.get_by_role("button", name=button))
         before = view(page)
         check_same()
     turn_to(page, "Compare")
@@ -501,8 +476,7 @@ def test_nothing_to_classify_with_nothing_to_compare_nothing_to_read(visit: Visi
         page.reload()
         assert "no sentence yet" in problem(page)
         page.fill("#sentences", "\u200b")  # no word
-        page.get_by_role("button", name="Read").click()
-        settled(page)
+        click(page.get_by_role("button", name="Read"))
         assert not page.locator("#words-result").is_visible()
         visit.check_quiet(address)
 
@@ -512,8 +486,7 @@ def test_what_is_shown_belongs_to_what_was_asked(visit: Visit, full: str) -> Non
     for view in ("words", "layers"):
         page.locator(f"#tab-{view}").click()
         for model, there in (("small", True), ("table", False), ("topics", True)):
-            page.select_option("#model", model)
-            settled(page)
+            choose(page, model)
             assert page.locator("#problem").is_visible() != there
             assert page.locator(f"#{view}-result").is_visible() == there
     visit.check_quiet(full, but="400")
@@ -523,15 +496,12 @@ def test_a_model_that_cuts_words_in_another_way(visit: Visit, full: str) -> None
     page = opened(visit.page, full, "#words?texts=" + quote("Bank? Well, the bank, the river!\nA bank."))
     pressed = page.locator("#tokens [aria-pressed=true]")
     for word, places in (("bank", ("0.5", "0.3")), ("river", ("0.8", "0.5"))):
-        page.locator(f'#tokens [data-at="{places[0]}"]').click()
-        settled(page)
+        click(page.locator(f'#tokens [data-at="{places[0]}"]'))
         for model, place in (("lower", places[1]), ("small", places[0])):
-            page.select_option("#model", model)
-            settled(page)
+            choose(page, model)
             assert (pressed.inner_text(), pressed.get_attribute("data-at")) == (word, place)
             assert page.locator("#chosen").inner_text() == word
-    page.locator('#tokens [data-at="0.9"]').click()
-    settled(page)
+    click(page.locator('#tokens [data-at="0.9"]'))
     assert page.locator("#chosen").inner_text() == "!"
     turn_to(page, "Classify")
     page.select_option("#model", "lower")  # which has no such word
@@ -623,9 +593,7 @@ def test_errors_of_the_server_are_shown_and_go_away(
         assert "40 characters" in problem(page)
         for part in ("#reading", "#words-result"):
             assert not page.locator(part).is_visible()
-        page.fill("#sentences", "bank")
-        page.get_by_role("button", name="Read").click()
-        settled(page)
+        send(page, "words", "bank")
         assert not page.locator("#problem").is_visible()
         visit.check_quiet(address, but="413")
 
@@ -685,19 +653,15 @@ def test_hostile_strings_are_shown_as_text(visit: Visit, full: str) -> None:
     assert "bank < img src" in page.locator("#siblings").inner_text()
     assert "<b onclick=alert(1)>money</b>" in page.locator("#facts").inner_text()
     turn_to(page, "Layers")
-    page.fill("#layers-text", HOSTILE)
-    page.get_by_role("button", name="Look inside").click()
-    settled(page)
+    send(page, "layers", HOSTILE)
     assert page.locator("#word-shares img").count() == 0
     turn_to(page, "Classify")
-    page.fill("#classify-text", HOSTILE + "\x07\u202e")
-    page.get_by_role("button", name="Classify").click()
-    settled(page)
+    send(page, "classify", HOSTILE + "\x07\u202e")
     assert set(page.locator("#bars > span:not(.meter):not(.figure)").all_inner_texts()) == set(CLASSES)
     assert page.locator("#label").inner_text() in CLASSES
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 844})
-        assert page.evaluate(WIDE) == []
+        assert page.evaluate(OUTSIDE) == []
     turn_to(page, "Compare")
     assert page.locator("#report option").all_inner_texts() == ["report", "other"]
     page.select_option("#report", "1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -65,20 +65,10 @@ def command(
     from elmokit.published.convert import convert
 
     reporter = Reporter("silent" if as_json else "auto")
-    if max_words is not None:
-        settings["max_words"] = max_words
-    result = convert(
-        source,
-        out,
-        to=cast(Any, to),
-        vocab=vocab,
-        calibrate=calibrate,
-        compact=compact,
-        token_cache=token_cache,
-        reporter=reporter,
-        command=options.command_line(),
-        **settings,
-    )
+    settings |= {"max_words": max_words} if max_words is not None else {}
+    settings |= {"to": to, "vocab": vocab, "calibrate": calibrate, "compact": compact}
+    settings |= {"token_cache": token_cache, "reporter": reporter, "command": options.command_line()}
+    result = convert(source, out, **settings)
     if as_json:
         record = {"folder": str(result.path), "n_parameters": result.n_parameters, "notes": result.notes}
         options.print_json(record if result.n_words is None else {**record, "n_words": result.n_words})

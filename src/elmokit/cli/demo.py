@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -23,7 +23,7 @@ _SENTENCES = [
     "Shares in the bank fell after it warned on profits.",
 ]
 _METHODS = "stack,elmo-trainable,elmo-frozen,elmo-function,sgns,cbow,svd,tfidf-svm"
-_OUT = "Folder for the report and its best model."
+_OUT, _TITLE = "Folder for the report and its best model.", "The demo: topics of the bundled news texts"
 
 
 @with_settings()
@@ -55,19 +55,9 @@ def command(
         "   [dim]ELMo was pretrained on general English; the other methods see only these texts.[/]\n"
     )
     name, report = str(model or DEFAULT), out / "report"
-    comparison = compare(
-        train,
-        test,
-        report,
-        methods=_METHODS,
-        seeds=seeds,
-        encoder=folder,
-        text_columns="text",
-        label_column="topic",
-        title="The demo: topics of the bundled news texts",
-        reporter=reporter,
-        command="elmokit demo",
-    )
+    how: Any = {"methods": _METHODS, "seeds": seeds, "encoder": folder, "reporter": reporter}
+    how |= {"text_columns": "text", "label_column": "topic", "command": "elmokit demo", "title": _TITLE}
+    comparison = compare(train, test, report, **how)
     if comparison.failed:
         raise typer.Exit(1)
     print_comparison(comparison, reporter.console)

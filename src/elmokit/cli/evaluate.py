@@ -23,8 +23,7 @@ def command(
     ],
     out: Annotated[Path | None, options.flag("Folder for a report on labeled rows.", "--out", "-o")] = None,
     state: Annotated[
-        str,
-        typer.Option(help="Language models: state at the start of a text \\[carried|zero]."),
+        str, typer.Option(help="Language models: state at the start of a text \\[carried|zero].")
     ] = "carried",
     as_json: options.Json = False,
     *,
@@ -85,12 +84,6 @@ def _print_metrics(result: Evaluation, reporter: Reporter) -> None:
         labels = ", ".join(f"{escape(name)} ({count})" for name, count in unseen.items())
         reporter.say(f"[yellow]Labels never seen in training, counted as wrong: {labels}[/]")
     if classes := figures.get("per_class"):
-        rows = [
-            [
-                one["name"],
-                *(f"{one[name]:.4f}" for name in ("precision", "recall", "f1")),
-                f"{one['support']:,}",
-            ]
-            for one in classes
-        ]
+        names = ("precision", "recall", "f1")
+        rows = [[one["name"], *(f"{one[n]:.4f}" for n in names), f"{one['support']:,}"] for one in classes]
         print_table(make_table(["class", "precision", "recall", "F1", "rows"], rows), reporter.console)

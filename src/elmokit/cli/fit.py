@@ -8,7 +8,6 @@ import typer
 from rich.markup import escape
 
 from elmokit.cli import options
-from elmokit.core.config import duration
 from elmokit.tasks.settings import FitConfig, HeadConfig
 from elmokit.vectors.settings import MixConfig
 
@@ -35,7 +34,7 @@ def command(
     ] = None,
     test: Annotated[list[str] | None, options.flag("Rows to measure on at the end, for the report.")] = None,
     task: Annotated[str, typer.Option(help="What to learn.")] = "classify",
-    checkpoint_every: options.CheckpointEvery = "60s",
+    checkpoint_every: options.CheckpointEvery = 60.0,
     as_json: options.Json = False,
     *,
     settings: options.Settings,
@@ -57,18 +56,9 @@ def command(
     from elmokit.tasks.task import format_scores
 
     reporter = Reporter("json" if as_json else "auto")
-    result = fit(
-        encoder,
-        train,
-        out,
-        task=task,
-        valid=valid or (),
-        test=test or (),
-        checkpoint_every=duration(checkpoint_every),
-        reporter=reporter,
-        command=options.command_line(),
-        **settings,
-    )
+    settings |= {"task": task, "valid": valid or (), "test": test or (), "checkpoint_every": checkpoint_every}
+    settings |= {"reporter": reporter, "command": options.command_line()}
+    result = fit(encoder, train, out, **settings)
     if result.model is None:
         reporter.say(f"Saved in {escape(str(out))}. Run the same command again to resume.")
         raise typer.Exit(130)

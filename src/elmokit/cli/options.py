@@ -19,7 +19,7 @@ import typer
 from rich.markup import escape
 from typer.models import OptionInfo
 
-from elmokit.core.config import Config, read_toml
+from elmokit.core.config import Config, duration, read_toml
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.core.names import resolve_name
 from elmokit.text.settings import PIPELINES, LabelConfig, ReadConfig, TextConfig
@@ -48,7 +48,8 @@ Model = Annotated[Path, argument("MODEL", _MODEL, parser=resolve_name)]
 Texts = Annotated[list[str], argument("TEXT...", _TEXTS)]
 Out = Annotated[Path, flag("Output folder.", "--out", "-o")]
 Json = Annotated[bool, flag("Print the result as JSON.", "--json")]
-CheckpointEvery = Annotated[str, typer.Option(help="Time between checkpoints.")]
+_TIME: Any = {"parser": lambda text: duration(str(text)), "metavar": "TIME", "show_default": "60s"}
+CheckpointEvery = Annotated[float, typer.Option(help="Time between checkpoints.", **_TIME)]
 
 
 def command_line() -> str:

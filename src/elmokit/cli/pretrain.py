@@ -11,7 +11,6 @@ from rich.markup import escape
 
 from elmokit.bilm.settings import PRESETS, BilmConfig, TrainingConfig
 from elmokit.cli import options
-from elmokit.core.config import duration
 from elmokit.core.names import resolve_name
 from elmokit.text.settings import VocabularyConfig
 
@@ -46,7 +45,7 @@ def command(
     corpus: Annotated[
         Path | None, options.flag("Keep the prepared text here, to share it between runs.")
     ] = None,
-    checkpoint_every: options.CheckpointEvery = "60s",
+    checkpoint_every: options.CheckpointEvery = 60.0,
     as_json: options.Json = False,
     *,
     settings: options.Settings,
@@ -70,19 +69,9 @@ def command(
     from elmokit.core.formatting import format_duration
 
     reporter = Reporter("json" if as_json else "auto")
-    result = pretrain(
-        texts,
-        out,
-        preset,
-        valid=valid or (),
-        from_model=from_model,
-        words_from=words_from,
-        corpus=corpus,
-        checkpoint_every=duration(checkpoint_every),
-        reporter=reporter,
-        command=options.command_line(),
-        **settings,
-    )
+    settings |= {"valid": valid or (), "from_model": from_model, "words_from": words_from, "corpus": corpus}
+    settings |= {"checkpoint_every": checkpoint_every, "command": options.command_line()}
+    result = pretrain(texts, out, preset, reporter=reporter, **settings)
     record = asdict(result)
     del record["was_done"]
     reporter.event("end", **{**record, "folder": str(out), "seconds": round(result.seconds, 1)})

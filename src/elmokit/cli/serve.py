@@ -65,16 +65,9 @@ def command(
         registry = open_registry(
             models or [DEFAULT], texts, corpus_name=name, corpus_words=config.corpus_words, reporter=reporter
         )
-        server = uvicorn.Server(
-            uvicorn.Config(
-                make_app(registry, config),
-                log_level="warning",
-                access_log=False,
-                timeout_graceful_shutdown=10,
-                limit_concurrency=1000,
-                server_header=False,
-            )
-        )
+        limits: Any = {"timeout_graceful_shutdown": 10, "limit_concurrency": 1000, "server_header": False}
+        app = make_app(registry, config)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, **limits))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)  # uvicorn raises the signal again when it is done
         host, port = listener.getsockname()[:2]

@@ -68,18 +68,8 @@ def command(
     texts = open_corpus(corpus, configs["read"]) if corpus else None
     total = len(texts) if isinstance(texts, Sized) else None
     with reporter.counting("Looking through the texts", total, unit="texts") as advance:
-        similar = similar_words(
-            encoder,
-            query,
-            texts,
-            word=word,
-            layer=config.layer,
-            weights=config.weights,
-            state=config.state,
-            k=k,
-            different=different,
-            progress=advance,
-        )
+        how: Any = {"layer": config.layer, "weights": config.weights, "state": config.state, "word": word}
+        similar = similar_words(encoder, query, texts, k=k, different=different, progress=advance, **how)
     words = encoder.words([query])[0]
     if as_json:
         context = isinstance(encoder, Elmo)

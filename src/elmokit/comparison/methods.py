@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,9 +71,10 @@ class Method:
         """The step that encodes the rows once for all its fits; "" if every fit does that itself."""
         if self.family == "foreign":
             return f"{self.id}-{_digest(self.vectors)}"
-        is_cached = self.classifier.get("cache") != "no" and not self.classifier.get("finetune")
-        is_cached = is_cached and self.family == "elmo" and not self.is_stack
-        return f"layers-elmo-{_digest(self.language_model)}" if is_cached else ""
+        given = self.classifier
+        if self.family != "elmo" or self.is_stack or given.get("finetune") or given.get("cache") == "no":
+            return ""
+        return f"layers-{_digest({**self.language_model, 'max_words': given.get('max_words')})}"
 
     @property
     def digest(self) -> str:
@@ -115,7 +117,6 @@ class Plan:
     """Everything that a comparison will do.
 
     Attributes:
-        recipe: The name of the recipe it started from.
         seeds: For every method that uses them; others are fitted once.
         counts: Label counts of the learning curve; empty for none.
         draws: How often each count is drawn.
@@ -163,11 +164,10 @@ class CompareConfig(Config):
 
 def choose_methods(known: Sequence[Method], names: Iterable[str], usual: Sequence[str] = ()) -> list[Method]:
     """The methods with these ids or families (of these, the ``usual`` if any), in the order of ``known``."""
-    groups: dict[str, set[str]] = {}
-    for family in FAMILIES:
-        ids = {method.id for method in known if method.family == family}
-        if ids:
-            groups[family] = ids.intersection(usual) or ids
+    families = defaultdict[str, set[str]](set)
+    for method in known:
+        families[method.family].add(method.id)
+    groups = {family: ids.intersection(usual) or ids for family, ids in families.items()}
     groups |= {method.id: {method.id} for method in known}
     chosen = set[str]()
     for name in names:

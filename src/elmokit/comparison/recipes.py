@@ -73,13 +73,10 @@ def make_plan(
     """A recipe's plan with changes.
 
     Args:
-        recipe: "quick", "thorough" or "write-ups".
         methods: Ids, families or foreign encoders, as a list or separated by commas; all of the recipe's
             unless given.
-        seeds: How many; as many as the recipe has unless given.
         config: A TOML file, or what it would hold.
-        curve: Label counts of a learning curve.
-        draws: How often each is drawn.
+        curve: Label counts of a learning curve, each drawn ``draws`` times.
         curve_methods: The methods in it; unless given, ELMo and skip-gram with the linear head, ELMo with
             the trainable mix and the SVM, if they are among the methods.
     """
@@ -162,16 +159,11 @@ def _split(names: str | Sequence[str]) -> list[str]:
 
 
 def _parse_counts(curve: str | Sequence[int]) -> tuple[int, ...]:
-    try:
-        counts = {int(part) for part in _split(curve)} if isinstance(curve, str) else set(curve)
-    except ValueError:
-        counts = {0}
-    if any(count < 2 for count in counts):
-        raise ConfigError(
-            f"--curve {curve} must be a list of whole numbers, each at least 2.",
-            remedy="Write it as 100,300,1000.",
-        )
-    return tuple(sorted(counts))
+    parts = _split(curve) if isinstance(curve, str) else list(map(str, curve))
+    if not all(part.isdecimal() and int(part) >= 2 for part in parts):
+        message = f"--curve {curve} must be a list of whole numbers, each at least 2."
+        raise ConfigError(message, remedy="Write it as 100,300,1000.")
+    return tuple(sorted(set(map(int, parts))))
 
 
 def _vary_methods(methods: Mapping[str, Method], changes: Mapping[str, Any]) -> dict[str, Method]:
@@ -201,37 +193,21 @@ def _vary_methods(methods: Mapping[str, Method], changes: Mapping[str, Any]) -> 
 
 def _check_settings(method: Method) -> None:
     """Refuse settings that make no sense, before anything is trained."""
-    settings, foreign = method.classifier, [name for name in _FOREIGN[method.family] if getattr(method, name)]
-    is_odd = settings.get("finetune") or settings.get("mix") == "function"
-    checks: list[tuple[object, str, str]] = [
-        (
-            not re.fullmatch(r"\w[\w.-]*", method.id),
-            "this name is not allowed.",
-            "Use letters, digits, dots and hyphens.",
-        ),
-        (foreign, f"methods of the family {method.family} have no {'/'.join(foreign)}.", "Leave it out."),
-        (
-            "seed" in settings,
-            "a method cannot have a seed of its own.",
-            "Set the number of seeds: seeds = 3.",
-        ),
-        (
-            method.has_linear_head and is_odd,
-            "the linear head supports neither finetune nor the function mix.",
-            "Use the head pool or bilstm.",
-        ),
-    ]
-    for name, section in method.language_model.items():
-        is_value = name != "preset" and not isinstance(section, Mapping)
-        checks.append((is_value, f"language_model.{name} must be a section.", ""))
+    foreign = [section for section in _FOREIGN[method.family] if getattr(method, section)]
     try:
-        for is_wrong, message, remedy in checks:
-            if is_wrong:
-                raise ConfigError(message, remedy=remedy)
+        if not re.fullmatch(r"\w[\w.-]*", method.id):
+            raise ConfigError("this name is not allowed.", remedy="Use letters, digits, dots and hyphens.")
+        if foreign:
+            raise ConfigError(f"the family {method.family} has no {foreign[0]}.", remedy="Leave it out.")
+        if "seed" in method.classifier:
+            raise ConfigError("a method has no seed of its own.", remedy="Set their number: seeds = 3.")
+        for name, section in method.language_model.items():
+            if name != "preset" and not isinstance(section, Mapping):
+                raise ConfigError(f"language_model.{name} must be a section.")
         fitting_config(method, 0, 0)
+        pretraining_config(method, 1)
         if method.family == "static":
             vectors_config(method, 1)
-        pretraining_config(method, 1)
     except ConfigError as error:
         raise ConfigError(f"Method {method.id}: {error.message}", remedy=error.remedy) from error
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -184,8 +184,9 @@ def do_step(space: Workspace, step: Step, reporter: Reporter, max_time: float | 
     if step.kind == "language-model":
         result = _pretrain(space.data, method, model, reporter, max_time)
     elif step.kind == "vectors":
-        config, cleaning = vectors_config(method, n_words(space.data.all_texts)), TextConfig(**method.text)
-        vectors = train_vectors(cast(Any, method.base), space.data.all_texts, config, text=cleaning)
+        config: Any = vectors_config(method, n_words(space.data.all_texts))
+        base: Any = method.base
+        vectors = train_vectors(base, space.data.all_texts, config, text=TextConfig(**method.text))
         result = StepResult(round(time.monotonic() - start, 2))
         vectors.save(model)
     elif step.kind == "fit":
@@ -193,14 +194,11 @@ def do_step(space: Workspace, step: Step, reporter: Reporter, max_time: float | 
     elif method.family == "foreign":
         result = _encode_rows(space.data, method, model, reporter)
     else:
-        encoder, max_words = (
-            load_encoder(space.encoder_folder(method)),
-            fitting_config(method, 0, 0).fit.max_words,
-        )
+        encoder, config = load_encoder(space.encoder_folder(method)), fitting_config(method, 0, 0)
+        parts = [space.data.splits[split].inputs for split in ("train", "valid")]
         start = time.monotonic()
         with tuned_process():
-            parts = [space.data.splits[split].inputs for split in ("train", "valid")]
-            texts = [number_texts(encoder, inputs, max_words) for inputs in parts]
+            texts = [number_texts(encoder, inputs, config.fit.max_words) for inputs in parts]
             cached_sources(texts, space.folder / "layers", Reporter("silent"))
         result = StepResult(round(time.monotonic() - start, 2))
     files = [path for path in model.rglob("*") if path.is_file() and model / "run" not in path.parents]
@@ -316,5 +314,4 @@ def _peak_memory() -> int | None:
         return None
     import resource
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

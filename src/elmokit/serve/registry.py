@@ -91,7 +91,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Registry:
-    """Models by name, the first one being the default, and pages of comparisons by the name of their folder."""
+    """Models by name, the first one being the default, and pages of comparisons by their folder."""
 
     models: dict[str, Served]
     reports: Mapping[str, Path] = field(default_factory=dict)
