@@ -18,7 +18,7 @@ from rich.console import Console
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.core.model_card import print_facts
-from elmokit.core.model_folder import is_model_folder
+from elmokit.core.model_folder import kind_of
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.tasks.fit import FittedModel, content_hash, evaluate, read_examples
 from elmokit.tasks.fit import fit as fit_files
@@ -165,7 +165,7 @@ def test_cut_off_after_training_it_is_finished_without_training_again(
     run = tmp_path / "made" / "run"
     for name in ("layers-train.npy", ".layers-valid.npy.new"):  # as if killed while it still needed them
         (run / name).write_bytes(b"0" * 100)
-    assert not is_model_folder(tmp_path / "made")
+    assert kind_of(tmp_path / "made") is None
     again = fit(rows(30))
     assert again.scores["valid"] == wanted.scores["valid"]
     both = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "made")]

@@ -42,21 +42,19 @@ def run_packed(
     )
     sizes = rows.batch_sizes.tolist()  # rows that have not ended, step by step
     data = rows.data  # (words, dim)
+    alive = (lengths > 0).unsqueeze(1)
     outputs: list[Tensor] = []
     after: list[LayerState] = []
     for depth, (layer, before) in enumerate(zip(stack.layers, state, strict=True)):
         start = (before[0].index_select(0, order), before[1].index_select(0, order))
-        y, (h, c) = _run_layer(cast(LstmLayer, layer), data, sizes, start)
+        y, ended = _run_layer(cast(LstmLayer, layer), data, sizes, start)
         data = y.add_(data) if stack.residual and depth else y
         padded, _ = nn.utils.rnn.pad_packed_sequence(rows._replace(data=data), total_length=len(x))
         outputs.append(padded.index_select(1, back))
-        alive = (lengths > 0).unsqueeze(1)
-        after.append(
-            (
-                torch.where(alive, h.index_select(0, back), before[0]),
-                torch.where(alive, c.index_select(0, back), before[1]),
-            )
+        h, c = (
+            torch.where(alive, x.index_select(0, back), old) for x, old in zip(ended, before, strict=True)
         )
+        after.append((h, c))
     return outputs, after
 
 
@@ -105,16 +103,19 @@ class _Weights:
     """The matrix products of a layer; ``packed``, with the weights that every step uses packed once."""
 
     def __init__(self, layer: LstmLayer, *, packed: bool) -> None:
+        def prepare(weight: Tensor) -> Tensor:
+            result = pack(weight.detach()) if packed else weight.detach()
+            if packed:
+                release(weight)  # it is hardly needed anymore
+            return result
+
         self.key = _key(layer) if packed else []
         self._packed, self._linear = packed, product if packed else F.linear
         self._input, self._bias = layer.input_weight.detach(), layer.bias.detach()
-        self._recurrent = layer.recurrent_weight.detach()
-        self._projection = None if layer.projection is None else layer.projection.detach()
-        if packed:
-            if is_mapped(self._input):  # then the weight itself costs no memory
-                self._input = _pack_and_release(self._input)
-            self._recurrent = _pack_and_release(self._recurrent)
-            self._projection = None if self._projection is None else _pack_and_release(self._projection)
+        if packed and is_mapped(self._input):  # then the weight itself costs no memory
+            self._input = prepare(self._input)
+        self._recurrent = prepare(layer.recurrent_weight)
+        self._projection = None if layer.projection is None else prepare(layer.projection)
 
     def of_input(self, x: Tensor) -> Tensor:
         """(n, dim) -> (n, 4 hidden)"""
@@ -132,12 +133,6 @@ class _Weights:
     def of_output(self, m: Tensor) -> Tensor:
         """(n, hidden) -> (n, dim)"""
         return m if self._projection is None else self._linear(m, self._projection)
-
-
-def _pack_and_release(weight: Tensor) -> Tensor:
-    packed = pack(weight)
-    release(weight)  # it is hardly needed anymore
-    return packed
 
 
 _PACKED: WeakKeyDictionary[LstmLayer, _Weights] = WeakKeyDictionary()

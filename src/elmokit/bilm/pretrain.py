@@ -16,7 +16,7 @@ from torch import nn
 from elmokit.bilm.folder import BilmFolder, forms_of, input_table, load_bilm, save_bilm, weights_of
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.perplexity import next_word_accuracy, perplexity, predict_window
-from elmokit.bilm.pretrain_report import FEW_WORDS, HeldOutText, text_rows, write_pretrain_report
+from elmokit.bilm.pretrain_report import FEW_WORDS, held_out_warning, text_rows, write_pretrain_report
 from elmokit.bilm.settings import PretrainConfig, TrainingConfig, resolve
 from elmokit.bilm.softmax import TablePredictor
 from elmokit.bilm.state import BilmState, average_state
@@ -27,7 +27,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
-from elmokit.core.model_folder import is_model_folder, load
+from elmokit.core.model_folder import kind_of, load
 from elmokit.core.names import read_json
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
@@ -203,15 +203,14 @@ def pretrain(  # many parameters because each is a flag of the command
             _adapt(base, config, prepared) if base else _build(config, prepared, folder.run, reporter, start)
         )
         task = LanguageModeling(saved, prepared, config.training, base)
-        text = HeldOutText.of(task.valid, saved.model.n_words)
-        _describe(config, task, text, reporter)
+        _describe(task, reporter)
         result = _train(task, folder.run, reporter, checkpoint_every)
-        if not (result.was_done and is_model_folder(out)):
+        if not (result.was_done and kind_of(out)):
             _save(out, saved, task, result, prepared.record(source), command)
             if result.stopped != "interrupted":
                 sample = task.valid.spread(_RANKED_WORDS)
                 accuracy = next_word_accuracy(saved.model, sample, task.features)
-                write_pretrain_report(out, result, prepared, text, _held_out(result) or {}, accuracy)
+                write_pretrain_report(out, result, prepared, task.valid, _held_out(result) or {}, accuracy)
     end, held_out = result.position, _held_out(result)
     return PretrainResult(out, result.stopped, held_out, end.step, end.n_words, end.seconds, result.was_done)
 
@@ -248,17 +247,15 @@ def _merge(
     return config, configs["read"], start
 
 
-def _describe(config: PretrainConfig, task: LanguageModeling, text: HeldOutText, reporter: Reporter) -> None:
-    for name, value in text_rows(task.corpus, text):
+def _describe(task: LanguageModeling, reporter: Reporter) -> None:
+    for name, value in text_rows(task.corpus, task.valid):
         reporter.say(f"{name.capitalize()}: {value}.")
-    if task.n_streams < config.training.n_lanes:
-        reporter.say(
-            f"[yellow]The text is short: n_lanes is {task.n_streams} instead of {config.training.n_lanes}.[/]"
-        )
-    if text.warning:
-        reporter.say(f"[yellow]{text.warning}[/]")
+    n_streams, n_lanes, shape = task.n_streams, task.config.n_lanes, task.model.config
+    if n_streams < n_lanes:
+        reporter.say(f"[yellow]The text is short: n_lanes is {n_streams} instead of {n_lanes}.[/]")
+    if warning := held_out_warning(task.valid.n_words):
+        reporter.say(f"[yellow]{warning}[/]")
     n_parameters = sum(parameter.numel() for parameter in task.model.parameters())
-    shape = config.model
     reporter.say(
         f"Model: {shape.input} input, {shape.n_layers}+{shape.n_layers} LSTM layers, "
         f"{2 * shape.dim} wide, {n_parameters:,} parameters."

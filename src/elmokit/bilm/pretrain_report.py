@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from elmokit.core.formatting import format_value
@@ -12,45 +11,26 @@ from elmokit.report.document import Document, Fact, Figure, Section, Table, make
 from elmokit.report.figures import Line, draw_lines
 from elmokit.report.render import write_report
 from elmokit.text.corpus import Corpus, Documents
-from elmokit.text.tokenizing import UNK
 from elmokit.training.loop import TrainingResult
 
 FEW_WORDS = 5_000
 """Perplexity on less held-out text than this is rough."""
 
 
-@dataclass(frozen=True)
-class HeldOutText:
-    """The size of a held-out text, and the share of its words that the model cannot predict."""
-
-    n_texts: int
-    n_words: int
-    unknown_share: float
-
-    @classmethod
-    def of(cls, documents: Documents, n_vocabulary: int) -> HeldOutText:
-        """Count the words of ``documents``."""
-        n_words = documents.n_tokens - 2 * len(documents)
-        n_unknown = int(((documents.values >= n_vocabulary) | (documents.values == UNK)).sum())
-        return cls(len(documents), n_words, n_unknown / max(1, n_words))
-
-    @property
-    def warning(self) -> str:
-        """What the reader must know of a small text; "" for a large one."""
-        if self.n_words >= FEW_WORDS:
-            return ""
-        if not self.n_words:
-            return "Nothing is held out, so no perplexity is measured; add --valid FILE."
-        return (
-            f"Only {self.n_words:,} words are held out: perplexity is rough. Add --valid FILE or more text."
-        )
+def held_out_warning(n_words: int) -> str:
+    """What the reader must know of a small held-out text; "" for a large one."""
+    if n_words >= FEW_WORDS:
+        return ""
+    if not n_words:
+        return "Nothing is held out, so no perplexity is measured; add --valid FILE."
+    return f"Only {n_words:,} words are held out: perplexity is rough. Add --valid FILE or more text."
 
 
 def write_pretrain_report(
     out: Path,
     result: TrainingResult,
     corpus: Corpus,
-    text: HeldOutText,
+    valid: Documents,
     perplexity: Mapping[str, float],
     accuracy: Mapping[str, tuple[float, float]],
 ) -> None:
@@ -61,7 +41,7 @@ def write_pretrain_report(
         accuracy: The shares of held-out words that are the first, and among the first five, of those
             predicted, by direction.
     """
-    about_text = Section("text", "Text", "", (make_list(text_rows(corpus, text)),))
+    about_text = Section("text", "Text", "", (make_list(text_rows(corpus, valid)),))
     sections, facts = [_training_section(out, result), about_text], []
     if perplexity:
         facts = [Fact("Perplexity", f"{perplexity['perplexity']:,.1f}", "on held-out text")]
@@ -73,10 +53,20 @@ def write_pretrain_report(
         about = "Top 1, top 5: how often the next word is predicted first, or among the first five."
         table = make_table(["Direction", "Perplexity", "Top 1", "Top 5"], rows)
         sections.insert(0, Section("scores", "Held-out text", about, (table,)))
-    title, notes = f"Language model {out.resolve().name}", (text.warning,) if text.warning else ()
+    title, notes = (
+        f"Language model {out.resolve().name}",
+        tuple(filter(None, [held_out_warning(valid.n_words)])),
+    )
     context = f"{result.position.step:,} steps over {corpus.n_words:,} words."
-    scores = {"perplexity": perplexity, "accuracy": accuracy, "held_out": asdict(text)}
-    record = {"title": title, **scores, "history": result.position.history, "notes": notes}
+    unknown_share = valid.unknown_share(corpus.n_vocabulary)
+    record = {
+        "title": title,
+        "perplexity": perplexity,
+        "accuracy": accuracy,
+        "held_out": {"n_texts": len(valid), "n_words": valid.n_words, "unknown_share": unknown_share},
+        "history": result.position.history,
+        "notes": notes,
+    }
     write_report(out, Document(title, "", tuple(sections), tuple(facts), notes, context), record)
 
 
@@ -97,11 +87,12 @@ def _training_section(out: Path, result: TrainingResult) -> Section:
     return Section("training", "Training", "", tuple(items))
 
 
-def text_rows(corpus: Corpus, text: HeldOutText) -> list[tuple[str, str]]:
+def text_rows(corpus: Corpus, valid: Documents) -> list[tuple[str, str]]:
     """The size of a text, and of what is held out of it."""
+    unknown_share = valid.unknown_share(corpus.n_vocabulary)
     rows = [
         ("words", f"{corpus.n_words:,} in {len(corpus.train):,} texts, {corpus.n_types:,} distinct"),
         ("predicted words", f"{corpus.n_vocabulary:,}; {corpus.unknown_share:.2%} of the text is <unk>"),
-        ("evaluated", f"{text.n_words:,} words in {text.n_texts:,} texts; {text.unknown_share:.2%} <unk>"),
+        ("evaluated", f"{valid.n_words:,} words in {len(valid):,} texts; {unknown_share:.2%} <unk>"),
     ]
     return rows + ([("left out", f"{corpus.n_empty:,} texts without a word")] if corpus.n_empty else [])

@@ -31,8 +31,7 @@ class BilmConfig(Config):
     max_chars: int = option(50, "Characters (bytes) of a word that are read.", at_least=3, at_most=1000)
     char_dim: int = option(16, "Width of a character's vector.", at_least=1)
     filters: tuple[tuple[int, int], ...] = option(
-        ((1, 32), (2, 64), (3, 128), (4, 128), (5, 160)),
-        "Character filters as width:count pairs.",
+        ((1, 32), (2, 64), (3, 128), (4, 128), (5, 160)), "Character filters as width:count pairs."
     )
     table_dim: int = option(128, "Width of a word's row in the table (input char+word).", at_least=1)
     n_highway: int = option(1, "Highway layers over the character filters.", at_least=0, at_most=64)

@@ -101,14 +101,7 @@ class _SampledLoss(torch.autograd.Function):
         (grad,) = grads
         hidden, d_hidden, d_rows, d_bias, d_target = ctx.saved_tensors
         d_target = d_target * grad
-        return (
-            d_hidden * grad,
-            d_rows * grad,
-            d_bias * grad,
-            hidden * d_target.unsqueeze(1),
-            d_target,
-            None,
-        )
+        return (d_hidden * grad, d_rows * grad, d_bias * grad, hidden * d_target.unsqueeze(1), d_target, None)
 
 
 def sample_log_uniform(n_draws: int, n_words: int, rng: torch.Generator) -> Tensor:

@@ -53,11 +53,7 @@ class BilmState:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> BilmState:
         """The state with every tensor replaced by ``change(tensor)``."""
-
-        def stack(layers: list[LayerState]) -> list[LayerState]:
-            return [(change(h), change(c)) for h, c in layers]
-
-        return BilmState(stack(self.forward), stack(self.backward))
+        return self.from_tensors({name: change(tensor) for name, tensor in self.tensors().items()})
 
     def rows(self, n_rows: int) -> BilmState:
         """The first ``n_rows`` rows, detached from the graph."""
@@ -82,22 +78,16 @@ def average_state(
     *,
     progress: Callable[[int], None] = lambda amount: None,
 ) -> BilmState:
-    """The mean state after a text, over texts read one after the other in a few chains.
-
-    Args:
-        documents: Ids into ``features``; a sample of them is read.
-        features: A row for each word of the corpus.
-        progress: Called with the number of words just read.
-    """
+    """The mean state after a text, over a sample of ``documents`` (ids into ``features``), read one after
+    the other in a few chains. ``progress`` is called with the number of words just read."""
     sample = documents.spread(_TOKENS)
     n_chains = max(1, min(_CHAINS, len(sample) // 4))
     state, n_added = model.zero_state(n_chains), 0
     total = model.zero_state(1).tensors()
     for first in range(0, len(sample) - n_chains + 1, n_chains):
         rows, index = distinct_words(sample.padded(np.arange(first, first + n_chains)), features)
-        lengths = sample.lengths[first : first + n_chains]
-        sizes = torch.from_numpy(lengths)
-        out = model.run(model.encoder(rows), index, sizes, state, keep_state=True, window=_WINDOW)
+        lengths = torch.from_numpy(sample.lengths[first : first + n_chains])
+        out = model.run(model.encoder(rows), index, lengths, state, keep_state=True, window=_WINDOW)
         assert out.state is not None
         state = out.state
         for name, tensor in state.tensors().items():

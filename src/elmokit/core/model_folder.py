@@ -76,11 +76,6 @@ def kind_of(folder: Path) -> str | None:
     return str(record.get("kind")) if record.get("format") == FORMAT else None
 
 
-def is_model_folder(folder: Path) -> bool:
-    """Whether ``folder`` holds a finished elmokit model of any kind."""
-    return kind_of(folder) is not None
-
-
 def read_record(folder: Path, kind: str) -> dict[str, Any]:
     """``config.json`` of a model of this kind; ModelError if ``folder`` holds anything else."""
     file = folder / _CONFIG

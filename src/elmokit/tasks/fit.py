@@ -19,7 +19,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.formatting import plural
 from elmokit.core.model_card import origin_record
-from elmokit.core.model_folder import KINDS, Model, is_model_folder, load
+from elmokit.core.model_folder import KINDS, Model, kind_of, load
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.tasks.classification import ClassPrediction, shorten
@@ -142,7 +142,7 @@ def fit(  # long because it is the whole verb, step by step
         del lasting["fit"]["cache"]  # where layers are cached makes no difference
         inputs = {f"text.{split}_rows": content_hash(parts[split]) for split in ("train", "valid")}
         folder.require_same(lasting, inputs | {"encoder.weights": fingerprint(*loaded.module.parameters())})
-        if is_model_folder(out):
+        if kind_of(out) is not None:
             if test:
                 reporter.say("[yellow]It was fitted before; measure it with elmokit evaluate.[/]")
             return FittedModel(out, TaskModel.load(out), was_done=True)

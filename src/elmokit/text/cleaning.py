@@ -100,8 +100,7 @@ def normalizer(config: TextConfig) -> normalizers.Normalizer:
             normalizers.Replace(Regex(r"['’](?=\p{L}{2})(?<=\p{L}['’])"), ""),
             # <url> and <unk> are words, not marks.
             normalizers.Replace(
-                Regex(r"(?>[\p{P}\p{S}&&[^<>]]+)\u200D?|<(?!(?:url|unk)>)|>(?<!<url>|<unk>)"),
-                " ",
+                Regex(r"(?>[\p{P}\p{S}&&[^<>]]+)\u200D?|<(?!(?:url|unk)>)|>(?<!<url>|<unk>)"), " "
             ),
         ]
     return normalizers.Sequence(steps)

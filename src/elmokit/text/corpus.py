@@ -56,6 +56,16 @@ class Documents(Ragged[Any]):
         """All ids, ``<s>`` and ``</s>`` included."""
         return int(self.offsets[-1])
 
+    @property
+    def n_words(self) -> int:
+        """All words, without ``<s>`` and ``</s>``."""
+        return self.n_tokens - 2 * len(self)
+
+    def unknown_share(self, n_vocabulary: int) -> float:
+        """The share of words that a model with this vocabulary cannot predict."""
+        n_unknown = int(((self.values >= n_vocabulary) | (self.values == UNK)).sum())
+        return n_unknown / max(1, self.n_words)
+
     def spread(self, n_tokens: int) -> Documents:
         """Every k-th document, so that there are about ``n_tokens`` ids at most."""
         step = -(-self.n_tokens // n_tokens)
@@ -184,7 +194,6 @@ def prepare_corpus(
     header = {
         "format_version": _VERSION,
         "settings": reading,
-        "settings_hash": _hash(json.dumps(reading, sort_keys=True)),
         "marks": {"train": train.fingerprints(), "valid": valid.fingerprints() if valid else []},
     }
     with contextlib.suppress(OSError, EOFError, ValueError, KeyError):  # missing or damaged: prepared again

@@ -64,11 +64,8 @@ def find_files(sources: Sequence[str | Path], exclude: Path | None = None) -> li
             files[path] = None
             continue
         if os.path.isdir(path):
-            matches = [
-                file
-                for file in sorted(path.rglob("*"))
-                if _suffix(file) in FORMATS and "/." not in f"/{file.relative_to(path).as_posix()}"
-            ]
+            names = (file.relative_to(path) for file in sorted(path.rglob("*")))
+            matches = [path / n for n in names if _suffix(n) in FORMATS and "/." not in f"/{n.as_posix()}"]
         elif os.path.exists(path):
             raise DataError(
                 f"{path} is neither a file nor a folder, and texts are read more than once.",
@@ -76,9 +73,8 @@ def find_files(sources: Sequence[str | Path], exclude: Path | None = None) -> li
             )
         else:
             matches = [Path(match) for match in sorted(glob.glob(str(source), recursive=True))]
-        inside = [file for file in matches if file.is_file()]
-        if exclude is not None:
-            inside = [file for file in inside if exclude.resolve() not in file.resolve().parents]
+        below = exclude.resolve() if exclude else None
+        inside = [file for file in matches if file.is_file() and below not in file.resolve().parents]
         if not inside:
             raise _missing(path)
         files.update(dict.fromkeys(inside))
@@ -324,17 +320,15 @@ class FileSource:
         self.config = config or ReadConfig()
         self._stdin: IO[bytes] | None = None
         self.files: list[Path] = []
-        if any(str(source) == "-" for source in sources):
-            if len(sources) > 1:
-                raise DataError("Standard input (-) cannot be mixed with files.")
+        if not sources:
+            raise DataError("No text was given.", remedy="Name a file, a folder, or - for standard input.")
+        if "-" not in map(str, sources):
+            self.files = find_files(sources, exclude)
+        elif len(sources) == 1:
             self._stdin = tempfile.TemporaryFile(prefix="elmokit-")  # noqa: SIM115 (lives with self)
             shutil.copyfileobj(sys.stdin.buffer, self._stdin)
         else:
-            self.files = find_files(sources, exclude)
-            if not self.files:
-                raise DataError(
-                    "No text was given.", remedy="Name a file, a folder, or - for standard input."
-                )
+            raise DataError("Standard input (-) cannot be mixed with files.")
 
     @property
     def name(self) -> str:
@@ -354,7 +348,7 @@ class FileSource:
         if self._stdin is not None:
             self._stdin.seek(0)
             digest = hashlib.blake2b(digest_size=16)
-            while chunk := self._stdin.read(_CHUNK):
+            for chunk in read_chunks(self._stdin, "standard input"):
                 digest.update(chunk)
             return [["-", digest.hexdigest()]]
         stats = [(path, path.stat()) for path in self.files]

@@ -53,12 +53,38 @@ _Record = tuple[int, Sequence[Any], _Layout]
 
 
 class _Records(FileSource):
-    """Finds the columns of each record; the base of texts, texts with ids, and rows."""
+    """Finds the text, the label and the id of each record: the base of ``TextSource`` and ``RowSource``.
 
-    label_config: LabelConfig | None = None
-    id_column = ""
-    keep = False
-    column_names: Sequence[str] = ("text",)  # of the records read last
+    Args:
+        sources: Files, folders, glob patterns, or ``-`` for standard input (kept in a temporary file, since
+            it is read more than once).
+        label_config: Where the labels are; every row must have one unless ``drop_unlabeled`` is set. None:
+            labels are not read.
+        id_column: A name, or a number from 1; empty: texts are numbered from 0.
+        keep: Return all columns of each row, as ``Row.cells``.
+        exclude: Files that folders and patterns find below this folder are left out.
+    """
+
+    def __init__(
+        self,
+        sources: str | Path | Sequence[str | Path],
+        config: ReadConfig | None = None,
+        label_config: LabelConfig | None = None,
+        *,
+        id_column: str = "",
+        keep: bool = False,
+        exclude: Path | None = None,
+    ) -> None:
+        super().__init__(sources, config, exclude)
+        self.label_config, self.id_column, self.keep = label_config, id_column, keep
+        self.column_names: Sequence[str] = ("text",)  # of the records read last
+        if (label_config or id_column) and (plain := self.plain_file()):
+            what = "labels" if label_config else f"column {id_column!r}"
+            more = "" if label_config else ", or leave --id-column out: texts are then numbered from 0"
+            raise DataError(
+                f"{plain} is plain text, which has no {what}.",
+                remedy=f"Use rows in .csv, .tsv, .jsonl or .parquet{more}.",
+            )
 
     def _read_texts(self) -> Iterator[str]:
         """The text of every record; very long lines of plain text come in parts."""
@@ -75,7 +101,7 @@ class _Records(FileSource):
             yield Row(
                 place,
                 " ".join(filter(None, texts)),
-                self._label(cells, layout, place),
+                None if layout.label is None else self._label(cells[layout.label], place),
                 dict(zip(layout.names, cells, strict=True)) if self.keep else None,
                 "" if layout.id is None else self._id(cells[layout.id], place),
                 texts,
@@ -109,18 +135,13 @@ class _Records(FileSource):
 
     def _objects(self, file: OpenFile) -> Iterator[_Record]:
         """JSON objects: each has fields of its own, and the label may be in some of them only."""
-        label, names, place, has_label = self._label_name, [], "", False
-        may_lack = self.label_config is not None and self.label_config.drop_unlabeled
+        label, may_lack = self._label_name, self.label_config and self.label_config.drop_unlabeled
         for number, record in file.objects():
-            names, place = list(record), file.place(number)
             if label == "":
-                label = usual_label(names, self.config.columns or ["text"]) or ""
-            is_missing = label is not None and label not in record
-            has_label = has_label or not is_missing
-            layout = self._layout(names, place, "json", None if is_missing and may_lack else label)
+                label = usual_label(record, self.config.columns or ["text"]) or ""
+            wanted = None if may_lack and label not in record else label
+            layout = self._layout(list(record), file.place(number), "json", wanted)
             yield number, list(record.values()), layout
-        if names and not has_label:
-            self._layout(names, place, "json", label)  # raises an error that names the fields
 
     def _table_layout(self, first: Sequence[str], file: str) -> tuple[_Layout, bool]:
         """The layout of a table by its first row, and whether that row names the columns."""
@@ -138,19 +159,14 @@ class _Records(FileSource):
         if not columns and (header == "json" or (header == "yes" and "text" in names)):
             columns = ["text"]
         if not columns and len(names) > 1:
-            raise DataError(
-                f"{listed}: which hold the text?",
-                remedy="Use --text-columns NAME[,NAME] or, without a header row, numbers from 1.",
-            )
+            remedy = "Use --text-columns NAME[,NAME] or, without a header row, numbers from 1."
+            raise DataError(f"{listed}: which hold the text?", remedy=remedy)
         text = [_place(name, names, where, header, "--text-columns") for name in columns] or [0]
         if label == "" and header != "no":
             label = usual_label(names, [names[place] for place in text]) or ""
         if label == "":
-            raise DataError(
-                f"{listed}: which holds the label?",
-                remedy="Use --label-column NAME or, without a header row, a number from 1."
-                + (f" {_UNLABELED}" if header == "json" else ""),
-            )
+            remedy = "Use --label-column NAME or, without a header row, a number from 1."
+            raise DataError(f"{listed}: which holds the label?", remedy=remedy)
         place = _place(label, names, where, header, "--label-column") if label else None
         if place in text:
             raise DataError(
@@ -186,13 +202,11 @@ class _Records(FileSource):
             return str(int(cell))
         return self._cell(cell, place)
 
-    def _label(self, cells: Sequence[Any], layout: _Layout, place: str) -> str | None:
-        """The label of a record; None if there is none."""
-        if layout.label is None or self.label_config is None:
-            return None
-        cell, separator = cells[layout.label], self.label_config.label_separator
+    def _label(self, cell: Any, place: str) -> str | None:
+        """The label in a cell; None if there is none."""
+        assert self.label_config is not None
+        separator, labels = self.label_config.label_separator, []
         is_list = isinstance(cell, list) and separator != ""
-        labels = []
         for part in cell if is_list else [cell]:
             label = self._scalar(part, place)
             if isinstance(part, dict | list):
@@ -222,44 +236,16 @@ class _Records(FileSource):
 
 
 class TextSource(_Records):
-    """The texts of some files, in order; can be read any number of times.
-
-    Args:
-        sources: Files, folders, glob patterns, or ``-`` for standard input (kept in a temporary file, since
-            it is read more than once).
-        exclude: Files that folders and patterns find below this folder are left out.
-    """
+    """The texts of some files, in order; can be read any number of times."""
 
     def __iter__(self) -> Iterator[str]:
         return self._read_texts()
 
-
-class IdentifiedTexts(_Records):
-    """The texts of some files, each with its id; can be read any number of times.
-
-    Args:
-        id_column: A name, or a number from 1; empty: texts are numbered from 0.
-    """
-
-    def __init__(
-        self,
-        sources: str | Path | Sequence[str | Path],
-        config: ReadConfig | None = None,
-        id_column: str = "",
-        exclude: Path | None = None,
-    ) -> None:
-        super().__init__(sources, config, exclude)
-        self.id_column = id_column
-        if id_column and (plain := self.plain_file()):
-            raise DataError(
-                f"{plain} is plain text, which has no column {id_column!r}.",
-                remedy="Leave --id-column out: texts are then numbered from 0.",
-            )
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
+    def with_ids(self) -> Iterator[tuple[str, str]]:
+        """Each text after its id."""
         if self.id_column:
             return ((row.id, row.text) for file in self.open() for row in self._read_rows(file))
-        return ((str(number), replace_surrogates(text)) for number, text in enumerate(self._read_texts()))
+        return ((str(number), replace_surrogates(text)) for number, text in enumerate(self))
 
 
 class RowSource(_Records):
@@ -269,41 +255,27 @@ class RowSource(_Records):
     ``false`` for JSON and Parquet booleans, ``3`` for the numbers 3 and 3.0. It is missing if the cell is
     blank, null or not a number (also spelled out: ``nan``).
 
-    Args:
-        sources: Files, folders, glob patterns, or ``-`` for standard input (plain text).
-        label_config: Where the labels are; every row must have one unless ``drop_unlabeled`` is set. None:
-            labels are not read.
-        keep: Return all columns of each row, as ``Row.cells``.
-
     Attributes:
         n_dropped: Rows without a label that the latest pass has left out.
     """
 
-    def __init__(
-        self,
-        sources: str | Path | Sequence[str | Path],
-        config: ReadConfig | None = None,
-        label_config: LabelConfig | None = None,
-        *,
-        keep: bool = False,
-    ) -> None:
-        super().__init__(sources, config)
-        self.label_config, self.keep, self.n_dropped = label_config, keep, 0
-        if label_config and (plain := self.plain_file()):
-            raise DataError(
-                f"{plain} is plain text, which holds no labels.",
-                remedy="Use labeled rows in .csv, .tsv, .jsonl or .parquet.",
-            )
+    n_dropped = 0
 
     def __iter__(self) -> Iterator[Row]:
-        self.n_dropped = 0
+        self.n_dropped, has_label = 0, False
         for row in (row for file in self.open() for row in self._read_rows(file)):
+            has_label = has_label or row.label is not None
             if row.label is not None or self.label_config is None:
                 yield row
             elif self.label_config.drop_unlabeled:
                 self.n_dropped += 1
             else:
                 raise DataError(f"{row.place}: the row has no label.", remedy=_UNLABELED)
+        if self.n_dropped and not has_label:
+            listed = ", ".join(self.column_names)[:200]
+            raise DataError(
+                f"{self.name}: no row has a label.", remedy=f"Use --label-column NAME ({listed})."
+            )
 
 
 def usual_label(names: Collection[str], texts: Collection[str] = ()) -> str | None:

@@ -74,8 +74,7 @@ class LabelConfig(Config):
     """Where the labels of rows are, and what separates them."""
 
     label_column: str = option(
-        "",
-        "Label column, by name or number (starting at 1). By default: label, class, category or target.",
+        "", "Label column, by name or number (starting at 1). By default: label, class, category or target."
     )
     label_separator: str = option(
         "", "Separates several labels in one row, such as |. By default, one label per row."

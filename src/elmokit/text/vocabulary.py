@@ -78,14 +78,12 @@ class Vocabulary:
 
 def load_words(folder: Path, n_words: int, n_tokens: int) -> tuple[Vocabulary, Tokenizer]:
     """``vocab.txt`` and ``tokenizer.json`` of a model folder, of these sizes (0: of any)."""
-    vocabulary, tokenizer = Vocabulary.load(folder / "vocab.txt"), load_tokenizer(folder / "tokenizer.json")
-    sizes = {
-        "vocab.txt": (len(vocabulary), n_words),
-        "tokenizer.json": (tokenizer.get_vocab_size(), n_tokens),
-    }
-    for file, (size, expected) in sizes.items():
+    files = folder / "vocab.txt", folder / "tokenizer.json"
+    vocabulary, tokenizer = Vocabulary.load(files[0]), load_tokenizer(files[1])
+    sizes = len(vocabulary), tokenizer.get_vocab_size()
+    for file, size, expected in zip(files, sizes, (n_words, n_tokens), strict=True):
         if expected and size != expected:
-            raise ModelError(f"{folder / file} has {size} words, config.json says {expected}.", remedy=FRESH)
+            raise ModelError(f"{file} has {size} words, config.json says {expected}.", remedy=FRESH)
     return vocabulary, tokenizer
 
 
@@ -124,15 +122,14 @@ class Characters:
         rows[:, 1 : room + 1][inside] = np.frombuffer(b"".join(coded), dtype=np.uint8)
         rows[:, 0] = _WORD_START_BYTE
         rows[np.arange(len(coded)), sizes + 1] = _WORD_END_BYTE
+        marks = {SPECIALS[BOS]: _BOS_BYTE, SPECIALS[EOS]: _EOS_BYTE}
         for place, word in enumerate(words):
-            if word in (SPECIALS[BOS], SPECIALS[EOS]):
-                mark = _BOS_BYTE if word == SPECIALS[BOS] else _EOS_BYTE
+            if word in marks:
                 rows[place] = _PAD_BYTE
-                rows[place, :3] = (_WORD_START_BYTE, mark, _WORD_END_BYTE)
+                rows[place, :3] = (_WORD_START_BYTE, marks[word], _WORD_END_BYTE)
+            elif word == SPECIALS[PAD]:
+                rows[place] = -1  # zero in the end
         rows += 1
-        for place, word in enumerate(words):
-            if word == SPECIALS[PAD]:
-                rows[place] = 0
         return rows
 
 
@@ -194,9 +191,7 @@ class DictionaryCharacters:
     """
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary, max_chars: int) -> None:
-        self._ids = tokenizer.get_vocab()
-        self._vocabulary = vocabulary
-        self._max_chars = max_chars
+        self._ids, self._vocabulary, self._max_chars = tokenizer.get_vocab(), vocabulary, max_chars
 
     def rows(self, words: Sequence[str]) -> Rows:
         """Shape (n_words, 1 + max_chars): the word first, then its characters."""
@@ -207,12 +202,10 @@ class DictionaryCharacters:
             if word == SPECIALS[PAD]:
                 row[:] = 0
                 continue
-            cut = word[:room]
-            inside = (
-                [ids[marks[word]]] if word in marks else [ids.get(sign, ids[UNKNOWN_CHAR]) for sign in cut]
-            )
-            row[0] = self._vocabulary.id_of(word if word in marks else cut)
-            row[1 : len(inside) + 3] = [ids[WORD_START], *inside, ids[WORD_END]]
+            word, signs = (word, [marks[word]]) if word in marks else (word[:room], list(word[:room]))
+            row[0] = self._vocabulary.id_of(word)
+            inside = [ids.get(sign, ids[UNKNOWN_CHAR]) for sign in (WORD_START, *signs, WORD_END)]
+            row[1 : len(inside) + 1] = inside
         return rows
 
 
@@ -259,9 +252,8 @@ def learn_morphemes(words: Sequence[str], counts: npt.NDArray[np.int64]) -> mode
     Morfessor is not needed again.
     """
     morfessor = require_morfessor()
-    known = [(1, word) for word, count in zip(words, counts, strict=True) if count and word not in SPECIALS][
-        :_MORPH_WORDS
-    ]
+    pairs = zip(words, counts, strict=True)
+    known = [(1, word) for word, count in pairs if count and word not in SPECIALS][:_MORPH_WORDS]
     morfessor.utils.show_progress_bar = False
     segmenter = morfessor.BaselineModel()
     segmenter.load_data(known)

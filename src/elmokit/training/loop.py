@@ -71,6 +71,7 @@ class Trainable(Protocol):
 
 
 Stopped = Literal["done", "early", "time", "interrupted"]
+"""All steps done, no more gain, time limit reached, or stopped by a signal."""
 
 
 @dataclass
@@ -92,27 +93,16 @@ class Position:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a run ended.
-
-    Attributes:
-        stopped: "done", "early" (no more gain), "time" (limit reached) or "interrupted".
-        weights: The best weights by held-out score, or the last ones.
-        was_done: There was nothing left to do.
-    """
+    """How a run ended, with the best weights by held-out score, or the last ones."""
 
     stopped: Stopped
     position: Position
     weights: dict[str, Tensor]
-    was_done: bool = False
+    was_done: bool = False  # there was nothing left to do
 
 
 def train(
-    task: Trainable,
-    config: RunConfig,
-    folder: Path,
-    *,
-    reporter: Reporter,
-    checkpoint_every: float = 60.0,
+    task: Trainable, config: RunConfig, folder: Path, *, reporter: Reporter, checkpoint_every: float = 60.0
 ) -> TrainingResult:
     """Train ``task`` to the end, resuming the run in ``folder`` if there is one.
 
@@ -135,12 +125,7 @@ def reopen(folder: Path) -> None:
 
 class _Run:
     def __init__(
-        self,
-        task: Trainable,
-        config: RunConfig,
-        folder: Path,
-        reporter: Reporter,
-        checkpoint_every: float,
+        self, task: Trainable, config: RunConfig, folder: Path, reporter: Reporter, checkpoint_every: float
     ) -> None:
         self.task, self.config, self.folder, self.reporter = task, config, folder, reporter
         self.checkpoint_every = checkpoint_every
@@ -178,9 +163,8 @@ class _Run:
         tensors, meta = load_tensors(self.file)
 
         def part(prefix: str) -> dict[str, Tensor]:
-            return {
-                name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)
-            }
+            names = [name for name in tensors if name.startswith(prefix)]
+            return {name.removeprefix(prefix): tensors[name] for name in names}
 
         _copy_into(self.parameters, part("weights."))
         average = part("average.")  # in the order of the file, not of the parameters
@@ -247,9 +231,8 @@ class _Run:
             is_last = out_of_time or place.step >= (place.n_steps or self.limit)
             if is_last or self.evaluation_due(index):
                 gained = self.evaluate(epoch, advance)
-                if self.config.patience and not gained and not is_last:
-                    if place.n_evals_without_gain >= self.config.patience:
-                        return "early"
+                if not gained and not is_last and 0 < self.config.patience <= place.n_evals_without_gain:
+                    return "early"
             if out_of_time:
                 return "time"
             if stop.is_set():
@@ -289,25 +272,23 @@ class _Run:
 
     def step_back(self, loss: float, norm: float) -> None:
         """Return to the last checkpoint with half the learning rate, a few times at most."""
-        at, n_back, scale = self.position.step, self.position.n_steps_back + 1, self.position.lr_scale
+        before, at = self.position, self.position.step + 1
         what = f"loss {loss}" if not math.isfinite(loss) else f"gradient norm {norm}"
-        if n_back > _MAX_STEPS_BACK:
+        if before.n_steps_back == _MAX_STEPS_BACK:
             raise RunError(
-                f"Training diverged at step {at + 1} ({what}), for the sixth time in this run.",
+                f"Training diverged at step {at} ({what}), for the sixth time in this run.",
                 remedy="Lower lr or clip_norm (--set lr=...) and start over in a new folder.",
             )
-        seconds = self.position.seconds
         self.load()
-        self.position.n_steps_back, self.position.lr_scale = n_back, scale / 2
-        self.position.seconds = seconds
-        if self.position.step % self.per_epoch:
-            self.task.start_epoch(self.position.step // self.per_epoch)
+        place = self.position
+        place.n_steps_back, place.lr_scale = before.n_steps_back + 1, before.lr_scale / 2
+        place.seconds = before.seconds
+        if place.step % self.per_epoch:
+            self.task.start_epoch(place.step // self.per_epoch)
         self.save()
-        self.reporter.say(
-            f"[yellow]Step {at + 1} diverged ({what}): back to step {self.position.step}, "
-            f"learning rate halved.[/]"
-        )
-        self.log.add("step_back", at + 1, back_to=self.position.step, lr_scale=self.position.lr_scale)
+        where = f"back to step {place.step}, learning rate halved"
+        self.reporter.say(f"[yellow]Step {at} diverged ({what}): {where}.[/]")
+        self.log.add("step_back", at, back_to=place.step, lr_scale=place.lr_scale)
 
     # -- evaluating ---------------------------------------------------------------------------
 
@@ -323,22 +304,20 @@ class _Run:
             figures = self.task.evaluate()
             if not figures:
                 return True
-            best = math.inf if place.best_score is None else place.best_score
-            gained = figures["score"] < best
+            gained = figures["score"] < (math.inf if place.best_score is None else place.best_score)
+            place.n_evals_without_gain = 0 if gained else place.n_evals_without_gain + 1
             if gained:
                 place.best_score, place.best_step = figures["score"], place.step
-                place.n_evals_without_gain = 0
                 save_tensors(self.best_file, self.parameters, {"step": place.step})
-            else:
-                place.n_evals_without_gain += 1
         shown = {name: value for name, value in figures.items() if name != "score"}
         place.history.append({"step": place.step, "epoch": epoch + 1, **shown})
         self.log.add("valid", place.step, epoch=epoch + 1, **shown)
         self.reporter.event("valid", step=place.step, epoch=epoch + 1, **shown)
-        text = "  ".join(f"{name.replace('_', ' ')} {value:,.4g}" for name, value in shown.items())
-        self.reporter.say(f"[dim]step {place.step:>7,}  epoch {epoch + 1:>3}[/]  held out: {text}")
-        first = next(iter(shown.items()), ("", 0.0))
-        advance(0, held_out=f"held-out {first[0]} {first[1]:,.4g}")
+        texts = [f"{name.replace('_', ' ')} {value:,.4g}" for name, value in shown.items()]
+        self.reporter.say(
+            f"[dim]step {place.step:>7,}  epoch {epoch + 1:>3}[/]  held out: {'  '.join(texts)}"
+        )
+        advance(0, held_out=f"held-out {''.join(texts[:1])}")
         if gained:
             self.save()  # so that a step back never goes to before the weights in best_file
         return gained

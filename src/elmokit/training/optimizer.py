@@ -51,12 +51,10 @@ class Optimizer:
         """
         values = []
         for parameter in self.parameters.values():
-            if parameter.grad is None:
-                continue
-            if parameter.grad.is_sparse:
+            if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = parameter.grad.coalesce()
                 values.append(parameter.grad._values())
-            else:
+            elif parameter.grad is not None:
                 values.append(parameter.grad)
         if not values:
             return 0.0
@@ -125,9 +123,8 @@ class Optimizer:
             for name in self.parameters
             if f"rows.{name}.mean" in state
         }
-        dense = self._make_dense()
+        dense, keys = self._make_dense(), ("step", "exp_avg", "exp_avg_sq")
         for name, parameter in self.parameters.items():
-            keys = ("step", "exp_avg", "exp_avg_sq")
             if f"dense.{name}.step" in state:
                 dense.state[parameter] = {key: state[f"dense.{name}.{key}"].clone() for key in keys}
 

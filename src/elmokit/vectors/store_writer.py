@@ -30,7 +30,7 @@ from elmokit.core.errors import ConfigError, DataError, RunError, nearest
 from elmokit.core.formatting import format_size, join_names
 from elmokit.core.run_folder import describe_changes, open_out
 from elmokit.published.hdf5 import require_h5py
-from elmokit.text.rows import IdentifiedTexts
+from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.settings import EXPORTS, StoreConfig
@@ -94,7 +94,7 @@ def embed(
     model = ModelRef("" if isinstance(encoder, Elmo) else Path(encoder).resolve().name, elmo.fingerprint)
     config.factors(elmo.n_layers)  # checks them
     elmo.embed([], state=config.state)  # the model may have no warm state to start from
-    texts = IdentifiedTexts(source, read, config.id_column, exclude=out)
+    texts = TextSource(source, read, id_column=config.id_column, exclude=out)
     files = json.loads(json.dumps(texts.fingerprints()))
     n_layers = elmo.n_layers if config.all_layers else 1
     manifest = Manifest(
@@ -158,13 +158,11 @@ def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
         )
 
 
-def _read_texts(
-    elmo: Elmo, texts: IdentifiedTexts, out: Path, manifest: Manifest, reporter: Reporter
-) -> Manifest:
+def _read_texts(elmo: Elmo, texts: TextSource, out: Path, manifest: Manifest, reporter: Reporter) -> Manifest:
     """The first pass: write ``texts.jsonl`` and ``offsets.npy``, and the manifest with the counts."""
     with explain_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    lengths, stream = array("q"), iter(texts)
+    lengths, stream = array("q"), texts.with_ids()
     with (
         atomic_write(out / TEXTS) as temporary,
         open(temporary, "wb") as lines,
