@@ -24,11 +24,12 @@ class Outcome:
     out: str
     err: str
 
-    def check_fine(self, *parts: str | Path) -> None:
+    def check_fine(self, *parts: str | Path) -> Outcome:
         """Code 0, and all of ``parts`` said."""
         assert self.code == 0, self.err
         missing = [part for part in map(str, parts) if part not in self.out]
         assert not missing, f"{missing} not in:\n{self.out}"
+        return self
 
     def check_refused(self, *parts: str | Path) -> None:
         """Code 2, no traceback, an error that holds all of ``parts``, and something to try."""

@@ -31,8 +31,7 @@ def test_svd_of_the_bundled_corpus_with_checks_and_exports(cli: Cli, tmp_path: P
         file.write(": made up\nbank rates team match\nx y z w\n")
     out = tmp_path / "vectors"
     words = ("baseline", "svd", mini_news(), "--text-columns", "text", "--out", out, "--dim", 20)
-    done = cli(*words)
-    assert done.code == 0, done.err
+    done = cli(*words).check_fine()
     found = WordVectors.load(out)
     assert f"{found.n_words:,} words, vectors 20 wide" in done.out
     checks = ("evaluate", out, tmp_path / "pairs.csv", tmp_path / "questions.txt.gz")
@@ -79,14 +78,12 @@ def test_a_foreign_table_becomes_a_folder(cli: Cli, vectors: Path, tmp_path: Pat
     export_vectors(tmp_path / "glove.txt", table)
     lines = (tmp_path / "glove.txt").read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "glove.txt").write_text("".join(lines[1:]), encoding="utf-8")  # GloVe has no header
-    done = cli("convert", tmp_path / "glove.txt", tmp_path / "v")
-    assert done.code == 0, done.err
+    cli("convert", tmp_path / "glove.txt", tmp_path / "v").check_fine()
     found = WordVectors.load(tmp_path / "v")
     assert found.fingerprint == table.fingerprint
     assert (found.training["method"], found.training["file"]) == ("import", "glove.txt")
     first = ("--max-words", 5, "--set", "tokens=whitespace")
-    done = cli("convert", tmp_path / "glove.txt", tmp_path / "w", *first)
-    assert done.code == 0, done.err
+    cli("convert", tmp_path / "glove.txt", tmp_path / "w", *first).check_fine()
     found = WordVectors.load(tmp_path / "w")
     assert (found.n_words, found.text) == (4, TextConfig(lowercase=True, tokens="whitespace"))
 
@@ -94,8 +91,7 @@ def test_a_foreign_table_becomes_a_folder(cli: Cli, vectors: Path, tmp_path: Pat
 def test_similar_finds_the_nearest_words_and_says_that_there_is_no_context(cli: Cli, vectors: Path) -> None:
     table = WordVectors.load(vectors)
     rare = next(word for word in table.vocabulary.words[54:] if word.isalpha())  # not among the 50 first
-    done = cli("similar", vectors, f"The {rare} saw [red] xyzzy!", "-k", 3)
-    assert done.code == 0, done.err
+    done = cli("similar", vectors, f"The {rare} saw [red] xyzzy!", "-k", 3).check_fine()
     head, *blocks = done.out.strip().split("\n\n")
     assert "same in every sentence" in head
     by_word = {block.splitlines()[0].strip(): block.splitlines()[1:] for block in blocks}

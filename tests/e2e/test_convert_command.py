@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,50 +11,14 @@ import pytest
 import published
 from elmokit import Elmo, VectorStore
 from elmokit.bilm.folder import load_bilm
-from elmokit.cli.main import main
-
-COLORS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")  # each would put color codes into messages
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-    def check_refused(self, *parts: str) -> None:
-        """Code 2, no traceback, an error that holds all of ``parts``, and something to try."""
-        assert self.code == 2, self.out + self.err
-        assert self.err.startswith("error:")
-        assert "Traceback" not in self.err
-        assert "try:" in self.err
-        assert [part for part in parts if part not in self.err] == [], self.err
-
-
-Run = Callable[..., Outcome]
+from program import Cli
 
 
 @pytest.fixture
-def run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, theirs: Path
-) -> Run:
-    """The program inside this process, in the folder of the test."""
-    for name in COLORS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("COLUMNS", "100")
+def run(cli: Cli, theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The program in the folder of the test."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["elmokit", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as exit:
-            code = int(exit.code or 0)
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return run
+    return cli
 
 
 @pytest.fixture
@@ -70,17 +30,14 @@ def theirs(tmp_path: Path) -> Path:
     return published.write_model(tmp_path / "theirs", options, published.random_weights(options), words)
 
 
-def test_there_and_back_and_verified(run: Run) -> None:
-    done = run("convert", "theirs", "ours")
-    assert done.code == 0, done.err
-    assert "note: The start state" in done.out
-    assert "Check it: elmokit verify ours theirs" in done.out
+def test_there_and_back_and_verified(run: Cli) -> None:
+    run("convert", "theirs", "ours").check_fine(
+        "note: The start state", "Check it: elmokit verify ours theirs"
+    )
     names = "README.md config.json model.safetensors start_state.safetensors tokenizer.json vocab.txt"
     assert sorted(file.name for file in Path("ours").iterdir()) == names.split()
     assert "elmokit convert theirs ours" in Path("ours/README.md").read_text("utf-8")
-    done = run("convert", "ours", "back", "--to", "official")
-    assert done.code == 0, done.err
-    assert "The start state is left out" in done.out
+    run("convert", "ours", "back", "--to", "official").check_fine("The start state is left out")
     assert {file.name for file in Path("back").iterdir()} == {"options.json", "weights.hdf5", "vocab.txt"}
     assert Path("back/vocab.txt").read_bytes() == Path("theirs/vocab.txt").read_bytes()
     for pair in (("ours", "theirs"), ("back", "ours"), ("back", "theirs/options.json")):
@@ -90,7 +47,7 @@ def test_there_and_back_and_verified(run: Run) -> None:
         assert "cached tokens" in done.out
 
 
-def test_programs_are_told_in_json(run: Run) -> None:
+def test_programs_are_told_in_json(run: Cli) -> None:
     done = run("convert", "theirs", "ours", "--json", "--calibrate", "none")
     found = json.loads(done.out)
     assert found["folder"] == "ours"
@@ -102,7 +59,7 @@ def test_programs_are_told_in_json(run: Run) -> None:
     assert found["n_words"] == 4
 
 
-def test_a_model_that_differs_ends_with_code_1(run: Run, tmp_path: Path) -> None:
+def test_a_model_that_differs_ends_with_code_1(run: Cli, tmp_path: Path) -> None:
     options = published.options_with()
     published.write_model(tmp_path / "other", options, published.random_weights(options, seed=5))
     done = run("verify", "theirs", "other")
@@ -114,13 +71,11 @@ def test_a_model_that_differs_ends_with_code_1(run: Run, tmp_path: Path) -> None
     assert json.loads(done.out)["batch_size"] is None
 
 
-def test_a_projected_model_of_our_own_is_exported_and_verifies_against_itself(run: Run) -> None:
+def test_a_projected_model_of_our_own_is_exported_and_verifies_against_itself(run: Cli) -> None:
     settings = ("max_steps=2", "hidden_dim=12", "cell_clip=3", "proj_clip=3", "filters=1:8,2:8")
     shape = [part for setting in settings for part in ("--set", setting)]
-    done = run("pretrain", "text.txt", "-o", "own", "--preset", "tiny", "--dim", 8, *shape)
-    assert done.code == 0, done.err
-    done = run("convert", "own", "exported", "--to", "official", "--json")
-    assert done.code == 0, done.err
+    run("pretrain", "text.txt", "-o", "own", "--preset", "tiny", "--dim", 8, *shape).check_fine()
+    done = run("convert", "own", "exported", "--to", "official", "--json").check_fine()
     assert "AllenNLP" not in done.out
     n_parameters = sum(p.numel() for p in load_bilm("exported").model.parameters())
     assert json.loads(done.out)["n_parameters"] == n_parameters  # the word predictor is not among them
@@ -130,21 +85,21 @@ def test_a_projected_model_of_our_own_is_exported_and_verifies_against_itself(ru
     assert run("verify", "again", "own", "--state", "zero").code == 0
 
 
-def test_the_start_state_and_the_words_are_as_flags_say(run: Run) -> None:
+def test_the_start_state_and_the_words_are_as_flags_say(run: Cli) -> None:
     settings = ("--set", "tokens=whitespace", "--set", "lowercase=true")
-    done = run("convert", "theirs", "ours", "--calibrate", "text.txt", *settings)
-    assert done.code == 0, done.err
-    assert "24 sentences of text.txt" in done.out
+    run("convert", "theirs", "ours", "--calibrate", "text.txt", *settings).check_fine(
+        "24 sentences of text.txt"
+    )
     elmo = Elmo.load("ours")
     assert elmo.words(["The rates."]) == [["the", "rates."]]
     assert elmo.embed(["The rates."], state="warm").flat.shape == (2, 3, 8)
 
 
-def test_a_cache_is_found_and_used_by_other_commands(run: Run) -> None:
+def test_a_cache_is_found_and_used_by_other_commands(run: Cli) -> None:
     assert run("embed", "theirs", "text.txt", "-o", "before").code == 0
-    done = run("convert", "theirs", "--token-cache", "theirs/vocab.txt")
-    assert done.code == 0, done.err
-    assert "They are used whenever the model is opened" in done.out
+    run("convert", "theirs", "--token-cache", "theirs/vocab.txt").check_fine(
+        "They are used whenever the model is opened"
+    )
     assert run("embed", "theirs", "text.txt", "-o", "after").code == 0
     before, after = (VectorStore.open(name).vectors for name in ("before", "after"))
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
@@ -153,27 +108,24 @@ def test_a_cache_is_found_and_used_by_other_commands(run: Run) -> None:
     assert run("convert", "theirs/options.json", "elsewhere", "--token-cache", "theirs/vocab.txt").code == 0
 
 
-def test_other_commands_take_published_files(run: Run, tmp_path: Path) -> None:
+def test_other_commands_take_published_files(run: Cli, tmp_path: Path) -> None:
     for path in ("theirs", "theirs/options.json"):
-        done = run("inspect", path)
-        assert done.code == 0, done.err
-        assert "options.json, weights.hdf5 (official)" in done.out
+        run("inspect", path).check_fine("options.json, weights.hdf5 (official)")
     assert run("similar", "theirs", "The bank raised rates", "--in", "text.txt", "--word", "bank").code == 0
     rows = "".join(f"{label},{text}\n" for label, text in [("a", "the bank"), ("b", "old fox")] * 20)
     (tmp_path / "train.csv").write_text("label,text\n" + rows, "utf-8")
-    done = run("fit", "theirs", "train.csv", "-o", "topics", "--epochs", 1, "--head", "pool")
-    assert done.code == 0, done.err
+    run("fit", "theirs", "train.csv", "-o", "topics", "--epochs", 1, "--head", "pool").check_fine()
     run("evaluate", "theirs", "text.txt").check_refused("no word predictor")
-    done = run("pretrain", "text.txt", "-o", "more", "--from", "theirs", "--set", "max_steps=2")
-    assert done.code == 0, done.err
-    assert "one is fitted to the words of the text first" in done.out
+    run("pretrain", "text.txt", "-o", "more", "--from", "theirs", "--set", "max_steps=2").check_fine(
+        "one is fitted to the words of the text first"
+    )
     run("pretrain", "text.txt", "-o", "more", "--set", "objective=none").check_refused("cannot be pretrained")
 
 
 # -- bad input ------------------------------------------------------------------------------------
 
 
-def test_files_that_are_missing_cut_or_foreign(run: Run) -> None:
+def test_files_that_are_missing_cut_or_foreign(run: Cli) -> None:
     run("convert", "nowhere", "ours").check_refused("no model folder nowhere")
     options, weights = Path("theirs/options.json"), Path("theirs/weights.hdf5")
     whole, said = weights.read_bytes(), options.read_bytes()
@@ -192,14 +144,7 @@ def test_files_that_are_missing_cut_or_foreign(run: Run) -> None:
     assert not Path("ours").exists()
 
 
-def test_a_pickle(run: Run) -> None:
-    Path("model.pkl").write_bytes(pickle.dumps(published.Trap()))
-    run("convert", "model.pkl", "ours").check_refused("model.pkl is not an elmokit model")
-    run("inspect", "model.pkl").check_refused("model.pkl is not an elmokit model")
-    assert not Path("it-was-loaded").exists()
-
-
-def test_flags_that_make_no_sense(run: Run, tiny_model: Path) -> None:
+def test_flags_that_make_no_sense(run: Cli, tiny_model: Path) -> None:
     run("convert", "theirs", "theirs").check_refused("not empty")
     run("convert", "theirs", "ours", "--to", "offical").check_refused("offical", "official")
     run("convert", tiny_model, "ours").check_refused("already an elmokit folder", "--to official")

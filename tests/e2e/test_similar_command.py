@@ -27,8 +27,7 @@ def store(tiny_model: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPath
 def test_a_table_for_each_word_with_the_word_in_one_column(
     cli: Cli, tiny_model: Path, tiny_corpus: Path
 ) -> None:
-    done = cli("similar", tiny_model, "A small dog ran home.", "--in", tiny_corpus, "-k", "3")
-    assert done.code == 0, done.err
+    done = cli("similar", tiny_model, "A small dog ran home.", "--in", tiny_corpus, "-k", "3").check_fine()
     blocks = done.out.strip().split("\n\n")
     heads = [block.splitlines()[0] for block in blocks]
     assert heads[-1].startswith("home  in  A small dog ran home.")
@@ -49,8 +48,7 @@ def test_json_holds_the_same_for_files_a_folder_and_standard_input(
     words = ("similar", tiny_model, "The mayor of Paris ran home.", "--word", "mayor", "-k", "4", "--json")
     answers = []
     for place, stdin in ((tiny_corpus, ""), (store, ""), ("-", tiny_corpus.read_text(encoding="utf-8"))):
-        done = cli(*words, "--in", place, stdin=stdin)
-        assert done.code == 0, done.err
+        done = cli(*words, "--in", place, stdin=stdin).check_fine()
         answers.append(json.loads(done.out))
     for answer in answers:
         assert answer["query"] == ["The", "mayor", "of", "Paris", "ran", "home", "."]
@@ -72,15 +70,14 @@ def test_other_words_layers_and_odd_scripts(cli: Cli, tiny_model: Path, tmp_path
         encoding="utf-8",
     )
     for options in (["--different"], ["--layer", "0"], ["--mix-weights", "0,0,1"], ["--state", "warm"]):
-        done = cli("similar", tiny_model, "a fox 😀", "--word", "fox", "--in", odd, *options)
-        assert done.code == 0, done.err
+        done = cli("similar", tiny_model, "a fox 😀", "--word", "fox", "--in", odd, *options).check_fine()
         rows = done.out.strip().splitlines()[1:]
         assert ("fox" in {row.split()[1] for row in rows}) is ("--different" not in options)
     only = tmp_path / "only.txt"
     only.write_text("fox Fox FOX\n", encoding="utf-8")
-    done = cli("similar", tiny_model, "a fox", "--word", "fox", "--in", only, "--different")
-    assert done.code == 0, done.err
-    assert "no other word in the corpus" in done.out
+    cli("similar", tiny_model, "a fox", "--word", "fox", "--in", only, "--different").check_fine(
+        "no other word in the corpus"
+    )
 
 
 def test_words_that_look_like_markup_are_shown_as_they_are(
@@ -96,10 +93,9 @@ def test_words_that_look_like_markup_are_shown_as_they_are(
     tokenizer = TextPipeline(text).word_tokenizer(saved.vocabulary.words)
     model = tmp_path / "words"
     save_bilm(model, replace(saved, model=word_model, text=text, tokenizer=tokenizer, start_state=None))
-    done = cli("similar", model, "see http://x.y/[/red]z and [bold]fox[/]", "--in", odd)
-    assert done.code == 0, done.err
-    assert "read as <unk>: http://x.y/[/red]z, [bold]fox[/]" in done.out
-    assert "[/red] and [bold]fox[/] here" in done.out
+    done = cli("similar", model, "see http://x.y/[/red]z and [bold]fox[/]", "--in", odd).check_fine(
+        "read as <unk>: http://x.y/[/red]z, [bold]fox[/]", "[/red] and [bold]fox[/] here"
+    )
     assert "[/red]" in {row.split()[1] for row in done.out.splitlines() if len(row.split()) > 1}
 
 

@@ -77,17 +77,6 @@ def test_limits_of_other_tools_are_noted(folder: Path, tmp_path: Path) -> None:
     assert any("character-input models only" in note for note in notes)
 
 
-def test_what_is_there_is_never_touched(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "mine.txt").write_text("mine", encoding="utf-8")
-    (tmp_path / "file").write_text("mine", encoding="utf-8")
-    for name in ("there", "file", "model"):
-        with pytest.raises(RunError):
-            convert(folder, tmp_path / name)
-    assert [file.name for file in (tmp_path / "there").iterdir()] == ["mine.txt"]
-    assert sorted(file.name for file in folder.iterdir()) == ["options.json", "weights.hdf5"]
-
-
 def test_a_full_disk_leaves_nothing_half_written(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,20 +159,6 @@ def test_a_table_becomes_word_vectors_and_a_table_again(table: Path, tmp_path: P
     assert convert(tmp_path / "vectors", tmp_path / "back.txt").n_words == 2
     assert (tmp_path / "back.txt").read_text("utf-8").endswith("cat 1.0 2.0\ndog -3.0 4.5\n")
     assert convert(table, tmp_path / "first", max_words=1).n_words == 1
-
-
-def test_a_token_cache_is_written_into_the_model_or_elsewhere(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "words.txt").write_text("<S>\nthe\ncat\nthe\n", encoding="utf-8")
-    expected = Elmo.load(folder).embed(TEXTS).flat
-    for out, place in ((None, folder / "token_cache"), (tmp_path / "out", tmp_path / "out")):
-        made = convert(folder, out, token_cache=tmp_path / "words.txt")
-        assert (made.path, made.n_words, made.n_parameters) == (place, 2, 2 * 4)
-    np.testing.assert_allclose(Elmo.load(folder).embed(TEXTS).flat, expected, atol=1e-6)
-    with pytest.raises(ConfigError, match="is a file"):
-        convert(folder / "options.json", token_cache=tmp_path / "words.txt")
-    (tmp_path / "words.txt").write_text("<S>\n\n", encoding="utf-8")
-    with pytest.raises(DataError, match="has no words"):
-        convert(folder, token_cache=tmp_path / "words.txt")
 
 
 @pytest.mark.parametrize(

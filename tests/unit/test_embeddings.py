@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.bilm.folder import BilmFolder
-from elmokit.bilm.model import Bilm
 from elmokit.bilm.state import BilmState
 from elmokit.core.errors import ConfigError, DataError, ElmokitError
 from elmokit.text.settings import TextConfig
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.embeddings import POOLINGS, Embeddings, Pooling, pool
+from elmokit.vectors.embeddings import POOLINGS, Embeddings, Pooling
 from odd_texts import make_model
 
 WORDS = ["the", "of", "cat", "dogs", "naïve", "rare"]
@@ -37,13 +36,6 @@ def elmo_of(kind: str = "char", **options: Any) -> Elmo:
 
 
 # -- texts ----------------------------------------------------------------------------------------
-
-
-@inputs
-def test_texts_without_a_word_have_no_vectors(kind: str) -> None:
-    out = elmo_of(kind).embed(["", "the", " \t\n\u00a0", "cat"])
-    assert [len(row) for row in out.layers] == [0, 1, 0, 1]
-    assert out.tokens == [[], ["the"], [], ["cat"]]
 
 
 @inputs
@@ -123,31 +115,6 @@ def test_a_bad_argument_is_refused_with_words_that_help(
         elmo_of().embed(texts, **options)
 
 
-class Table(dict[str, list[str]]):
-    """What a data frame looks like: going through it gives the names of its columns."""
-
-    columns = ("id", "text")
-
-
-@pytest.mark.parametrize(
-    "texts",
-    [Table(id=[], text=[]), np.array([["the", "cat"]]), np.array("the")],
-    ids=["frame", "matrix", "word"],
-)
-def test_a_table_is_refused_and_one_column_of_it_is_not(texts: Any) -> None:
-    with pytest.raises(DataError, match="A list of texts is needed, not a table") as caught:
-        elmo_of().embed(texts)
-    assert 'table["text"]' in caught.value.remedy
-    column: Any = np.array(["the cat", "dogs"])
-    assert elmo_of().embed(column).tokens == [["the", "cat"], ["dogs"]]
-
-
-def test_what_is_no_text_in_a_stream_is_refused_too() -> None:
-    texts: Any = iter(["the", None])
-    with pytest.raises(DataError, match="Text 1 is neither"):
-        list(elmo_of().chunks(texts))
-
-
 @pytest.mark.parametrize("shape", [(3, 4), (1, 4), (2, 5)])
 def test_a_state_of_another_model_is_refused(shape: tuple[int, int]) -> None:
     n_layers, dim = shape
@@ -162,15 +129,6 @@ def test_a_state_of_another_model_is_refused(shape: tuple[int, int]) -> None:
 
 
 # -- what comes back ------------------------------------------------------------------------------
-
-
-@inputs
-def test_results_are_float32_arrays(kind: str) -> None:
-    ours = elmo_of(kind).embed(TEXTS)
-    for found in (ours.flat, ours[0], ours.layer(0)[0], ours.mixed()[0], ours.sentence(), ours.sif_weights):
-        assert isinstance(found, np.ndarray)
-        assert found.dtype == np.float32
-    assert ours.offsets.dtype == np.int64
 
 
 def states_of(state: BilmState | None) -> list[Tensor]:
@@ -189,24 +147,6 @@ def test_results_carry_no_autograd_state_and_can_be_trained_on(kind: str) -> Non
     head(torch.from_numpy(out.flat)).sum().backward()
     assert head.weight.grad is not None
     out.flat.fill(1.0)
-
-
-def test_a_results_state_can_be_where_training_goes_on() -> None:
-    elmo = elmo_of()
-    state = elmo.embed(["the cat", "dogs"], state="stateful", batch_size=2).state
-    model = Bilm(elmo.model.config, elmo.model.n_words)
-    features = torch.from_numpy(elmo.folder.features.rows(["<s>", "cat", "</s>"]).astype(np.int64))
-    model(features, torch.tensor([[0, 1, 2]] * 2), None, state).stacked().sum().backward()
-    assert model.forward_stack.layers[0].recurrent_weight.grad is not None
-
-
-def test_a_state_with_a_graph_behind_it_is_cut_off_from_it() -> None:
-    elmo = elmo_of()
-    given = BilmState.from_tensors(
-        {name: x.requires_grad_() for name, x in elmo.model.zero_state(2).tensors().items()}
-    )
-    for texts in (["the"], []):
-        assert not any(tensor.requires_grad for tensor in states_of(elmo.embed(texts, state=given).state))
 
 
 @inputs
@@ -257,13 +197,6 @@ def test_a_text_is_its_part_of_all_words() -> None:
     for index in (5, -6):
         with pytest.raises(IndexError):
             out[index]
-
-
-@pytest.mark.parametrize("layer", range(-3, 3))
-def test_a_layer_of_each_text(layer: int) -> None:
-    out = made()
-    for row, whole in zip(out.layer(layer), out.layers, strict=True):
-        np.testing.assert_array_equal(row, whole[:, layer])
 
 
 @pytest.mark.parametrize("n_layers", [1, 2, 3, 6])
@@ -339,22 +272,6 @@ def test_sentence_vectors_equal_plain_loops_over_each_text(pooling: Pooling, cho
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
-@pytest.mark.parametrize("counts", [[0, 0, 3], [3, 0, 0], [0, 1, 0, 1, 0], [1], [0], []], ids=str)
-def test_empty_texts_anywhere_get_zeros_and_take_nothing_from_others(
-    pooling: Pooling, counts: list[int]
-) -> None:
-    rng = np.random.default_rng(2)
-    words = -rng.uniform(1.0, 2.0, (sum(counts), 6)).astype(np.float32)
-    sif_weights = rng.uniform(0.1, 1.0, sum(counts)).astype(np.float32)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    found = pool(words, offsets, pooling, sif_weights)
-    assert found.shape == (len(counts), 6)
-    for text, (first, last) in enumerate(itertools.pairwise(offsets)):
-        wanted = plain_pooling(words[first:last], sif_weights[first:last], pooling)
-        np.testing.assert_allclose(found[text], wanted, rtol=1e-5)
-
-
 def test_rare_words_count_more_and_unknown_and_control_words_as_the_rarest() -> None:
     ranked = [*WORDS, "unseen", "<unk>", "<s>", "</s>", "<pad>"]
     sif_weights = elmo_of().embed([ranked]).sif_weights
@@ -372,9 +289,3 @@ def test_boundaries_count_as_frequent_and_control_words_between_them_do_not() ->
     wanted = [often, rarest, cat, often, often, often, often, rarest, often]
     np.testing.assert_array_equal(out.sif_weights, wanted)
     assert len(out.sif_weights) == len(out.flat)
-
-
-def test_a_model_that_was_training_is_put_into_evaluation_mode() -> None:
-    folder = folder_of("char")
-    folder.model.train()
-    assert not Elmo(folder).model.training

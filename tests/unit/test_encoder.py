@@ -9,7 +9,7 @@ import torch
 from elmokit.core.config import DropoutConfig
 from elmokit.text.tokenizing import BOS, EOS, UNK
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.encoder import Encoder, Layers, number_words
+from elmokit.vectors.encoder import Encoder, number_words
 from odd_texts import make_model
 
 TEXTS = ["the cat sat on the mat", "", "a dog <unk> zyx", "the cat"]
@@ -52,11 +52,6 @@ def test_all_ways_to_the_layers_agree(elmo: Elmo) -> None:
         stacked = torch.stack([layer[place][inner.mask[place]] for layer in inner.values], dim=1)
         np.testing.assert_allclose(stacked.numpy(), embedded[place], rtol=1e-5, atol=1e-6)
     assert not any(layer[~inner.mask].any() for layer in inner.values)
-
-
-def test_layers_without_edges_are_their_own_words() -> None:
-    layers = Layers((torch.ones(1, 2, 3),), torch.ones(1, 2, dtype=torch.bool))
-    assert layers.words() is layers
 
 
 def test_dropout_needs_a_generator(elmo: Elmo) -> None:

@@ -259,16 +259,6 @@ def test_kinds_that_are_not_known_are_refused(tmp_path: Path, part: str, key: st
     refusal(write(tmp_path / "theirs", settings=settings))
 
 
-@pytest.mark.parametrize("name", ["..", "\0", "\ud800"])
-def test_a_name_of_settings_that_cannot_be_a_file_is_noted(tmp_path: Path, name: str) -> None:
-    folder = write(tmp_path / "theirs")
-    (folder / "config.json").write_text(json.dumps({"config_path": name}), "utf-8")
-    if name == "\ud800":
-        assert "config.json" in refusal(folder).message
-    else:
-        assert "which is not here" in load_bilm(folder).training["notes"][0]
-
-
 @pytest.mark.parametrize("text", ["the\n", "the\tx\n", "\xff\xfe", "a\t0\nb\t0\n"])
 def test_word_lists_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
     folder = write(tmp_path / "theirs")

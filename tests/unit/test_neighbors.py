@@ -361,12 +361,6 @@ def test_a_word_of_the_corpus_is_nearest_to_itself_and_can_be_left_out(
     assert "bank" not in {one.word.casefold() for one in others}
 
 
-def test_weights_of_nothing_find_nothing_alike(occurrences: Occurrences) -> None:
-    vector = np.ones(12, dtype=np.float32)
-    assert {one.score for one in occurrences.nearest(vector, [0.0] * 3, 5)} == {0.0}
-    assert {one.score for one in occurrences.nearest(0 * vector, [1.0] * 3, 5)} == {0.0}
-
-
 def test_where_a_word_stands(elmo: Elmo, occurrences: Occurrences) -> None:
     places = occurrences.of_word("Bank", 100)
     assert [occurrences.at(place).word.lower() for place in places] == ["bank"] * len(places)

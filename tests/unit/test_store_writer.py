@@ -14,10 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from elmokit.bilm.folder import save_bilm
-from elmokit.core.console import Reporter
-from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
-from elmokit.core.formatting import format_size
+from elmokit.core.errors import DataError, ModelError, RunError
 from elmokit.text.tokenizing import SPECIALS
 from elmokit.vectors import store, store_writer
 from elmokit.vectors.elmo import Elmo
@@ -121,13 +118,6 @@ def test_a_corpus_of_many_chunks_and_empty_texts_only(
         assert not store.vectors.any()
 
 
-def test_a_word_model_embeds_unknown_words_too(odd_corpus: Path, tmp_path: Path) -> None:
-    words = Elmo(make_model(input="word"))
-    embed(words, odd_corpus, tmp_path / "store")
-    found = VectorStore.open(tmp_path / "store").vectors
-    np.testing.assert_allclose(found, expected(words, StoreConfig()), rtol=1e-5, atol=1e-6)
-
-
 # -- ids ------------------------------------------------------------------------------------------
 
 
@@ -165,31 +155,6 @@ def test_an_id_that_is_missing_is_named_and_no_file_is_left_behind(
 
 
 # -- settings -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"layer": 1, "mix_weights": "1,1,1"}, "used together"),
-        ({"layer": 0, "all_layers": True}, "used together"),
-        ({"mix_weights": "1,x,1"}, "numbers"),
-        ({"mix_weights": "1,nan,1"}, "numbers"),
-        ({"mix_weights": "1,1"}, "2 weights"),
-        ({"layer": 3}, "no layer 3"),
-        ({"layer": -4}, "no layer -4"),
-        ({"pool": "median"}, "median"),
-        ({"dtype": "int8"}, "int8"),
-        ({"pol": "mean"}, "no setting 'pol'"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused_before_anything_is_written(
-    elmo: Elmo, odd_corpus: Path, tmp_path: Path, settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        embed(elmo, odd_corpus, tmp_path / "store", **settings)
-    with pytest.raises(ConfigError, match="pickle"):
-        embed(elmo, odd_corpus, tmp_path / "store", exports=["pickle"])
-    assert not (tmp_path / "store").exists()
 
 
 def test_a_cold_model_for_a_warm_start_and_a_corpus_without_a_text_are_refused(
@@ -340,45 +305,6 @@ def test_resuming_with_something_else_is_refused_and_touches_nothing(
     assert contents(out) == before
 
 
-def test_a_folder_cut_off_while_texts_were_read_takes_any_other_start(
-    elmo: Elmo, odd_corpus: Path, tmp_path: Path
-) -> None:
-    embed(elmo, odd_corpus, tmp_path / "whole")
-    out = tmp_path / "store"
-    out.mkdir()
-    manifest = json.loads((tmp_path / "whole" / "manifest.json").read_text(encoding="utf-8"))
-    for name in ("n_texts", "n_words", "n_vectors", "n_empty", "texts_bytes"):
-        del manifest[name]
-    manifest.update(done=False, settings={})
-    (out / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    (out / ".texts.jsonl.new").write_text("half", encoding="utf-8")
-    embed(elmo, odd_corpus, out)
-    assert contents(out) == contents(tmp_path / "whole")
-
-
-FOREIGN: dict[str, Callable[[Path, Elmo], Any]] = {
-    "a note": lambda out, elmo: (out / "note.txt").write_text("mine", "utf-8"),
-    "a model": lambda out, elmo: save_bilm(out, elmo.folder),
-    "a broken manifest": lambda out, elmo: (out / "manifest.json").write_text("{", "utf-8"),
-    "another manifest": lambda out, elmo: (out / "manifest.json").write_text('{"format": "other"}', "utf-8"),
-}
-
-
-@pytest.mark.parametrize("foreign", FOREIGN)
-def test_a_folder_that_is_not_ours_is_refused(
-    elmo: Elmo, odd_corpus: Path, tmp_path: Path, foreign: str
-) -> None:
-    out = tmp_path / "store"
-    out.mkdir()
-    FOREIGN[foreign](out, elmo)
-    before = contents(out)
-    for path in (out, odd_corpus):  # a folder and a file
-        with pytest.raises(RunError) as caught:
-            embed(elmo, odd_corpus, path)
-        assert "--out" in caught.value.remedy
-    assert contents(out) == before
-
-
 def shorten_texts(out: Path) -> None:
     lines = (out / "texts.jsonl").read_bytes().splitlines(keepends=True)
     (out / "texts.jsonl").write_bytes(b"".join([*lines[:4], b'{"id": "4", "text": "x", "words": []}\n']))
@@ -433,33 +359,6 @@ def test_a_folder_within_the_texts_does_not_read_itself(elmo: Elmo, odd_corpus: 
 
 
 # -- size on disk ---------------------------------------------------------------------------------
-
-
-class Heard(Reporter):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        super().__init__("silent")
-        self.said: list[str] = []
-        self.events: dict[str, dict[str, Any]] = {}
-
-    def say(self, message: str) -> None:
-        self.said.append(message)
-
-    def event(self, event: str, **values: Any) -> None:
-        self.events[event] = values
-
-
-@pytest.mark.parametrize("settings", [{}, {"all_layers": True, "format": "safetensors"}], ids=str)
-def test_the_size_said_beforehand_is_that_of_the_vectors(
-    elmo: Elmo, odd_corpus: Path, tmp_path: Path, settings: dict[str, Any]
-) -> None:
-    config = StoreConfig.from_dict(settings)
-    heard, out = Heard(), tmp_path / "plain"
-    embed(elmo, odd_corpus, out, config=config, reporter=heard)
-    n_bytes = (out / f"vectors.{config.format}").stat().st_size
-    assert heard.events["plan"]["n_bytes"] == n_bytes
-    assert f"[bold]{format_size(n_bytes)} on disk[/]" in heard.said[0]
 
 
 def test_a_disk_that_is_too_small_is_an_error_before_anything_is_computed(

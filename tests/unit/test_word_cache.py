@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -105,15 +104,6 @@ def test_very_long_words_do_not_stay() -> None:
         counted.elmo.embed([[f"{number}" + "x" * 1000]])
         assert sum(map(len, counted.words._places)) < 20 * 100 + 1100
     assert counted.words._n_letters == sum(map(len, counted.words._places))
-
-
-def test_the_cache_grows_to_its_limit_one_word_at_a_time_and_no_further() -> None:
-    counted = Counted.of(30)
-    for number in range(31):
-        counted.elmo.embed([[f"w{number}"]])
-        assert counted.n_rows <= 30 + len(SPECIALS)
-    assert counted.calls == [1] * 31
-    assert counted.n_places == len(SPECIALS) + 1
 
 
 def test_kept_words_stay_up_to_the_limit_and_others_are_forgotten() -> None:
@@ -236,25 +226,6 @@ def test_a_cache_is_replaced_and_what_is_left_of_one_is_not_used(
     assert len(TokenCache.open(folder, load_bilm(model)).places) == 1
     (folder / "cache.json").unlink()
     Elmo.load(model)
-
-
-def test_an_older_cache_stays_whole_until_the_new_one_takes_its_place(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = made(model)
-    seen: list[bool] = []
-    replace = os.replace
-
-    def watched(source: Path, target: Path) -> None:
-        replace(source, target)
-        if (folder / "cache.json").exists():
-            seen.append(len(TokenCache.open(folder, load_bilm(model)).places) in (1, 4))
-
-    monkeypatch.setattr(os, "replace", watched)
-    made(model, ["old"])
-    assert seen
-    assert all(seen)
-    assert {file.name for file in folder.iterdir()} == {"cache.json", "vectors.npy", "words.txt"}
 
 
 def test_a_full_disk_is_an_error_before_anything_is_computed(

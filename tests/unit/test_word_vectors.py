@@ -13,12 +13,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from elmokit.bilm.folder import load_bilm
 from elmokit.core.config import DropoutConfig
-from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
+from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.model_folder import kind_of, load
 from elmokit.core.tensors import load_tensors, save_tensors
-from elmokit.static import word_vectors
 from elmokit.static.word_vectors import UNKNOWN_WORDS, WordVectors
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK
@@ -79,15 +77,6 @@ def test_special_words_in_a_text_are_unknown_words(table: WordVectors) -> None:
     assert "king" in table
     assert not any(word in table for word in (*SPECIALS, "King", "banana"))
     assert table.look_up([]).shape == (0, 3)
-
-
-def test_texts_are_tokenized_as_elsewhere(table: WordVectors) -> None:
-    assert table.words(["The King's APPLE!", ["The", "King's"], "", []]) == [
-        ["the", "king", "'s", "apple", "!"],
-        ["the", "king's"],
-        [],
-        [],
-    ]
 
 
 def test_neighbors_are_ranked_by_cosine_without_the_word_itself(table: WordVectors) -> None:
@@ -287,30 +276,3 @@ def test_every_damage_is_an_error_that_names_the_file(
     with pytest.raises(ModelError, match=error) as caught:
         WordVectors.load(saved)
     assert caught.value.remedy
-
-
-def test_a_tokenizer_of_another_table_is_refused(saved: Path, tmp_path: Path) -> None:
-    WordVectors.of(["a"], [[1.0]], TextConfig()).save(tmp_path / "other")
-    (saved / "tokenizer.json").write_bytes((tmp_path / "other" / "tokenizer.json").read_bytes())
-    with pytest.raises(ModelError, match=r"tokenizer.json has 5 words, config.json says 12"):
-        WordVectors.load(saved)
-
-
-def test_another_kind_of_folder_is_refused_by_name(saved: Path, tiny_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="not word vectors"):
-        WordVectors.load(tiny_model)
-    with pytest.raises(ModelError, match="holds word vectors"):
-        load_bilm(saved)
-    with pytest.raises(ModelError, match="no model folder"):
-        WordVectors.load(tmp_path / "nowhere")
-
-
-def test_a_failed_save_leaves_the_old_table(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, text: str) -> None:
-        raise RunError(f"Cannot write {path}: the disk is full.")
-
-    monkeypatch.setattr(word_vectors, "write_text", full)
-    with pytest.raises(RunError, match="disk is full"):
-        make(seed=1).save(saved)
-    assert WordVectors.load(saved).fingerprint == make().fingerprint
-    assert not (saved / ".saving").exists()

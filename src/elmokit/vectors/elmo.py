@@ -151,14 +151,39 @@ class Elmo(Described):
         """
         if batch_size is not None and batch_size < 1:
             raise ConfigError(f"batch_size = {batch_size} is out of range: it must be at least 1.")
-        words = self.words(texts)
-        flat, offsets, after = self._embed(words, state, batch_size, 0 if boundaries else 1, progress)
+        words, skip = self.words(texts), 0 if boundaries else 1
+        counts = np.array([len(row) + 2 - 2 * skip for row in words], dtype=np.int64)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        flat = torch.empty(int(offsets[-1]), self.n_layers, self.dim)
+        start, n_rows = self._start(state, batch_size)
+        if start and min(n_rows, len(words)) > (n_known := len(start.forward[0][0])):
+            raise ConfigError(
+                f"The state has {n_known} rows, the batch has {min(n_rows, len(words))}.",
+                remedy="Continue with the batch size that the state came from.",
+            )
+        batches = [np.arange(len(words))] if n_rows else bucket_batches(counts + 2 * skip, _BATCH_TOKENS)
+        if size := n_rows or batch_size:
+            batches = [rows[first : first + size] for rows in batches for first in range(0, len(rows), size)]
+        with tuned_process(), torch.inference_mode():
+            for rows in batches:
+                n = len(rows)
+                begin = start and (start.rows(n) if n_rows else start.repeat(n))
+                out = self.run_batch([words[row] for row in rows], begin, keep_state=n_rows > 0)
+                for row, vectors in zip(rows, out.ragged(skip).split(counts[rows].tolist()), strict=True):
+                    flat[offsets[row] : offsets[row + 1]] = vectors
+                if start and out.state:
+                    old, new = start.tensors(), out.state.tensors()
+                    after = {name: torch.cat([new[name], old[name][n:]]) for name in old}
+                    start = BilmState.from_tensors(after)
+                progress(n)
         if boundaries:
             words = [[SPECIALS[BOS], *row, SPECIALS[EOS]] for row in words]
         weights = self.sif_weights(words)
         if boundaries:
             weights[offsets[:-1]] = weights[offsets[1:] - 1] = self._sif_table[BOS]
-        return Embeddings(words, flat.numpy(), offsets, weights, after)
+        # Training can use no inference tensors.
+        last = start.map(lambda x: x.detach().clone()) if start and n_rows else None
+        return Embeddings(words, flat.numpy(), offsets, weights, last)
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the model sees them."""
@@ -301,42 +326,6 @@ class Elmo(Described):
         share = np.concatenate([special, known]) / known.sum()
         weights: FloatArray = (_SIF / (_SIF + share)).astype(np.float32)
         return weights
-
-    def _embed(
-        self,
-        words: list[list[str]],
-        state: State | BilmState,
-        batch_size: int | None,
-        skip: int,
-        progress: Callable[[int], None],
-    ) -> tuple[Tensor, IntArray, BilmState | None]:
-        """All layers of all words, where each text begins, and the state at the end if it is carried over."""
-        counts = np.array([len(row) + 2 - 2 * skip for row in words], dtype=np.int64)
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        flat = torch.empty(int(offsets[-1]), self.n_layers, self.dim)
-        start, n_rows = self._start(state, batch_size)
-        if start and min(n_rows, len(words)) > (n_known := len(start.forward[0][0])):
-            raise ConfigError(
-                f"The state has {n_known} rows, the batch has {min(n_rows, len(words))}.",
-                remedy="Continue with the batch size that the state came from.",
-            )
-        batches = [np.arange(len(words))] if n_rows else bucket_batches(counts + 2 * skip, _BATCH_TOKENS)
-        if size := n_rows or batch_size:
-            batches = [rows[first : first + size] for rows in batches for first in range(0, len(rows), size)]
-        with tuned_process(), torch.inference_mode():
-            for rows in batches:
-                n = len(rows)
-                begin = start and (start.rows(n) if n_rows else start.repeat(n))
-                out = self.run_batch([words[row] for row in rows], begin, keep_state=n_rows > 0)
-                for row, vectors in zip(rows, out.ragged(skip).split(counts[rows].tolist()), strict=True):
-                    flat[offsets[row] : offsets[row + 1]] = vectors
-                if start and out.state:
-                    old, new = start.tensors(), out.state.tensors()
-                    after = {name: torch.cat([new[name], old[name][n:]]) for name in old}
-                    start = BilmState.from_tensors(after)
-                progress(n)
-        # Training can use no inference tensors.
-        return flat, offsets, start.map(lambda x: x.detach().clone()) if start and n_rows else None
 
     def _start(self, state: State | BilmState, batch_size: int | None) -> tuple[BilmState | None, int]:
         """Where texts start (None: zeros), and how many side by side carry their state over (0: none)."""
