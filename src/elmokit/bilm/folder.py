@@ -50,24 +50,15 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class BilmFolder:
-    """A language model with all that it takes to feed it text.
-
-    Attributes:
-        text: How raw text becomes words.
-        vocabulary: The words it predicts.
-        tokenizer: Saved as ``tokenizer.json``.
-        training: Where it comes from: corpus, steps, perplexity, command.
-        start_state: What a text may start from instead of zero, one row; None if it was not measured.
-        word_table: Vectors of words by form, whose sums are the vectors of texts; None if it has none.
-    """
+    """A language model with all that it takes to feed it text."""
 
     model: Bilm
-    text: TextConfig
-    vocabulary: Vocabulary
-    tokenizer: Tokenizer
-    training: dict[str, Any]
-    start_state: BilmState | None = None
-    word_table: WordTable | None = None
+    text: TextConfig  # how raw text becomes words
+    vocabulary: Vocabulary  # the words it predicts
+    tokenizer: Tokenizer  # saved as tokenizer.json
+    training: dict[str, Any]  # where it comes from: corpus, steps, perplexity, command
+    start_state: BilmState | None = None  # what a text may start from instead of zero, one row
+    word_table: WordTable | None = None  # vectors of words by form, whose sums are the vectors of texts
 
     @cached_property
     def pipeline(self) -> TextPipeline:

@@ -27,21 +27,13 @@ from elmokit.core.config import DropoutConfig
 
 @dataclass(frozen=True, eq=False)
 class BilmOutput:
-    """Every layer of a batch of texts.
+    """Every layer of a batch of texts."""
 
-    Attributes:
-        forward: The token encoder's vectors and the layers of the forward stack, each (time, batch, dim).
-        backward: The same of the backward stack, in its order: step 0 is a text's last word.
-        lengths: Words of each text, (batch,).
-        mirror: The step at which the other stack read the same word, (time, batch).
-        state: After each text's last word; None unless ``keep_state``.
-    """
-
-    forward: list[Tensor]
-    backward: list[Tensor]
-    lengths: Tensor
-    mirror: Tensor
-    state: BilmState | None
+    forward: list[Tensor]  # layer 0 (token encoder) and those of the stack, each (time, batch, dim)
+    backward: list[Tensor]  # the same, in its own order: step 0 is a text's last word
+    lengths: Tensor  # words of each text, (batch,)
+    mirror: Tensor  # the step at which the other stack read the same word, (time, batch)
+    state: BilmState | None  # after each text's last word; None unless keep_state
 
     @cached_property
     def mask(self) -> Tensor:

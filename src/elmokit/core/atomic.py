@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -25,18 +24,14 @@ def explain_os_errors(path: Path) -> Iterator[None]:
     except BrokenPipeError:  # the reader has seen enough
         raise
     except (OSError, SafetensorError) as error:
-        text = getattr(error, "strerror", None) or str(error)
-        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or any(
-            sign in str(error) for sign in ("No space left", "File too large", "quota")
+        full = any(sign in str(error) for sign in ("No space left", "File too large", "quota"))
+        reason = "the disk is full" if full else getattr(error, "strerror", None) or str(error)
+        remedy = (
+            f"{'Free some space' if full else 'Make the folder writable'} and run the same command again."
         )
         if isinstance(error, IsADirectoryError):
             remedy = "Give the name of a file, not of a folder."
-        else:
-            remedy = "Free some space" if full else "Make the folder writable"
-            remedy += " and run the same command again."
-        raise RunError(
-            f"Cannot write {path}: {'the disk is full' if full else text}.", remedy=remedy
-        ) from error
+        raise RunError(f"Cannot write {path}: {reason}.", remedy=remedy) from error
 
 
 @contextlib.contextmanager

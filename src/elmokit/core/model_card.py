@@ -20,21 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Facts:
-    """What there is to know about a model.
+    """What there is to know about a model."""
 
-    Attributes:
-        summary: What it is, in one sentence, such as "A text classifier."
-        rows: Names and values in plain text, in the order in which they are shown.
-        values: The same and more as JSON values.
-        usage: How to use it, in Markdown.
-        title: Its name; that of its folder unless given.
-    """
-
-    summary: str
-    rows: tuple[tuple[str, str], ...]
-    values: Mapping[str, Any] = field(default_factory=dict)
-    usage: str = ""
-    title: str = ""
+    summary: str  # what it is, in one sentence, such as "A text classifier."
+    rows: tuple[tuple[str, str], ...]  # names and values in plain text, in the order in which they are shown
+    values: Mapping[str, Any] = field(default_factory=dict)  # the same and more as JSON values
+    usage: str = ""  # how to use it, in Markdown
+    title: str = ""  # its name; that of its folder unless given
 
 
 class Described:
@@ -75,11 +67,9 @@ def origin_record(command: str, *packages: str) -> dict[str, Any]:
 
 
 def origin_rows(record: Mapping[str, Any], license: str) -> Iterator[tuple[str, str]]:
-    """Rows on where a model comes from: what its training record has of corpus, date, command and license.
+    """Rows on where a model comes from, by the training record in ``config.json``.
 
-    Args:
-        record: The training record in ``config.json``.
-        license: What to show if the record names none.
+    ``license`` is shown if the record names none.
     """
     if corpus := record.get("corpus"):
         size = f"{corpus['n_words']:,} words in {plural(corpus['n_documents'], 'text')}"

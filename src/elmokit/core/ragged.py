@@ -14,15 +14,10 @@ D = TypeVar("D", bound=np.generic)
 
 @dataclass(frozen=True, eq=False)
 class Ragged(Generic[D]):
-    """Row i is ``values[offsets[i]:offsets[i + 1]]``.
+    """Row i is ``values[offsets[i]:offsets[i + 1]]``."""
 
-    Attributes:
-        values: All rows, one after the other, (n_values, ...); may be a memory map.
-        offsets: Where each row starts, and where the last one ends, (n_rows + 1,).
-    """
-
-    values: npt.NDArray[D]
-    offsets: npt.NDArray[np.int64]
+    values: npt.NDArray[D]  # all rows, one after the other, (n_values, ...); may be a memory map
+    offsets: npt.NDArray[np.int64]  # where each row starts, and where the last one ends, (n_rows + 1,)
 
     @classmethod
     def from_rows(cls, rows: Sequence[npt.ArrayLike], dtype: npt.DTypeLike) -> Ragged[Any]:

@@ -78,28 +78,19 @@ class Documents(Ragged[Any]):
 @dataclass(frozen=True)
 class Corpus:
     """A prepared text. Ids below ``n_vocabulary`` are words the model predicts; larger ones are rarer words,
-    known by their spelling, that count as ``<unk>`` when predicted.
+    known by their spelling, that count as ``<unk>`` when predicted."""
 
-    Attributes:
-        words: Every distinct word, by id; ``counts``: how often each occurs in the training text.
-        content_hash: Changes with the text, not with the vocabulary.
-        n_words: Words of the training text, and ``n_types`` distinct ones.
-        n_empty: Texts without a word, which were left out.
-        unknown_share: Of the training words, those that count as ``<unk>``.
-        has_valid: A validation text was given; otherwise ``valid`` is a share of the text.
-    """
-
-    words: list[str]
-    counts: npt.NDArray[np.int64]
+    words: list[str]  # every distinct word, by id
+    counts: npt.NDArray[np.int64]  # how often each occurs in the training text
     n_vocabulary: int
     train: Documents
     valid: Documents
-    content_hash: str
-    n_words: int
-    n_types: int
-    n_empty: int
-    unknown_share: float
-    has_valid: bool
+    content_hash: str  # changes with the text, not with the vocabulary
+    n_words: int  # of the training text
+    n_types: int  # distinct words
+    n_empty: int  # texts without a word, which were left out
+    unknown_share: float  # of the training words, those that count as <unk>
+    has_valid: bool  # a validation text was given; otherwise ``valid`` is a share of the text
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -119,24 +110,15 @@ class Corpus:
 
 @dataclass(frozen=True)
 class CorpusSettings:
-    """What decides how a corpus is prepared, besides the text itself.
-
-    Attributes:
-        open_words: Keep every distinct word by its spelling (character and piece input), or only the
-            vocabulary (word input).
-        held_out: Share of documents held out for validation when no validation text is given.
-        min_held_out: Hold out at least this many words, if that is at most a tenth of the text.
-        fixed: Words of a model; they keep their ids.
-        extend: Predict further frequent words after the fixed ones: the model is trained further.
-    """
+    """What decides how a corpus is prepared, besides the text itself."""
 
     text: TextConfig
     vocabulary: VocabularyConfig
-    open_words: bool
-    held_out: float
-    fixed: tuple[str, ...] = ()
-    extend: bool = False
-    min_held_out: int = 0
+    open_words: bool  # keep every distinct word (character and piece input), or only the vocabulary
+    held_out: float  # share of documents held out for validation when no validation text is given
+    fixed: tuple[str, ...] = ()  # words of a model; they keep their ids
+    extend: bool = False  # predict further frequent words after the fixed ones
+    min_held_out: int = 0  # hold out at least this many words, if that is at most a tenth of the text
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; the fixed vocabulary as a hash."""
@@ -154,27 +136,20 @@ class CorpusSettings:
 def load_corpus(folder: Path) -> Corpus:
     """Open a prepared corpus; ids stay on disk."""
     manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+    words = (folder / "words.txt").read_bytes().decode("utf-8").split("\n")[:-1]
+    counts = np.load(folder / "counts.npy")
     parts = {}
     for name in ("train", "valid"):
         offsets = np.load(folder / f"{name}.offsets.npy")
         ids = np.empty(0, dtype=manifest["dtype"])
         if offsets[-1] > 0:  # an empty file cannot be mapped
             ids = np.memmap(folder / f"{name}.ids", manifest["dtype"], mode="r")
-        if len(ids) != offsets[-1]:
+        if len(ids) != offsets[-1] or len(words) != len(counts):
             raise ValueError("the files do not belong together")
         parts[name] = Documents(ids, offsets)
-    figures = ("n_vocabulary", "content_hash", "n_words", "n_types", "n_empty", "unknown_share")
-    corpus = Corpus(
-        words=(folder / "words.txt").read_bytes().decode("utf-8").split("\n")[:-1],
-        counts=np.load(folder / "counts.npy"),
-        has_valid=bool(manifest["marks"]["valid"]),
-        train=parts["train"],
-        valid=parts["valid"],
-        **{name: manifest[name] for name in figures},
-    )
-    if len(corpus.words) != len(corpus.counts):
-        raise ValueError("the files do not belong together")
-    return corpus
+    names = ("n_vocabulary", "content_hash", "n_words", "n_types", "n_empty", "unknown_share")
+    figures = {name: manifest[name] for name in names}
+    return Corpus(words, counts, **parts, **figures, has_valid=bool(manifest["marks"]["valid"]))
 
 
 def prepare_corpus(

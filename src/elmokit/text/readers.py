@@ -196,15 +196,10 @@ def _undecodable(error: UnicodeError, name: str, encoding: str, n_lines: int, n_
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A file as records, each with the number of the line (in Parquet: row) it begins on.
+    """A file as records, each with the number of the line (in Parquet: row) it begins on."""
 
-    Attributes:
-        name: For messages.
-        format: Which of the methods below can read it.
-    """
-
-    name: str
-    format: Format
+    name: str  # for messages
+    format: Format  # which of the methods below can read it
     stream: IO[bytes]
     config: ReadConfig
 

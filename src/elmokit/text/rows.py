@@ -21,21 +21,14 @@ _Header = Literal["yes", "no", "json"]
 
 @dataclass(frozen=True)
 class Row:
-    """A text with its label and id.
+    """A text with its label and id."""
 
-    Attributes:
-        place: The file and the line the row begins on (in Parquet: the row, from 1).
-        text: The text columns, joined by a space; empty if all are blank.
-        cells: All columns by name, unchanged, if the source keeps them.
-        texts: The text columns one by one, for tasks that read several texts.
-    """
-
-    place: str
-    text: str
+    place: str  # the file and the line the row begins on (in Parquet: the row, from 1)
+    text: str  # the text columns, joined by a space; empty if all are blank
     label: str | None
-    cells: dict[str, Any] | None = None
+    cells: dict[str, Any] | None = None  # all columns by name, unchanged, if the source keeps them
     id: str = ""
-    texts: tuple[str, ...] = field(default=(), compare=False)
+    texts: tuple[str, ...] = field(default=(), compare=False)  # the text columns one by one
 
 
 @dataclass(frozen=True)
