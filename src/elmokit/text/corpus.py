@@ -148,8 +148,8 @@ def load_corpus(folder: Path) -> Corpus:
             raise ValueError("the files do not belong together")
         parts[name] = Documents(ids, offsets)
     names = ("n_vocabulary", "content_hash", "n_words", "n_types", "n_empty", "unknown_share")
-    figures = {name: manifest[name] for name in names}
-    return Corpus(words, counts, **parts, **figures, has_valid=bool(manifest["marks"]["valid"]))
+    figures: dict[str, Any] = {name: manifest[name] for name in names} | parts
+    return Corpus(words, counts, has_valid=bool(manifest["marks"]["valid"]), **figures)
 
 
 def prepare_corpus(
