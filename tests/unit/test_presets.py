@@ -39,12 +39,6 @@ def test_original_preset_has_the_published_shape() -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_preset_makes_settings_that_survive_the_way_to_a_dictionary_and_back(preset: str) -> None:
-    config = resolve(preset)
-    assert PretrainConfig.from_dict(config.to_dict()) == config
-
-
-@pytest.mark.parametrize("preset", PRESETS)
 def test_preset_makes_a_model(preset: str) -> None:
     config = resolve(preset)
     model = meta_model(config, config.vocabulary.max_words)
@@ -58,11 +52,6 @@ def test_preset_makes_a_model(preset: str) -> None:
 def test_every_input_goes_with_every_objective(kind: str, objective: str) -> None:
     config = resolve("tiny", {"model": {"input": kind, "objective": objective}})
     assert meta_model(config, 500).config.input == kind
-
-
-def test_an_unknown_preset_is_an_error_that_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="medium"):
-        resolve("mediun")
 
 
 def test_pretrain_takes_settings_flat_or_as_an_object(tmp_path: Path, tiny_corpus: Path) -> None:
