@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,12 +20,7 @@ from elmokit.report.document import (
     make_list,
     make_table,
 )
-from elmokit.report.figures import (
-    Line,
-    Point,
-    draw_lines,
-    draw_scatter,
-)
+from elmokit.report.figures import Line, Point, draw_lines, draw_scatter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -40,6 +36,37 @@ HOSTILE = [
     "\x00\ud800\uffff",
     "\u202eturned",
 ]
+
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Outline(HTMLParser):
+    """Checks that all tags are closed in order, and keeps what the page is made of."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.words: list[str] = []
+        self.feed(page)
+        assert not self.open
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
 
 
 def make_figures(names: list[str]) -> list[Figure]:

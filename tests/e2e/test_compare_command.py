@@ -112,27 +112,22 @@ def test_from_two_files_to_a_report_and_no_part_is_done_twice(
     assert all(file.stat().st_mtime_ns == stamp for file, stamp in stamps.items())
 
 
-def test_a_given_encoder_is_used_and_not_trained(
-    cli: Cli, compare: Compare, encoder: Path, tmp_path: Path
-) -> None:
-    cli(*compare("elmo-frozen", "report", "--encoder", encoder)).check_fine()
-    found = facts(tmp_path / "report")
-    assert found["pretraining"]["was_given"]
-    assert found["methods"][0]["splits"]["test"]["accuracy"]["mean"] > 0.4
-    assert not list((tmp_path / "report" / "work" / "steps").glob("elmo-????????"))
-    cli(*compare("elmo-frozen")).check_refused("the model it started from changed")
-
-
-def test_a_learning_curve_has_a_point_for_each_count_and_one_for_all(
+def test_a_given_encoder_is_not_trained_and_a_curve_has_a_point_for_each_count_and_one_for_all(
     cli: Cli, compare: Compare, encoder: Path, tmp_path: Path
 ) -> None:
     more = ["--encoder", encoder, "--curve", "12,24,500", "--draws", "2"]
     cli(*compare("elmo-linear,tfidf-svm", "report", *more)).check_fine()
-    curve = facts(tmp_path / "report")["curve"]
-    assert curve["counts"] == [12, 24, 72]
-    for method in curve["methods"].values():
+    found = facts(tmp_path / "report")
+    assert found["pretraining"]["was_given"]
+    assert found["methods"][0]["splits"]["test"]["accuracy"]["mean"] > 0.4
+    assert not list((tmp_path / "report" / "work" / "steps").glob("elmo-????????"))
+    assert found["curve"]["counts"] == [12, 24, 72]
+    for method in found["curve"]["methods"].values():
         assert [point["n"] for point in method["points"]] == [12, 24, 72]
         assert [len(point["values"]) for point in method["points"]] == [2, 2, 1]
+    cli(*compare("elmo-linear")).check_refused("the model it started from changed")
+    table(tmp_path / "test.csv", rows(40, 7))
+    cli(*compare("elmo-linear", "report", *more)).check_refused("the test rows changed")
 
 
 def test_killed_in_the_middle_it_goes_on_and_ends_the_same(
@@ -222,23 +217,6 @@ def test_a_script_needs_no_guard_around_a_comparison(compare: Compare, tmp_path:
     assert done.stdout == "tfidf-lr\n", done.stderr
 
 
-def test_a_method_that_fails_says_why_and_the_others_finish(
-    cli: Cli, compare: Compare, encoder: Path, tmp_path: Path
-) -> None:
-    config = tmp_path / "small.toml"
-    config.write_text(SMALL + '[method.elmo-frozen.classifier]\nmix_weights = "1,2"\n', encoding="utf-8")
-    found = cli(*compare("elmo-frozen,tfidf-lr", "report", "--encoder", encoder))
-    assert found.code == 1, found.err
-    assert "elmo-frozen-s0 failed" in found.out
-    methods = {method["id"]: method for method in facts(tmp_path / "report")["methods"]}
-    assert methods["elmo-frozen"]["status"] == "failed"
-    assert "2 weights were given for 3 layers" in methods["elmo-frozen"]["reason"]
-    assert methods["tfidf-lr"]["status"] == "done"
-    assert "2 weights were given for 3 layers" in (tmp_path / "report" / "report.html").read_text(
-        encoding="utf-8"
-    )
-
-
 def test_at_the_deadline_no_further_step_starts_and_a_new_budget_finishes_the_rest(
     cli: Cli, compare: Compare, tmp_path: Path
 ) -> None:
@@ -259,17 +237,23 @@ def test_pretraining_has_half_of_the_time_until_the_deadline(
     assert 200 < json.loads((model / "config.json").read_text())["training"]["settings"]["max_time"] < 300
 
 
-def test_a_method_with_other_settings_is_fitted_again_and_no_other_one(
+def test_a_method_that_fails_says_why_and_one_with_other_settings_is_fitted_again(
     cli: Cli, compare: Compare, encoder: Path, tmp_path: Path
 ) -> None:
-    config, counts = tmp_path / "small.toml", list[int]()
+    config, out, counts = tmp_path / "small.toml", tmp_path / "report", list[int]()
     for weights in ("1,2", "1,2,3", "3,2,1"):  # the first are wrong
         config.write_text(
             f'{SMALL}[method.elmo-frozen.classifier]\nmix_weights = "{weights}"\n', encoding="utf-8"
         )
         done = cli(*compare("elmo-frozen,tfidf-lr", "report", "--encoder", encoder))
         assert done.code == (weights == "1,2"), done.err
-        counts.append(len(list((tmp_path / "report" / "work" / "steps").glob("*/result.json"))))
+        counts.append(len(list((out / "work" / "steps").glob("*/result.json"))))
+        if weights == "1,2":
+            assert "elmo-frozen-s0 failed" in done.out
+            frozen, linear = facts(out)["methods"]
+            assert (frozen["status"], linear["status"]) == ("failed", "done")
+            assert "2 weights were given for 3 layers" in frozen["reason"]
+            assert frozen["reason"] in (out / "report.html").read_text(encoding="utf-8")
     assert counts == [2, 4, 6]
 
 
@@ -304,12 +288,6 @@ def test_test_rows_with_other_columns_are_refused_by_name(cli: Cli, compare: Com
     table(tmp_path / "test.csv", rows(9), head=("body", "label"))
     cli(*compare("svd", "report", "--text-columns", "text")).check_refused("test.csv", "text", "body")
     assert not (tmp_path / "report").exists()
-
-
-def test_other_rows_in_the_same_folder_are_refused(cli: Cli, compare: Compare, tmp_path: Path) -> None:
-    cli(*compare("tfidf-lr")).check_fine()
-    table(tmp_path / "test.csv", rows(40, 7))
-    cli(*compare("tfidf-lr")).check_refused("the test rows changed")
 
 
 def test_a_folder_with_a_work_of_its_own_is_left_alone(cli: Cli, compare: Compare, tmp_path: Path) -> None:

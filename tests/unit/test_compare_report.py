@@ -6,7 +6,6 @@ import io
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from comparisons import METHODS, Spec, fit_step, make_comparison
-from documents import HOSTILE
+from documents import HOSTILE, Outline
 from elmokit.comparison.data import Data
 from elmokit.comparison.methods import Method, Plan
 from elmokit.comparison.ranking import rank, recommend
@@ -213,24 +212,6 @@ def test_pairs_are_described_in_words() -> None:
 
 
 # -- the report -----------------------------------------------------------------------------------
-
-
-class Outline(HTMLParser):
-    """The tags, ids and words of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.ids: list[str] = []
-        self.words: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
 
 
 def test_the_page_has_all_its_sections(report: dict[str, str]) -> None:

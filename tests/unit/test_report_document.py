@@ -6,7 +6,6 @@ import io
 import json
 import re
 import warnings
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,53 +13,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from documents import HOSTILE, make_document, make_figures
+from documents import HOSTILE, Outline, make_document, make_figures
 from elmokit.core.errors import RunError
-from elmokit.report.document import (
-    Document,
-    Section,
-    make_confusion_table,
-    make_table,
-)
-from elmokit.report.figures import (
-    Line,
-    draw_lines,
-    shorten,
-)
+from elmokit.report.document import Document, Section, make_confusion_table, make_table
+from elmokit.report.figures import Line, draw_lines, shorten
 from elmokit.report.render import print_table, render_html, render_markdown, to_json, write_report
-
-VOID = {"meta", "link", "br", "img", "hr", "input"}
-
-
-class Outline(HTMLParser):
-    """Checks that all tags are closed in order, and keeps what the page is made of."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.ids: list[str] = []
-        self.words: list[str] = []
-        self.feed(page)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
 
 # -- the page -------------------------------------------------------------------------------------
 

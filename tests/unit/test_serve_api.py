@@ -181,9 +181,6 @@ def test_wrong_embed_requests(client: TestClient) -> None:
         ({"model": "table"}, "static word vectors"),
     ):
         assert part in refused(client, 400, "/v1/embed", texts=["a"], **options)
-    wrong: dict[str, Any]
-    for wrong in ({"vectors": "median"}, {"state": "stateful"}, {"format": "pickle"}, {"texts": []}):
-        refused(client, 422, "/v1/embed", **({"texts": ["a"]} | wrong))
     assert "what: Extra inputs" in refused(client, 422, "/v1/embed", texts=["a"], what=1)
 
 
@@ -281,22 +278,16 @@ def test_position_k_and_different(client: TestClient) -> None:
     assert learned["siblings"] != found["siblings"], "the classifier's own mix"
 
 
-def test_a_word_that_is_too_rare_for_a_map(client: TestClient) -> None:
-    found = ask(client, "/v1/similar", texts=["xyzzy here", "xyzzy there"], word="xyzzy")
+def test_words_that_are_too_rare_or_too_frequent_for_a_map(client: TestClient) -> None:
+    texts = ["xyzzy here", "xyzzy there", "Xyzzy"]
+    found = ask(client, "/v1/similar", texts=texts[:2], word="xyzzy")
     assert found["map"] == {"points": [], "explained": []}
     assert "three occurrences" in found["notes"][0]
-    thrice = ask(client, "/v1/similar", texts=["xyzzy here", "xyzzy there", "Xyzzy"], word="xyzzy")
-    assert len(thrice["map"]["points"]) == 3
-
-
-def test_a_very_frequent_word(client: TestClient) -> None:
-    texts = ["bank " * 4000, "bank " * 4000]
-    answer = client.post("/v1/similar", json={"texts": texts, "text": 1, "position": 3999})
-    found = answer.json()
+    assert len(ask(client, "/v1/similar", texts=texts, word="xyzzy")["map"]["points"]) == 3
+    found = ask(client, "/v1/similar", texts=["bank " * 4000] * 2, text=1, position=3999)
     yours = [one for one in found["map"]["points"] if one["source"] == "yours"]
-    assert len(yours) == 150
+    assert (len(yours), len(found["siblings"])) == (150, 149)
     assert (yours[-1]["text"], yours[-1]["position"]) == (1, 3999), "the chosen one is among them"
-    assert len(found["siblings"]) == 149
     assert found["notes"] == ["The word occurs 8,000 times in the texts; 150 are shown."]
 
 
@@ -313,21 +304,12 @@ def test_wrong_similar_requests(client: TestClient, registry: Registry) -> None:
         assert part in refused(client, 400, "/v1/similar", texts=BANKS, **options)
     refused(client, 400, "/v1/similar", texts=[""], position=0)
     refused(client, 400, "/v1/similar", texts=[""], word="bank")
-    for wrong in ({"k": 0}, {"k": 101}, {"position": -1}, {"texts": ["a"] * 51}):
-        refused(client, 422, "/v1/similar", **({"texts": BANKS, "position": 0} | wrong))
 
 
 def test_numbers_are_numbers(client: TestClient) -> None:
     found = ask(client, "/v1/similar", texts=BANKS, text=1.0, position=2.0, k=3.0)
     assert (found["word"], len(found["neighbors"])) == ("bank", 3)
-    wrong: dict[str, Any]
-    for wrong in (
-        {"position": True},
-        {"position": "0"},
-        {"k": "3"},
-        {"different": 1},
-        {"weights": ["1", 1, 1]},
-    ):
+    for wrong in ({"position": True}, {"position": "0"}, {"different": 1}, {"texts": ["a"] * 51}):
         refused(client, 422, "/v1/similar", **({"texts": BANKS, "position": 0} | wrong))
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.cells import cell_len, set_cell_size
 
 from elmokit.core.atomic import atomic_write
@@ -31,47 +32,30 @@ if TYPE_CHECKING:
 # The colors of a bright page, in which files are drawn; in pages, ``_figure`` puts variables in their place.
 _INK, _MUTED, _RULE, _PAPER = "#1d2126", "#5d6671", "#d9dde2", "#ffffff"
 _ACCENT, _SECOND, _THIRD, _ON_ACCENT = "#1c62a8", "#b04a0b", "#1f7a55", "#fffffe"
-_VARIABLES = {
-    _INK: "ink",
-    _MUTED: "muted",
-    _RULE: "rule",
-    _PAPER: "paper",
-    _ACCENT: "accent",
-    _SECOND: "second",
-    _THIRD: "third",
-    _ON_ACCENT: "on-accent",
-}
+_COLORS = (_INK, _MUTED, _RULE, _PAPER, _ACCENT, _SECOND, _THIRD, _ON_ACCENT)
+_NAMES = ("ink", "muted", "rule", "paper", "accent", "second", "third", "on-accent")
+_VARIABLES = dict(zip(_COLORS, _NAMES, strict=True))
 _LOOKS = ((_ACCENT, "o"), (_SECOND, "s"), (_THIRD, "^"), (_INK, "D"), (_MUTED, "v"))
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 2, 1, 2)))
 _TIMES = (0.01, 0.1, 1, 10, 60, 600, 3600, 36_000, 360_000)
 _TIME_NAMES = ("0.01 s", "0.1 s", "1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "100 h")
 _STYLE = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": _RULE,
-    "axes.grid": True,
+    **dict.fromkeys(("axes.axisbelow", "axes.grid", "figure.constrained_layout.use"), True),
+    **dict.fromkeys((f"axes.spines.{side}" for side in ("left", "right", "top")), False),
+    **dict.fromkeys(("legend.frameon", "text.parse_math"), False),
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), _RULE),
+    **dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), _MUTED),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 11),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0),
     "axes.grid.axis": "y",
-    "axes.labelcolor": _MUTED,
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "figure.constrained_layout.use": True,
     "figure.dpi": 72,
     "font.family": ["DejaVu Sans"],
     "font.size": 12,
-    "grid.color": _RULE,
-    "legend.frameon": False,
     "lines.linewidth": 1.8,
     "lines.markeredgecolor": _PAPER,
     "svg.fonttype": "none",
     "svg.hashsalt": "elmokit",
     "text.color": _INK,
-    "text.parse_math": False,
-    "xtick.color": _MUTED,
-    "xtick.labelsize": 11,
-    "xtick.major.size": 0,
-    "ytick.color": _MUTED,
-    "ytick.labelsize": 11,
-    "ytick.major.size": 0,
 }
 
 
@@ -113,9 +97,8 @@ def draw_lines(
             color, marker = _LOOKS[looks[number] % len(_LOOKS)]
             dash = _DASHES[looks[:number].count(looks[number]) % len(_DASHES)]
             if line.spread:
-                low = [value - spread for value, spread in zip(line.y, line.spread, strict=True)]
-                high = [value + spread for value, spread in zip(line.y, line.spread, strict=True)]
-                axes.fill_between(line.x, low, high, color=color, alpha=0.13, linewidth=0)
+                y, spread = np.array(line.y), np.array(line.spread)
+                axes.fill_between(line.x, y - spread, y + spread, color=color, alpha=0.13, linewidth=0)
             every = math.ceil(len(line.x) / 30)
             style: Any = {"color": color, "linestyle": dash, "marker": marker}
             axes.plot(line.x, line.y, label=names[number], markevery=every, **style)
@@ -209,10 +192,8 @@ def _format_percent(share: float, _: float) -> str:
 def _describe_line(line: Line, x_label: str, in_percent: bool) -> str:
     """Every value of a short line, a dozen values of a long one."""
     every = math.ceil(len(line.y) / 12)
-    values = [
-        f"{y:.2%} at {x_label} {x:g}" if in_percent else f"{y:.4f} at {x_label} {x:g}"
-        for x, y in zip(line.x, line.y, strict=True)
-    ]
+    number = "{:.2%}" if in_percent else "{:.4f}"
+    values = [f"{number.format(y)} at {x_label} {x:g}" for x, y in zip(line.x, line.y, strict=True)]
     return f"{line.name}: {', '.join([*values[:-1:every], values[-1]])}."
 
 
