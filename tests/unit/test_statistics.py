@@ -338,14 +338,3 @@ def test_a_ranking_does_not_depend_on_the_order_of_methods_or_rows() -> None:
     places = np.random.default_rng(9).permutation(400)
     assert outcome(rank({name: found[:, places] for name, found in methods.items()})) == expected
     assert outcome(rank(methods, seed=1)) != expected
-
-
-def test_many_equal_methods_raise_an_alarm_five_times_in_a_hundred_at_most() -> None:
-    rng = np.random.default_rng(10)
-    alarms = 0
-    for _ in range(100):
-        hardness = rng.normal(size=300)
-        methods = {name: answers(rng, hardness, 2, seeds=0.03) for name in "abcd"}
-        alarms += any(pair.significant for pair in rank(methods, n_resamples=FAST).pairs)
-    # The best and the worst of four are picked out and tested, so this is the hard case.
-    assert alarms <= 8
