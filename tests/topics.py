@@ -15,10 +15,11 @@ import torch
 from elmokit.bilm.folder import BilmFolder, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
-from elmokit.tasks.task import Predictor
+from elmokit.tasks.task import Examples, Labels, Predictor
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline
 from elmokit.text.vocabulary import Vocabulary
+from elmokit.vectors.elmo import Elmo
 
 TOPICS = {"money": ("bank", "profit"), "sport": ("goal", "coach"), "weather": ("rain", "storm")}
 OTHERS = ("the", "a", "we", "saw")
@@ -78,11 +79,27 @@ def probabilities(model: Predictor, texts: Iterable[Text]) -> npt.NDArray[Any]:
     return np.stack([prediction.probabilities for prediction in model.predict((text,) for text in texts)])
 
 
-def save_encoder(folder: Path) -> None:
+def make_elmo(**settings: Any) -> Elmo:
     """An encoder with random weights."""
     torch.manual_seed(0)
     vocabulary = Vocabulary([*SPECIALS, *OTHERS, *(word for words in TOPICS.values() for word in words)])
-    config = BilmConfig(input="word", dim=12, hidden_dim=12, objective="full")
+    shape = {"input": "word", "dim": 12, "hidden_dim": 12, "objective": "full"}
+    model = Bilm(BilmConfig.from_dict({**shape, **settings}), len(vocabulary)).eval()
     tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
-    model = Bilm(config, len(vocabulary)).eval()
-    save_bilm(folder, BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}))
+    return Elmo(BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}))
+
+
+def save_encoder(folder: Path) -> None:
+    """An encoder with random weights, in a folder."""
+    save_bilm(folder, make_elmo().folder)
+
+
+def make_examples(texts: Sequence[Text], targets: npt.NDArray[Any], weights: Any = None) -> Examples:
+    """Texts with the numbers of their topics, or with ones and zeros."""
+    labels = Labels(tuple(TOPICS), "|" if targets.ndim == 2 else "")
+    return Examples([(text,) for text in texts], targets, labels, weights=weights)
+
+
+def examples(n: int, seed: int = 0) -> Examples:
+    """The same as ``rows``."""
+    return make_examples([text for text, _ in rows(n, seed)], np.arange(n) % len(TOPICS))

@@ -122,6 +122,12 @@ def test_several_labels_a_row_go_through_all_commands(cli: Cli, encoder: Path, t
     cli("fit", encoder, train, "--out", out, "--test", test, *EASY, *more).check_fine("test: micro F1")
     figures = json.loads(cli("evaluate", out, test, "--json").out)
     assert figures["micro"]["f1"] >= 0.95
+    half = [
+        (text, f"{label};food" if place < 20 else label) for place, (text, label) in enumerate(found[120:])
+    ]
+    figures = json.loads(cli("evaluate", out, table(tmp_path / "half.csv", half), "--json").out)
+    assert figures["unseen"] == {"food": 20}
+    assert 0 < figures["subset_accuracy"] <= 0.5
     cli("evaluate", out, test).check_fine("micro F1", "accuracy", "weather")
     cli("inspect", out).check_fine("A text classifier", "function", "micro F1")
     new = table(tmp_path / "new.csv", [("bank we storm",), ("bank goal rain",)], ("text",))
@@ -273,22 +279,10 @@ def test_a_folder_or_file_of_someone_else_is_not_touched(
 # -- rows that cannot be used -----------------------------------------------------------------
 
 
-def test_rows_that_teach_nothing_are_refused(cli: Cli, encoder: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty.jsonl").write_bytes(b"\n\n")
-    for file, *parts in (
-        (
-            table(tmp_path / "same.csv", [("a", "x"), ("b", "x")]),
-            "rows (2) have the label 'x'",
-            "--label-column",
-        ),
-        (
-            table(tmp_path / "other.csv", [("a", "x", "1")], ("title", "topic", "n")),
-            "title, topic, n",
-            "--text",
-        ),
-        (table(tmp_path / "hole.csv", [("a", "x"), ("b", ""), ("c", "y")]), "line 3: the row has no label"),
-        (tmp_path / "empty.jsonl", "no labeled rows"),
-    ):
+def test_rows_without_columns_or_labels_are_refused(cli: Cli, encoder: Path, tmp_path: Path) -> None:
+    other = table(tmp_path / "other.csv", [("a", "x", "1")], ("title", "topic", "n"))
+    hole = table(tmp_path / "hole.csv", [("a", "x"), ("b", ""), ("c", "y")])
+    for file, *parts in ((other, "title, topic, n", "--text"), (hole, "line 3: the row has no label")):
         cli("fit", encoder, file, "-o", tmp_path / "out", *QUICK).check_refused(file, *parts)
         assert not (tmp_path / "out").exists()
 

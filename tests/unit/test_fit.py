@@ -20,14 +20,13 @@ from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.core.model_card import print_facts
 from elmokit.core.model_folder import kind_of
 from elmokit.core.tensors import load_tensors, save_tensors
-from elmokit.tasks.fit import FittedModel, content_hash, evaluate, read_examples
+from elmokit.tasks.fit import FittedModel, content_hash, read_examples
 from elmokit.tasks.fit import fit as fit_files
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import Columns, Examples, Labels, get_task
-from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
-from topics import EASY, QUICK, TOPICS, rows, several, table
+from topics import EASY, QUICK, rows, table
 
 
 def settings(**values: Any) -> ClassifierConfig:
@@ -174,8 +173,7 @@ def test_cut_off_after_training_it_is_finished_without_training_again(
 
 
 def test_labels_that_look_like_markup_are_shown_as_they_are(fit: Fit, tmp_path: Path) -> None:
-    hostile = {"money": "[/b]", "sport": "[red]sport[/red]", "weather": "a|b\nc"}
-    said = Said()
+    hostile, said = {"money": "[/b]", "sport": "[red]sport[/red]", "weather": "a|b\nc"}, Said()
     fit([*((text, hostile[label]) for text, label in rows(30)), ("we", "[bold")], reporter=said)
     assert "4 classes ([/b], [bold, [red]sport[/red], a|b" in said.text
     assert "Only one row has the label [bold:" in said.text
@@ -213,11 +211,6 @@ def test_rows_that_teach_nothing_are_refused_by_the_name_of_their_file(
     assert not (tmp_path / "made").exists()
 
 
-def test_a_single_row_of_several_labels_is_refused(fit: Fit, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="validation"):
-        fit([("a text", "x|y")], labels=LabelConfig(label_separator="|"))
-
-
 def test_what_was_refused_leaves_the_way_free_for_the_right_command(fit: Fit, tmp_path: Path) -> None:
     strange = table(tmp_path / "v.csv", [*rows(6, 1), ("a b", "food")])
     with pytest.raises(
@@ -248,67 +241,6 @@ def test_a_run_goes_on_only_with_its_own_settings_rows_and_encoder(
     save_tensors(other / "model.safetensors", {n: t * 1.5 for n, t in tensors.items()}, meta)
     with pytest.raises(RunError, match="the model it started from changed"):
         fit_files(other, [tmp_path / "train.csv"], tmp_path / "made", config=settings(**QUICK))
-
-
-def test_no_model_of_another_making_is_written_over(
-    fit: Fit, tmp_path: Path, encoder: Path, copy: Path
-) -> None:
-    for there in (encoder, copy):
-        out = shutil.copytree(there, tmp_path / f"of {there.name}")
-        shutil.rmtree(out / "run", ignore_errors=True)
-        before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
-        with pytest.raises(RunError, match=r"already holds a (language|finished) model"):
-            fit(rows(30), out.name)
-        (tmp_path / "mine").mkdir(exist_ok=True)
-        (tmp_path / "mine" / "letter.txt").write_text("Dear all", encoding="utf-8")
-        assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
-    with pytest.raises(RunError, match="does not hold a run of elmokit fit; nothing in it was touched"):
-        fit(rows(30), "mine")
-    assert [file.name for file in (tmp_path / "mine").iterdir()] == ["letter.txt"]
-
-
-# -- measuring --------------------------------------------------------------------------------
-
-
-def test_labels_never_seen_count_as_wrong_and_are_listed(made: FittedModel, tmp_path: Path) -> None:
-    known = evaluate(made.folder, table(tmp_path / "a.csv", rows(30, 1))).to_json()
-    both = [*rows(30, 1), *((text, "food") for text, _ in rows(10, 2))]
-    found = evaluate(made.folder, [table(tmp_path / "b.csv", both)]).to_json()
-    assert found["unseen"] == {"food": 10}
-    assert found["n"] == 40
-    assert found["accuracy"] == pytest.approx(known["accuracy"] * 30 / 40)
-    assert found["log_loss"] == pytest.approx(known["log_loss"])
-
-
-def test_a_report_is_written_into_a_new_folder_but_not_over_a_file(made: FittedModel, tmp_path: Path) -> None:
-    test = table(tmp_path / "a.csv", [*rows(9, 1), ("the bread", "food")])
-    evaluate(made.folder, [test], out=tmp_path / "new" / "report", command="elmokit evaluate ...")
-    report = json.loads((tmp_path / "new" / "report" / "report.json").read_text(encoding="utf-8"))
-    assert report["splits"]["test"]["unseen"] == {"food": 1}
-    assert report["command"] == "elmokit evaluate ..."
-    with pytest.raises(RunError, match="is a file, not a folder"):
-        evaluate(made.folder, [test], out=test)
-
-
-@pytest.mark.parametrize("separator", ["|", ";"])
-def test_several_labels_a_row_are_learnt_measured_and_shown(fit: Fit, tmp_path: Path, separator: str) -> None:
-    config = settings(mix="function", epochs=8, batch_words=64)
-    labels = LabelConfig(label_separator=separator)
-    found = fit(several(150, separator=separator), config=config, labels=labels)
-    assert found.scores["train"]["micro_f1"] >= 0.95
-    # The separator is remembered.
-    test = several(40, 1, separator)
-    known = evaluate(found.folder, [table(tmp_path / "a.csv", test)]).to_json()
-    assert known["subset_accuracy"] >= 0.9
-    assert known["unseen"] == {}
-    half = [(text, f"{label}{separator}food" if i < 20 else label) for i, (text, label) in enumerate(test)]
-    other = evaluate(found.folder, [table(tmp_path / "b.csv", half)]).to_json()
-    assert other["unseen"] == {"food": 20}
-    assert other["subset_accuracy"] <= 0.5
-    model = TaskModel.load(found.folder)
-    both = [one.label for one in model.predict([("bank goal storm",), ("bank we rain",)])]
-    assert both == [separator.join(TOPICS), f"money{separator}weather"]
-    assert "(135 rows)" in (found.folder / "README.md").read_text(encoding="utf-8")
 
 
 # -- the folder -------------------------------------------------------------------------------
@@ -379,51 +311,16 @@ def test_the_card_shows_every_kind_of_mix(fit: Fit, tmp_path: Path, more: dict[s
 # -- columns that were named to fit ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("asked", "taken"),
-    [
-        (ReadConfig(), "title, body"),
-        (ReadConfig(header="yes"), "title, body"),
-        (ReadConfig(header="no"), ""),
-        (ReadConfig(text_columns="text"), "text"),
-        (ReadConfig(text_columns="2"), "2"),
-    ],
-)
-def test_named_columns_are_read_again_unless_others_are_asked_for(asked: ReadConfig, taken: str) -> None:
-    found = Columns("title, body", "topic").reading(asked)
-    assert found == replace(asked, text_columns=taken)
-
-
-def test_numbers_are_not_kept_but_labels_are_where_they_were() -> None:
+def test_named_columns_are_read_again_unless_others_are_asked_for_and_numbers_are_not() -> None:
+    named, several = Columns("title, body", "topic"), Labels(("a", "b"), "|")
+    for given in (ReadConfig(), ReadConfig(header="yes")):
+        assert named.reading(given) == replace(given, text_columns="title, body")
+    for given in (ReadConfig(header="no"), ReadConfig(text_columns="text"), ReadConfig(text_columns="2")):
+        assert named.reading(given) == given
     for unnamed in (Columns(), Columns("title,3", "1")):
         assert unnamed.reading(ReadConfig(encoding="latin-1")) == ReadConfig(encoding="latin-1")
         assert unnamed.labeling(LabelConfig(), Labels()) == LabelConfig()
-    named, several = Columns("2", "topic"), Labels(("a", "b"), "|")
     wanted = LabelConfig(label_column="topic", label_separator="|")
     assert named.labeling(LabelConfig(), several) == wanted
     asked = LabelConfig(label_column="kind", label_separator=";")
     assert named.labeling(asked, several) == asked
-
-
-@pytest.mark.parametrize(
-    ("columns", "name", "content", "texts"),
-    [
-        ("title,body", "new.csv", "body,title\nb,a\n", ["a b"]),
-        ("title,body", "new.jsonl", '{"title": "a", "body": "b", "text": "c"}\n', ["a b"]),
-        ("title,body", "new.txt", "a line\n", ["a line"]),
-        ("title,body", "new.jsonl", '"a"\n', "not a JSON object"),
-        ("title,body", "new.csv", "text\na\n", "no column 'title'"),
-        ("text", "new.jsonl", '"a"\n', ["a"]),
-    ],
-)
-def test_files_for_a_classifier_that_was_fitted_on_named_columns(
-    tmp_path: Path, columns: str, name: str, content: str, texts: list[str] | str
-) -> None:
-    file = tmp_path / name
-    file.write_text(content, encoding="utf-8")
-    source = RowSource(file, Columns(columns).reading(ReadConfig()))
-    if isinstance(texts, str):
-        with pytest.raises(DataError, match=texts):
-            list(source)
-    else:
-        assert [row.text for row in source] == texts

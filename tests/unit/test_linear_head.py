@@ -22,7 +22,7 @@ from elmokit.tasks.trainer import fit_task
 from elmokit.text.settings import TextConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import Encoder
-from topics import EASY, TOPICS, probabilities, rows, save_encoder
+from topics import EASY, TOPICS, examples, make_elmo, probabilities, rows
 
 TASK = get_task("classify")
 
@@ -37,15 +37,8 @@ def static() -> WordVectors:
 
 
 @pytest.fixture
-def elmo(tmp_path: Path) -> Elmo:
-    save_encoder(tmp_path / "elmo")
-    return Elmo.load(tmp_path / "elmo")
-
-
-def examples(n: int, seed: int = 0) -> Examples:
-    found = rows(n, seed)
-    targets = np.array([CLASSES.index(label) for _, label in found])
-    return Examples([(text,) for text, _ in found], targets, Labels(tuple(CLASSES)))
+def elmo() -> Elmo:
+    return make_elmo()
 
 
 def accuracy(model: TaskModel, part: Examples) -> float:

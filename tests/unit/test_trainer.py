@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,63 +15,26 @@ import torch
 from torch import Tensor
 
 import topics
-from elmokit.bilm.folder import BilmFolder
-from elmokit.bilm.model import Bilm
-from elmokit.bilm.settings import BilmConfig
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.tensors import load_tensors
 from elmokit.tasks import layer_cache, trainer
 from elmokit.tasks.layer_cache import number_texts, write_layers
 from elmokit.tasks.model import Network, TaskModel
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.task import Examples, Labels, get_task
+from elmokit.tasks.task import Examples, get_task
 from elmokit.tasks.trainer import TaskTraining, fit_task
-from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import SPECIALS, TextPipeline
-from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import TokenIds
-from topics import OTHERS, TOPICS, probabilities
+from topics import examples as rows
+from topics import make_elmo, make_examples, probabilities
 
 TASK = get_task("classify")
-CLASSES = sorted(TOPICS)
-WORDS = (*OTHERS, *(word for words in TOPICS.values() for word in words))
 EASY = {**topics.EASY, "epochs": 4}
 PLAIN = {**EASY, "dropout_input": 0.0, "dropout_layer": 0.0, "label_smoothing": 0.0}
 
 
-def make_elmo(**settings: Any) -> Elmo:
-    """An encoder with random weights."""
-    torch.manual_seed(0)
-    shape = {"input": "word", "dim": 12, "hidden_dim": 12, "objective": "full"}
-    vocabulary = Vocabulary([*SPECIALS, *WORDS])
-    model = Bilm(BilmConfig.from_dict({**shape, **settings}), len(vocabulary)).eval()
-    tokenizer = TextPipeline(TextConfig()).word_tokenizer(vocabulary.words)
-    return Elmo(BilmFolder(model, TextConfig(), vocabulary, tokenizer, {}))
-
-
-def texts_of(labels: Iterable[str], seed: int = 0) -> list[str]:
-    """A text for each label, told apart by words of its topic."""
-    rng = random.Random(seed)
-    found = []
-    for label in labels:
-        words = [*rng.choices(OTHERS, k=rng.randint(1, 4)), *rng.choices(TOPICS[label], k=2)]
-        found.append(" ".join(rng.sample(words, len(words))))
-    return found
-
-
-def make_examples(texts: list[str], targets: npt.NDArray[Any], weights: Any = None) -> Examples:
-    labels = Labels(tuple(CLASSES), "|" if targets.ndim == 2 else "")
-    return Examples([(text,) for text in texts], targets, labels, weights=weights)
-
-
-def rows(n: int, seed: int = 0) -> Examples:
-    values = np.arange(n) % 3
-    return make_examples(texts_of([CLASSES[value] for value in values], seed), values)
-
-
 def texts(n: int, seed: int) -> list[str]:
-    return [str(text) for (text,) in rows(n, seed).inputs]
+    return [text for text, _ in topics.rows(n, seed)]
 
 
 def fit(elmo: Elmo, config: ClassifierConfig, n: int = 60, **more: Any) -> TaskModel:
@@ -322,9 +283,8 @@ def test_the_loss_of_several_labels_with_smoothing_is_what_a_hand_makes_it() -> 
 
 
 def test_balanced_classes_count_the_same_however_many_rows_they_have() -> None:
-    labels = ["money"] * 6 + ["sport"] * 3 + ["weather"]
-    targets = np.array([CLASSES.index(label) for label in labels])
-    examples = make_examples(texts_of(labels), targets)
+    targets = np.repeat([0, 1, 2], [6, 3, 1])
+    examples = make_examples(texts(10, 0), targets)
     task = training_of(single_batch(class_weights="balanced"), examples)
     losses = softmax_losses(scores_of(task))[np.arange(10), targets]
     by_class = [losses[targets == place].mean() for place in range(3)]
@@ -342,7 +302,9 @@ def test_a_row_of_weight_zero_counts_like_one_left_out_and_of_weight_two_like_tw
     assert step_losses(weighted) == [pytest.approx(step_losses(repeated)[0], rel=1e-5)]
 
 
-def test_weights_that_cannot_be_are_refused() -> None:
+def test_rows_and_weights_that_cannot_be_are_refused() -> None:
+    with pytest.raises(DataError, match="no rows to train on"):
+        fit_task(TASK, make_elmo(), rows(0), rows(3), settings())
     with pytest.raises(DataError, match="zero"):
         training_of(settings(), replace(rows(6), weights=np.zeros(6, dtype=np.float32)))
     several = make_examples(texts(6, 0), np.eye(3, dtype=np.float32)[np.arange(6) % 3])
@@ -428,20 +390,6 @@ def test_a_text_may_be_a_list_of_words() -> None:
     both = probabilities(model, ["we saw rain", ["we", "saw", "rain"]])
     np.testing.assert_allclose(both[0], both[1], atol=1e-6)
     assert list(model.predict([])) == []
-
-
-@pytest.mark.parametrize(
-    ("train", "valid", "message"),
-    [
-        (rows(0), rows(3), "no rows to train on"),
-        (rows(3), rows(0), "no rows for validation"),
-        (make_examples(["", " "], np.array([0, 1])), rows(3), "contains a word"),
-    ],
-    ids=["no training rows", "no validation rows", "no words"],
-)
-def test_rows_that_teach_nothing_are_refused(train: Any, valid: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        fit_task(TASK, make_elmo(), train, valid, settings())
 
 
 def test_epochs_are_chosen_by_the_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:

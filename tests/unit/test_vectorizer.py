@@ -17,7 +17,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import OneHotEncoder
-from sklearn.utils import estimator_checks
 
 import topics
 from elmokit import Elmo, ElmoVectorizer, WordVectors
@@ -28,27 +27,6 @@ TEXTS, LABELS = map(list, zip(*topics.rows(60), strict=True))
 
 
 # -- ElmoVectorizer ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        "check_do_not_raise_errors_in_init_or_set_params",
-        "check_estimator_cloneable",
-        "check_estimator_repr",
-        "check_estimator_tags_renamed",
-        "check_get_params_invariance",
-        "check_mixin_order",
-        "check_no_attributes_set_in_init",
-        "check_parameters_default_constructible",
-        "check_set_params",
-        "check_valid_tag_types",
-    ],
-)
-def test_checks_of_scikit_learn_that_need_no_numbers_pass(check: str) -> None:
-    if not hasattr(estimator_checks, check):
-        pytest.skip("this scikit-learn has no such check")
-    getattr(estimator_checks, check)("ElmoVectorizer", ElmoVectorizer())
 
 
 def test_vectors_are_those_of_the_encoder(encoder: Path) -> None:
