@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -23,7 +23,7 @@ from elmokit.core.model_folder import KINDS, Model, kind_of, load
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.tasks.classification import ClassPrediction, shorten
-from elmokit.tasks.model import TaskModel, encoder_facts, load_encoder, resolve_head
+from elmokit.tasks.model import TaskModel, load_encoder, resolve_head
 from elmokit.tasks.model_report import write_model_report
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.stack import StackFit, StackModel, fit_stack
@@ -31,7 +31,6 @@ from elmokit.tasks.task import (
     AnyTask,
     Columns,
     Examples,
-    Inputs,
     Labels,
     Metrics,
     Predictor,
@@ -133,7 +132,7 @@ def fit(  # long because it is the whole verb, step by step
         return _finish(out, linear, parts, origin, reporter)
     if isinstance(loaded, TextVectors):
         loaded = loaded.bind([row[0] for part in parts.values() for row in part.inputs])
-    origin["encoder"] = encoder_facts(loaded, Path(encoder).resolve().name)
+    origin["encoder"] = {"name": Path(encoder).resolve().name, **dict(loaded.facts().rows[:6])}
     if kind == "stack":
         stack = fit_stack(loaded, parts["train"], config, rivals=True, reporter=reporter)
         return _finish(out, stack.model, parts, origin, reporter, stack)
@@ -234,15 +233,13 @@ def _merge_configs(settings: dict[str, Any]) -> tuple[ClassifierConfig, ReadConf
     """Settings by name, merged into those given as objects."""
     usual = {"config": ClassifierConfig(), "read": ReadConfig(), "labels": LabelConfig()}
     given: Any = {name: settings.pop(name, None) or default for name, default in usual.items()}
-    merged: Any = merge_settings(settings, **given)
-    return merged["config"], merged["read"], merged["labels"]
+    return tuple(merge_settings(settings, **given).values())  # type: ignore[return-value]
 
 
 def name_fields(task: AnyTask, read: ReadConfig) -> ReadConfig:
     """With the columns of a task that reads several texts, unless others are named."""
-    if len(task.fields) == 1 or read.columns:
-        return read
-    return replace(read, text_columns=",".join(task.fields))
+    is_named = len(task.fields) == 1 or read.columns
+    return read if is_named else replace(read, text_columns=",".join(task.fields))
 
 
 def _files(files: Files) -> list[str | Path]:
@@ -334,11 +331,8 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
 
 def content_hash(examples: Examples) -> str:
     """Changes when any text or target does."""
-    texts = (
-        "\0".join(text if isinstance(text, str) else "\1".join(text) for text in row)
-        for row in examples.inputs
-    )
-    return fingerprint(*texts, examples.targets)
+    texts = ([text if isinstance(text, str) else "\1".join(text) for text in row] for row in examples.inputs)
+    return fingerprint(*map("\0".join, texts), examples.targets)
 
 
 def _measure(
@@ -403,27 +397,21 @@ def predict(
     reporter, target = reporter or Reporter("silent"), None if out is None else Path(out)
     kind = _choose_format(target, format, _files(files)[0])
     predictor = open_predictor(model)
-    read = predictor.record.columns.reading(_merge_configs(settings)[1])
-    source = RowSource(files, read, keep=True)
-    pending: deque[Row] = deque()
-
-    def inputs() -> Iterator[Inputs]:
-        for row in source:
-            pending.append(row)
-            yield predictor.task.inputs(row)
-
-    n_rows = n_cut = 0
+    task, read = predictor.task, predictor.record.columns.reading(_merge_configs(settings)[1])
+    source, n_rows, n_cut = RowSource(files, read, keep=True), 0, 0
+    rows, kept = itertools.tee(source)
     with (
         PredictionWriter(target, kind) as writer,
         reporter.counting("Predicting", unit="rows") as advance,
     ):
-        for prediction in predictor.predict(inputs(), progress=advance):
-            writer.write(pending.popleft(), predictor.task.columns(prediction))
+        predictions = predictor.predict(map(task.inputs, rows), progress=advance)
+        for prediction, row in zip(predictions, kept, strict=True):
+            writer.write(row, task.columns(prediction))
             n_rows += 1
             n_cut += prediction.n_cut > 0
         if not n_rows:
-            (blank,) = predictor.predict([("",) * len(predictor.task.fields)])
-            writer.write_header(predictor.task.columns(blank), source.column_names)
+            (blank,) = predictor.predict([("",) * len(task.fields)])
+            writer.write_header(task.columns(blank), source.column_names)
     return PredictionSummary(n_rows, _cut_notes(predictor, n_cut))
 
 

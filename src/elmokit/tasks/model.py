@@ -24,8 +24,7 @@ from elmokit.tasks.task import AnyTask, Columns, Inputs, Labels, Output, format_
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import n_characters
 from elmokit.training.machine import tuned_process
-from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.encoder import Encoder, Layers, SentenceEncoder
+from elmokit.vectors.encoder import Encoder, Layers
 from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.mix import Mix, OwnMix, make_mix
 
@@ -41,11 +40,11 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.config = resolve_head(task, config)
-        self.mix: Mix
-        if task.own_mix is None:
-            self.mix = make_mix(config.mix, n_layers, dim, config.fit.seed)
-        else:
-            self.mix = OwnMix(config.mix, task.own_mix, n_layers, dim)
+        self.mix: Mix = (
+            OwnMix(config.mix, task.own_mix, n_layers, dim)
+            if task.own_mix
+            else make_mix(config.mix, n_layers, dim, config.fit.seed)
+        )
         self.head = task.heads[self.config.head.head](config.head, self.mix.out_dim, labels)
         if buffers := [name for name, _ in self.named_buffers()]:
             raise ConfigError(
@@ -93,32 +92,13 @@ def load_encoder(name: str | Path) -> Encoder:
     return cast(Encoder, loaded)
 
 
-def encoder_facts(encoder: SentenceEncoder, name: str) -> dict[str, str | float | None]:
-    """An encoder in a few facts, for reports."""
-    facts: dict[str, str | float | None] = {"name": name, "input": "whole texts", "width": encoder.dim}
-    if hasattr(encoder, "layers"):
-        module, training = cast(Encoder, encoder).module, getattr(encoder, "training", {})
-        facts |= {
-            "input": encoder.model.config.input if isinstance(encoder, Elmo) else "word vectors",
-            "layers": cast(Encoder, encoder).n_layers,
-            "parameters": n_parameters(module),
-            "held-out perplexity": (training.get("held_out") or {}).get("perplexity"),
-            "pretraining seconds": training.get("seconds"),
-        }
-    return facts
-
-
-def n_parameters(module: nn.Module) -> int:
-    """How many numbers a module has learned."""
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 @dataclass(frozen=True)
 class FitRecord:
     """How a model was fitted; part of config.json.
 
     Attributes:
         columns: Where the rows had their texts and labels.
+        encoder: Its name and a few facts.
         mix_start: The weight of each layer before training.
         splits: Rows and scores of each split, the most informative first.
         labels: The labels as a caller gave them, if they are not texts.
@@ -133,7 +113,7 @@ class FitRecord:
     mix_start: Mapping[str, float] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    encoder: Mapping[str, str | float | None] = field(default_factory=dict)
+    encoder: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     splits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     labels: Sequence[Any] = ()
@@ -174,18 +154,19 @@ def read_labels(values: Mapping[str, Any]) -> Labels:
     return labels
 
 
-def chunks(rows: Iterable[Inputs]) -> Iterator[list[Inputs]]:
+def chunks(rows: Iterable[Inputs], progress: Advance = lambda amount: None) -> Iterator[list[Inputs]]:
     """Rows to be answered together: so many that work is efficient, so few that memory stays flat."""
-    chunk: list[Inputs] = []
-    n_read = 0
+    chunk, n_read = list[Inputs](), 0
     for row in rows:
         chunk.append(row)
         n_read += sum(map(n_characters, row))
         if len(chunk) == _CHUNK_ROWS or n_read > _CHUNK_CHARACTERS:
             yield chunk
+            progress(len(chunk))
             chunk, n_read = [], 0
     if chunk:
         yield chunk
+        progress(len(chunk))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,9 +191,8 @@ class TaskModel(Described):
 
     def predict(self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None) -> Iterator[Any]:
         """A prediction for each row, in order. Rows are read some at a time, so memory stays flat."""
-        for chunk in chunks(inputs):
+        for chunk in chunks(inputs, progress):
             yield from self._predict_some(chunk)
-            progress(len(chunk))
 
     @torch.no_grad()
     def _predict_some(self, rows: Sequence[Inputs]) -> list[Any]:
@@ -220,23 +200,23 @@ class TaskModel(Described):
         whole = [self.encoder.words(texts) for texts in zip(*rows, strict=True)]  # by field
         words = [[text[:limit] for text in texts] for texts in whole]
         lengths = [sum(len(text) + 2 for text in row) for row in zip(*words, strict=True)]
-        predictions: list[Any] = [None] * len(rows)
+        predictions: dict[int, Any] = {}
         with tuned_process():
             for batch in bucket_batches(lengths, BATCH_WORDS):
                 some = [[texts[row] for row in batch] for texts in words]
                 output, masks = self.network([self.encoder.batch(texts) for texts in some])
                 decoded = self.task.decode(output, masks, self.labels, list(zip(*some, strict=True)))
-                for row, prediction in zip(batch, decoded, strict=True):
-                    n_cut = sum(max(0, len(texts[row]) - limit) for texts in whole)
-                    predictions[row] = replace(prediction, n_cut=n_cut) if n_cut else prediction
-        return predictions
+                predictions |= zip(batch.tolist(), decoded, strict=True)
+        n_cut = [sum(max(0, len(text) - limit) for text in row) for row in zip(*whole, strict=True)]
+        return [replace(predictions[row], n_cut=n) if n else predictions[row] for row, n in enumerate(n_cut)]
 
     def facts(self) -> Facts:
         record, config, mix = self.record, self.config, self.network.mix.values()
         encoder = f"{'fine-tuned' if config.fit.finetune else 'frozen'}, {self.encoder.n_layers} layers"
         form = f", {config.mix.mix_form}" if config.mix.mix != "function" else ""
         own = {part: f"{name}, a class that is not stored here" for part, name in self.task.own_parts.items()}
-        sizes = {"mix and head": n_parameters(self.network), "encoder": n_parameters(self.encoder.module)}
+        modules = {"mix and head": self.network, "encoder": self.encoder.module}
+        sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()}
         rows = [
             ("task", self.task.name),
             ("classes", f"{len(self.labels)}: {join_names(self.labels.names, at_most=20)}"),

@@ -122,10 +122,9 @@ class TfidfModel(Described):
         self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None
     ) -> Iterator[ClassPrediction]:
         calibrated = self.method == "tfidf-lr"  # an SVM's scores are no probabilities
-        for chunk in chunks(inputs):
+        for chunk in chunks(inputs, progress):
             for shares in self.probabilities(join_texts(chunk)):
                 yield ClassPrediction(labels=self.labels, probabilities=shares, calibrated=calibrated)
-            progress(len(chunk))
 
     def probabilities(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """The probability of each class, (n_texts, n_classes); for an SVM, its scores on the same scale."""

@@ -62,11 +62,10 @@ class TaskTraining:
         return {name: ratio * decay**depth for depth, group in enumerate(self._groups) for name in group}
 
     def steps_per_epoch(self) -> int:
-        """Batches in a pass over the rows."""
         return len(self._batches)
 
     def start_epoch(self, epoch: int) -> Carry:
-        """Shuffle; nothing is carried from step to step."""
+        """Shuffle."""
         self._epoch = epoch
         rng = np.random.default_rng([self.config.seed, epoch])
         self._batches = self.layers.batches(self.config.batch_words, rng)
@@ -103,15 +102,14 @@ class TaskTraining:
         """Main score and loss on the validation rows, and the weight of each layer; nothing without rows."""
         if not self.valid:
             return {}
-        (examples, source), task = self.valid[0], self.task
+        (examples, source), task, predictions = self.valid[0], self.task, dict[int, Any]()
         losses = torch.zeros(len(examples))
-        predictions: list[Any] = [None] * len(examples)
         for rows, fields in source.all():
             output, masks = self.network(fields)
             losses[torch.from_numpy(rows)] = task.loss(output, examples.targets[rows])
-            for row, prediction in zip(rows, task.decode(output, masks, examples.labels), strict=True):
-                predictions[row] = prediction
-        return validation_scores(task, examples, predictions, losses) | self.network.mix.values()
+            predictions |= zip(rows.tolist(), task.decode(output, masks, examples.labels), strict=True)
+        answers = [predictions[row] for row in range(len(examples))]
+        return validation_scores(task, examples, answers, losses) | self.network.mix.values()
 
 
 def row_weights(examples: Examples, class_weights: Literal["equal", "balanced"]) -> Tensor:
@@ -218,12 +216,11 @@ def _with_train_loss(metrics: Path, history: Sequence[Mapping[str, float]]) -> l
 
 def _check_texts(texts: Sequence[LayerSource], fit: FitConfig) -> tuple[str, ...]:
     """Refuse texts that nothing can be learned from; notes on cut and empty ones."""
-    for part, purpose in zip(texts, ("to train on", "for validation"), strict=False):
-        if not len(part):
-            raise DataError(
-                f"There are no rows {purpose}.",
-                remedy="Give such rows, or at least two rows of a class, so that one can be held out.",
-            )
+    if not len(texts[-1]):
+        raise DataError(
+            "There are no rows for validation.",
+            remedy="Give such rows, or at least two rows of a class, so that one can be held out.",
+        )
     if texts[0].n_empty == len(texts[0]):
         raise DataError("None of the training texts contains a word.", remedy="Check the texts first.")
     counts = {
