@@ -223,25 +223,6 @@ def test_cut_off_at_any_step_and_run_again_it_ends_in_the_same_bytes(
     assert n_cuts > 5
 
 
-def test_bytes_of_a_chunk_that_was_not_recorded_are_written_again(
-    elmo: Elmo, odd_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_writer, "_CHUNK_TEXTS", 2)
-    embed(elmo, odd_corpus, tmp_path / "whole")
-    stop_after(2, monkeypatch, elmo, odd_corpus, tmp_path / "cut")
-    done = json.loads((tmp_path / "cut" / "progress.json").read_text(encoding="utf-8"))
-    assert done["n_texts"] == 4
-    with open(tmp_path / "cut" / "vectors.npy", "r+b") as file:
-        file.seek(128 + done["n_vectors"] * elmo.dim * 4)
-        file.write(b"\xff" * 50)
-    with pytest.raises(DataError, match="not finished") as caught:
-        VectorStore.open(tmp_path / "cut")
-    assert "same elmokit embed command" in caught.value.remedy
-    result = embed(elmo, odd_corpus, tmp_path / "cut")
-    assert (result.n_resumed, result.was_done) == (4, False)
-    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
-
-
 def stop_after(n_chunks: int, monkeypatch: pytest.MonkeyPatch, elmo: Elmo, corpus: Path, out: Path) -> None:
     """Begin, and be interrupted after some chunks."""
     work = elmo.embed
