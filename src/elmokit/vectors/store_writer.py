@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -25,7 +25,7 @@ from rich.markup import escape
 import elmokit
 from elmokit.core.atomic import atomic_write, explain_os_errors, reserve, sync, write_text
 from elmokit.core.config import merge_settings
-from elmokit.core.console import Reporter
+from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import ConfigError, DataError, RunError, nearest
 from elmokit.core.formatting import format_size, join_names
 from elmokit.core.run_folder import describe_changes, open_out
@@ -242,35 +242,27 @@ class _Writer:
                 n_done, row = n_done + len(chunk), row + len(values)
                 self._write_progress(n_done, row)
                 reporter.event("progress", n_texts=n_done, n_vectors=row)
-        if (n_done, row) != (n_texts, self.manifest.n_vectors):
-            raise self._damaged(TEXTS)
         return first
 
-    def _chunks(self, lines: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
+    def _chunks(self, lines: Iterable[bytes]) -> Iterator[list[str]]:
         """Some texts at a time. Where they are cut depends on the texts alone."""
         max_words = max(1, _CHUNK_NUMBERS // (self.elmo.n_layers * self.elmo.dim))
-        chunk: list[dict[str, Any]] = []
+        chunk: list[str] = []
         n_words = 0
         for line in lines:
-            try:
-                record = json.loads(line)
-                n_more = len(record["words"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise self._damaged(TEXTS) from error
+            record = json.loads(line)
+            n_more = len(record["words"])
             if chunk and (len(chunk) == _CHUNK_TEXTS or n_words + n_more > max_words):
                 yield chunk
                 chunk, n_words = [], 0
-            chunk.append(record)
+            chunk.append(record["text"])
             n_words += n_more
         if chunk:
             yield chunk
 
-    def _compute(self, chunk: list[dict[str, Any]], advance: Callable[[int], None]) -> Any:
+    def _compute(self, texts: list[str], advance: Advance) -> Any:
         self.elmo.word_cache.forget()  # or the bits would depend on where the run began
-        texts = [record["text"] for record in chunk]
         embeddings = self.elmo.embed(texts, state=self.config.state, progress=advance)
-        if [record["words"] for record in chunk] != embeddings.tokens:
-            raise self._damaged(TEXTS)
         with np.errstate(over="ignore"):
             dtype = np.dtype(self.config.dtype).newbyteorder("<")
             values = np.ascontiguousarray(embeddings.select(self.config), dtype=dtype)
@@ -312,16 +304,17 @@ class _Writer:
             return None
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
+            n_texts, n_vectors = int(record["n_texts"]), int(record["n_vectors"])
             check_file(self.file, self.header, self.n_bytes)
-            return int(record["n_texts"]), int(record["n_vectors"])
-        except (OSError, ValueError, KeyError, TypeError, DataError) as error:
-            raise self._damaged(f"{_PROGRESS} or {self.file.name}") from error
-
-    def _damaged(self, name: str) -> RunError:
-        return RunError(
-            f"{name} in {self.out} was changed or damaged since it was started.",
-            remedy="Delete the folder, or choose another --out, and start over.",
-        )
+            check_file(self.out / TEXTS, b"", self.manifest.texts_bytes)
+            if np.load(self.out / OFFSETS, mmap_mode="r")[n_texts] != n_vectors:
+                raise ValueError(f"{n_texts} texts do not have {n_vectors} vectors")
+            return n_texts, n_vectors
+        except (OSError, ValueError, LookupError, TypeError, DataError) as error:
+            raise RunError(
+                f"{self.out} was changed or damaged since it was started: {error}",
+                remedy="Delete the folder, or choose another --out, and start over.",
+            ) from error
 
 
 def _write_exports(store: VectorStore, exports: Sequence[str], reporter: Reporter) -> list[Path]:
