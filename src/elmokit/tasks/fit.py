@@ -100,8 +100,6 @@ def fit(  # long because it is the whole verb, step by step
         valid: Rows to choose the best weights by; without them a share of each class is held out.
         test: Rows to measure on at the end, for the report.
         task: A key of ``elmokit.tasks.task.TASKS``.
-        checkpoint_every: In seconds.
-        command: For the card and the report.
         settings: By name, such as ``head="linear"`` or ``label_column="topic"``; or as objects, ``config``
             (ClassifierConfig), ``read`` (ReadConfig) and ``labels`` (LabelConfig).
     """
@@ -200,12 +198,7 @@ def _finish(
     reporter: Reporter,
     stack: StackFit | None = None,
 ) -> FittedModel:
-    """Measure a fitted model and write it with its report.
-
-    Args:
-        origin: Fields of its record.
-        stack: Its out-of-fold predictions are measured instead of the training rows.
-    """
+    """Measure a fitted model, of a ``stack`` the out-of-fold predictions, and write it with its report."""
     for note in model.record.notes:
         reporter.say(f"[yellow]{escape(note)}[/]")
     metrics, train = dict[str, Metrics](), parts["train"]
@@ -275,11 +268,7 @@ def read_splits(
     valid_share: float,
     seed: int,
 ) -> dict[str, Examples]:
-    """The rows of "train", "valid" and "test", as far as there are files.
-
-    Args:
-        valid_share: Of the training rows, to hold out if there are no others; 0 if no validation is needed.
-    """
+    """The rows of "train", "valid" and "test"; without those for validation, a share is held out if not 0."""
     parts, labels = dict[str, Examples](), Labels(separator=config.label_separator)
     for split, some in files.items():
         if some:

@@ -40,11 +40,9 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.config = resolve_head(task, config)
-        self.mix: Mix = (
-            OwnMix(config.mix, task.own_mix, n_layers, dim)
-            if task.own_mix
-            else make_mix(config.mix, n_layers, dim, config.fit.seed)
-        )
+        self.mix: Mix = make_mix(config.mix, n_layers, dim, config.fit.seed)
+        if task.own_mix is not None:
+            self.mix = OwnMix(config.mix, task.own_mix, n_layers, dim)
         self.head = task.heads[self.config.head.head](config.head, self.mix.out_dim, labels)
         if buffers := [name for name, _ in self.named_buffers()]:
             raise ConfigError(
@@ -84,12 +82,12 @@ def resolve_head(task: AnyTask, config: ClassifierConfig) -> ClassifierConfig:
 def load_encoder(name: str | Path) -> Encoder:
     """A bundled model, or one that ``pretrain``, ``baseline`` or ``convert`` has made: one with layers."""
     loaded = open_encoder(name)
-    if not hasattr(loaded, "layers"):
-        raise ConfigError(
-            f"{name} has one vector for each text and no layers, which this head needs.",
-            remedy="Use the default head (--head auto), or an encoder made by elmokit pretrain or baseline.",
-        )
-    return cast(Encoder, loaded)
+    if hasattr(loaded, "layers"):
+        return cast(Encoder, loaded)
+    raise ConfigError(
+        f"{name} has one vector for each text and no layers, which this head needs.",
+        remedy="Use the default head (--head auto), or an encoder made by elmokit pretrain or baseline.",
+    )
 
 
 @dataclass(frozen=True)
@@ -122,10 +120,9 @@ class FitRecord:
     def rows(self) -> list[tuple[str, str]]:
         """For a card: scores, date and command."""
         rows = [
-            (split, f"{format_scores(scores)} ({scores['n']:,} rows)")
-            for split, scores in self.splits.items()
+            (name, f"{format_scores(scores)} ({scores['n']:,} rows)") for name, scores in self.splits.items()
         ]
-        return rows + [row for row in (("date", self.date), ("made by", self.command)) if row[1]]
+        return [row for row in (*rows, ("date", self.date), ("made by", self.command)) if row[1]]
 
     def to_json(self) -> dict[str, Any]:
         """Without what is empty."""
@@ -258,11 +255,6 @@ class TaskModel(Described):
         the user's own come with ``task``."""
         folder = resolve_name(folder)
         values = read_record(folder, cls.kind)
-        if not (folder / "encoder" / "config.json").exists():
-            raise ModelError(
-                f"{folder} holds a model without its encoder: the folder {folder / 'encoder'} is missing.",
-                remedy="Copy the whole folder, encoder included, from where it was fitted.",
-            )
         task = task or get_task(str(values.get("task", "classify")))
         own_parts, encoder = dict(task.own_parts), load_encoder(folder / "encoder")
         with explain_damage(folder):

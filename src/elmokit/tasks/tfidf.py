@@ -235,9 +235,7 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
 def solve_linear(
     method: str, rows: Any, targets: npt.NDArray[np.int64], *, seed: int = 0
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], float]:
-    """Weights (n_classes, n_terms), intercepts (n_classes,) and C.
-
-    Two classes have one row of weights, which speaks for the second.
+    """Weights (n_classes, n_terms), intercepts (n_classes,) and C; two classes share one row, for the second.
 
     Args:
         rows: TF-IDF, (n_texts, n_terms).
