@@ -143,7 +143,7 @@ def test_vectors_are_found_by_text_and_come_back_from_a_folder(tmp_path: Path) -
 @pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize("prefix", ["st", "m2v"])
 def test_a_model_of_another_package_is_copied_with_what_needs_it(
-    tmp_path: Path, folder: Path, prefix: str
+    tmp_path: Path, folder: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = open_encoder(f"{prefix}:{folder}")
     assert isinstance(encoder, PackageEncoder)
@@ -155,6 +155,10 @@ def test_a_model_of_another_package_is_copied_with_what_needs_it(
     names = {str(path.relative_to(tmp_path / "copy" / "model")) for path in tmp_path.glob("copy/model/**/*")}
     assert names == {"weights", "1_Pooling", "1_Pooling/config.json"}
     assert np.array_equal(copy.sentences(["bank rain"]), encoder.sentences(["bank rain"]))
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(ElmokitError, match=r"pip install 'elmokit\["):
+            open_encoder(tmp_path / "copy")
     before = ForeignName(prefix, (folder,)).fingerprint
     (folder / "weights").write_text("2")
     assert ForeignName(prefix, (folder,)).fingerprint != before

@@ -139,6 +139,7 @@ def test_a_vector_of_zeros_is_infinitely_far_from_any_other(model: Path, tmp_pat
         ([np.zeros((3, 2, 8))] * 4, "dataset 0 has shape (3, 2, 8)"),
         ([np.zeros((2, 3, 8))] * 4, "this model gives (3, 3, 8) or (2, 3, 4) or (3, 8)"),
         ([np.zeros(3)] * 4, "has shape (3,)"),
+        ([np.zeros((3, 3, 8)), *(np.zeros((n, 8)) for n in (1, 4, 2))], "all layers of some sentences only"),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(model: Path, tmp_path: Path, arrays: list[Any], part: str) -> None:

@@ -62,9 +62,8 @@ class ForeignName:
         noun, exists = ("folder", os.path.isdir) if prefix in _PACKAGES else ("file", os.path.isfile)
         if missing := [path for path in paths if not exists(path)]:
             raise ModelError(f"{name}: there is no {noun} {missing[0]}.", remedy="Check the path.")
-        if prefix in _PACKAGES and importlib.util.find_spec(_PACKAGES[prefix][0]) is None:
-            package = _PACKAGES[prefix][0].replace("_", "-")
-            raise MissingExtraError(package, package, f"{prefix}:FOLDER")
+        if prefix in _PACKAGES:
+            _require_package(prefix)
         return cls(prefix, paths)
 
     @property
@@ -130,6 +129,7 @@ class PackageEncoder(_ForeignEncoder):
     def __init__(self, prefix: str, folder: Path, label: str) -> None:
         self.prefix, self.folder, self.label = prefix, folder, label
         package, maker, options = _PACKAGES[prefix]
+        _require_package(prefix)
         try:
             self._model = attrgetter(maker)(importlib.import_module(package))(str(folder), **options)
             self.dim = int(np.shape(self._model.encode(["a"]))[1])
@@ -256,3 +256,10 @@ def _plain(text: Text) -> str:
 def _key(text: str) -> int:
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
+
+
+def _require_package(prefix: str) -> None:
+    """An error that names the extra if the package is missing."""
+    if importlib.util.find_spec(_PACKAGES[prefix][0]) is None:
+        package = _PACKAGES[prefix][0].replace("_", "-")
+        raise MissingExtraError(package, package, f"{prefix}:FOLDER")

@@ -224,5 +224,8 @@ def _read_layers(folder: BilmFolder, files: Sequence[Path], rows: Sentences) -> 
                 values = np.concatenate(list(values), axis=1)
             expected.append(values.transpose(1, 0, 2) if shape == whole else values[:, None])
     if len({each.shape[1] for each in expected}) > 1:
-        raise DataError(f"{files[0]} holds all layers of some sentences only.", remedy="Make it again.")
+        raise DataError(
+            f"{files[0]} holds all layers of some sentences only.",
+            remedy="Make it again, alike for all sentences.",
+        )
     return np.concatenate(expected)
