@@ -101,12 +101,6 @@ def test_a_lone_job_runs_at_once_in_the_models_thread() -> None:
     assert seen == [1, 5, 1]
 
 
-def test_jobs_gather_while_one_is_computed(gate: Gate) -> None:
-    results, _ = run(gate, *(job(gate, n, n + 0.5) for n in range(5)))
-    assert results == [[f"{n}!", f"{n + 0.5}!"] for n in range(5)]
-    assert gate.batches == [["first"], [0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5]]
-
-
 def test_batches_have_one_key_and_calls_are_alone(gate: Gate) -> None:
     jobs = [job(gate, key, key=key.upper()) for key in "abacab"]
     run(gate, lambda worker: worker.call(lambda: gate.batches.append(["call"])), *jobs)

@@ -16,7 +16,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from elmokit.cli.serve import bind
-from elmokit.core.errors import ConfigError
 from elmokit.serve import middleware
 from elmokit.serve.app import PAGE, make_app
 from elmokit.serve.registry import Registry, open_registry
@@ -207,12 +206,6 @@ def test_with_a_token_report_addresses_are_secret(registry: Registry) -> None:
     assert all(re.fullmatch(r"/reports/[01]-[\w-]{16}", address) for address in seen)
 
 
-@pytest.mark.parametrize("token", ["two words", "schlüssel", "line\n", "\x00"])
-def test_a_token_that_no_header_can_hold(token: str) -> None:
-    with pytest.raises(ConfigError, match="token"):
-        ServeConfig(token=token)
-
-
 def test_other_sites_need_permission(registry: Registry) -> None:
     origin = {"origin": "https://a.example"}
     wish = {"method": "POST", "headers": "content-type"}
@@ -382,6 +375,7 @@ ILL_FORMED = [
     b'{"texts": ["a"], "text": "a", "\\ud800": 1}',
     b'{"texts": ["a"], "text": "a", "model": NaN}',
     b'{"texts": ["a"], "text": "a", "influence": Infinity, "layer": -Infinity}',
+    b'{"texts": ["a"], "text": "a", "layer": %s, "weights": [1e400]}' % (b"9" * 6000),
 ]
 
 
@@ -391,19 +385,6 @@ def test_malformed_requests_are_refused(client: TestClient, address: str) -> Non
         answer = client.post(address, content=content, headers={"content-type": "application/json"})
         error_of(answer, 400, 422)
     error_of(client.post(address, data={"a": "1"}), 422)
-
-
-def test_numbers_out_of_range_are_refused(client: TestClient) -> None:
-    kind = {"content-type": "application/json"}
-    for number in (b"NaN", b"-Infinity", b"1e400", b"1e7", b"9" * 400, b"9" * 6000, b"-1.5", b"[]"):
-        for field in (b"layer", b"text", b"position", b"k"):
-            content = b'{"texts": ["a b"], "position": 0, "%s": %s}' % (field, number)
-            if (field, number) == (b"position", b"-1.5"):
-                content = content.replace(b'"position": 0, ', b"")
-            error_of(client.post("/v1/similar", content=content, headers=kind), 400, 422)
-        if number != b"-1.5":
-            content = b'{"texts": ["a b"], "weights": [%s, 0, 1]}' % number
-            error_of(client.post("/v1/embed", content=content, headers=kind), 400, 422)
 
 
 def test_lone_surrogates_are_replaced(client: TestClient) -> None:

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
+from elmokit.core.formatting import join_names
 from elmokit.core.tensors import fingerprint
-from elmokit.tasks.classification import shorten
 from elmokit.tasks.fit import Files, content_hash, name_fields, read_splits
 from elmokit.tasks.task import AnyTask, Columns, Examples, Labels, join_texts
 from elmokit.tasks.trainer import is_single_label
@@ -101,7 +101,8 @@ def read_data(
 def _note_unknown(test: Examples, file: str | Path) -> str:
     """A note on test rows with unknown labels; labels that are all unknown are refused."""
     n_known = len(test.labels)
-    unknown, known = (shorten([repr(name) for name in names]) for names in (test.unknown, test.labels.names))
+    names = (test.unknown, test.labels.names)
+    unknown, known = (join_names(map(repr, some), at_most=8) for some in names)
     if not ((test.targets >= 0) & (test.targets < n_known)).any():
         raise DataError(
             f"{file}: none of its labels ({unknown}) is among those of the train rows ({known}).",
