@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from elmokit.comparison.data import Data, draw_rows, read_data
-from elmokit.comparison.methods import catalog, choose_methods
+from elmokit.comparison.methods import Method, Plan, catalog, choose_methods
 from elmokit.comparison.recipes import (
     fitting_config,
     make_plan,
@@ -30,6 +30,10 @@ from toy_tasks import TOYS
 def read(train: Path, test: Path, **more: Path) -> Data:
     sources: dict[str, Any] = {"train": train, "valid": (), "test": test, "unlabeled": (), **more}
     return read_data(sources, get_task("classify"), ReadConfig(), LabelConfig(), Reporter("silent"))
+
+
+def method(plan: Plan, id: str) -> Method:
+    return next(method for method in plan.methods if method.id == id)
 
 
 @pytest.fixture
@@ -120,7 +124,7 @@ def test_the_write_ups_recipe_holds_every_system() -> None:
     inputs = {pretraining_config(m, 10**6).model.input for m in plan.methods if m.family == "elmo"}
     assert inputs == {"word", "char", "subword", "morpheme"}
     assert max(pretraining_config(m, 10**6).model.n_layers for m in plan.methods if m.family == "elmo") == 6
-    config = pretraining_config(plan.method("elmo-trainable"), 10**6)
+    config = pretraining_config(method(plan, "elmo-trainable"), 10**6)
     assert (config.model.dim, config.training.epochs) == (150, 10)
 
 
@@ -128,16 +132,16 @@ def test_the_mixes_share_one_language_model_and_static_heads_their_vectors() -> 
     plan = make_plan("quick")
     elmos = {method.source for method in plan.methods if method.family == "elmo"}
     assert len(elmos) == 1
-    assert len({plan.method(id).source for id in ("sgns", "sgns-linear", "sgns-function")}) == 1
-    assert plan.method("sgns").source != plan.method("cbow").source
+    assert len({method(plan, id).source for id in ("sgns", "sgns-linear", "sgns-function")}) == 1
+    assert method(plan, "sgns").source != method(plan, "cbow").source
     assert sum(step.kind == "language-model" for step in plan_steps(plan)) == 1
     given = [replace(method, language_model={"fingerprint": "12ab"}) for method in plan.methods]
     assert not any(step.kind == "language-model" for step in plan_steps(replace(plan, methods=tuple(given))))
     ids = [step.id for step in plan_steps(plan)]
     assert {"sgns-s2", "tfidf-svm-s0"} <= set(ids)
     assert "tfidf-svm-s1" not in ids, "what uses no seed is fitted once"
-    text = pretraining_config(plan.method("elmo-trainable"), 10**6).text.to_dict()
-    assert plan.method("sgns").text == make_plan(methods="static").method("sgns").text == text
+    text = pretraining_config(method(plan, "elmo-trainable"), 10**6).text.to_dict()
+    assert method(plan, "sgns").text == method(make_plan(methods="static"), "sgns").text == text
 
 
 def test_a_method_whose_package_is_missing_is_left_out_unless_it_is_named(
@@ -162,11 +166,11 @@ def test_a_toml_file_changes_settings_and_adds_variants(tmp_path: Path) -> None:
     plan = make_plan("quick", config=file)
     assert [method.id for method in plan.methods] == ["elmo-trainable", "svd-3"]
     assert plan.seeds == (0, 1)
-    assert plan.method("svd-3").vectors == {"dim": 300, "window": 3}
-    assert plan.method("svd-3").text["lowercase"]
-    assert plan.method("svd-3").base == "svd"
+    assert method(plan, "svd-3").vectors == {"dim": 300, "window": 3}
+    assert method(plan, "svd-3").text["lowercase"]
+    assert method(plan, "svd-3").base == "svd"
     assert all(method.classifier["head"] == "bilstm" for method in plan.methods)
-    assert pretraining_config(plan.method("elmo-trainable"), 10**6).training.epochs == 7
+    assert pretraining_config(method(plan, "elmo-trainable"), 10**6).training.epochs == 7
 
 
 @pytest.mark.parametrize(
@@ -204,13 +208,13 @@ def test_a_common_head_leaves_methods_alone_whose_name_says_another() -> None:
     heads = {method.id: method.classifier.get("head") for method in plan.methods}
     assert heads["elmo-frozen"] == heads["svd"] == "bilstm"
     assert heads["elmo-linear"] == heads["sgns-linear"] == "linear"
-    assert plan.method("elmo-linear").classifier["max_words"] == 50
+    assert method(plan, "elmo-linear").classifier["max_words"] == 50
 
 
 def test_epochs_suit_the_size_of_the_text() -> None:
     plan = make_plan("quick")
     sizes = (10**4, 10**6, 10**8)
-    elmo, sgns, svd = (plan.method(id) for id in ("elmo-trainable", "sgns", "svd"))
+    elmo, sgns, svd = (method(plan, id) for id in ("elmo-trainable", "sgns", "svd"))
     for epochs in (
         [pretraining_config(elmo, n).training.epochs for n in sizes],
         [vectors_config(sgns, n).to_dict()["epochs"] for n in sizes],
@@ -228,7 +232,7 @@ def test_a_plan_keeps_the_methods_and_heads_that_a_task_has() -> None:
     assert "sgns" in [method.id for method in plan.methods]
     assert {"elmo-linear", "sgns-linear", "tfidf-svm"}.isdisjoint(method.id for method in plan.methods)
     assert plan.curve == ("elmo-trainable",)
-    assert plan.method("sgns").classifier["head"] == "auto"
+    assert method(plan, "sgns").classifier["head"] == "auto"
     assert "tfidf-svm is left out: it cannot do the task 'tag'." in plan.left_out
     with pytest.raises(ConfigError, match="None of the methods can do the task 'tag'"):
         plan_for_task(make_plan(methods=["linear"]), tag)

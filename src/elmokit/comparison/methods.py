@@ -132,10 +132,6 @@ class Plan:
     curve: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
-    def method(self, id: str) -> Method:
-        """The method with this id."""
-        return next(method for method in self.methods if method.id == id)
-
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig(Config):
