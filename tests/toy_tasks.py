@@ -163,8 +163,5 @@ class Similarity(Task[Value, ToyMetrics]):
     def columns(self, prediction: Value) -> dict[str, Any]:
         return {"value": prediction.value}
 
-    def sections(self, metrics: Mapping[str, ToyMetrics]) -> list[Section]:
-        return []
-
 
 TOYS: dict[str, AnyTask] = {"tag": Tagging(), "similar": Similarity()}

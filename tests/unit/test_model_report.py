@@ -88,12 +88,6 @@ def test_several_labels_a_row_have_neither_matrix_nor_mistakes() -> None:
     render_html(document)
 
 
-def test_scores_without_probabilities_have_no_calibration() -> None:
-    scores = [row[0] for row in cells(section(report(calibrated=False), "scores").items[0])]
-    assert scores[1:3] == ["Accuracy", "Macro F1"]
-    assert not {"ECE", "Log loss"} & set(scores)
-
-
 @pytest.mark.parametrize(("n_classes", "n_tables"), [(4, 2), (20, 3), (70, 1)])
 def test_many_classes_list_confusions_and_too_many_only_that(n_classes: int, n_tables: int) -> None:
     part = section(report(tuple(f"class {number}" for number in range(n_classes))), "confusion")
@@ -103,10 +97,7 @@ def test_many_classes_list_confusions_and_too_many_only_that(n_classes: int, n_t
     assert ("too many for a table" in part.text) == (n_classes > 30)
 
 
-@pytest.mark.parametrize(
-    ("mix", "words"),
-    [("frozen", "not learned."), ("trainable", "learned with the head."), ("function", "A learned function")],
-)
+@pytest.mark.parametrize(("mix", "words"), [("frozen", "not learned."), ("function", "A learned function")])
 def test_each_kind_of_mix_is_explained(mix: str, words: str) -> None:
     model = make_fitted(NEWS, mix=mix)
     part = section(model_document(model, {"test": make_metrics(NEWS, 30)}, "A title"), "mix")

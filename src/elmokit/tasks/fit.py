@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import time
@@ -158,12 +159,11 @@ def _measure_rival(parts: Mapping[str, Examples], task: AnyTask, seed: int) -> d
     train, valid = parts["train"], parts["valid"]
     if task.name != "classify" or train.labels.separator:
         return {}
-    try:
+    with contextlib.suppress(DataError):  # no word
         rival = fit_tfidf("tfidf-svm", train, seed=seed)
-    except DataError:  # no word
-        return {}
-    metrics = task.measure(valid, list(rival.predict(valid.inputs)))
-    return {"TF-IDF + SVM": metrics.values[metrics.main]}
+        metrics = task.measure(valid, list(rival.predict(valid.inputs)))
+        return {"TF-IDF + SVM": metrics.values[metrics.main]}
+    return {}
 
 
 def _judge(fitted: FittedModel, rivals: Mapping[str, float], reporter: Reporter) -> None:
@@ -174,10 +174,9 @@ def _judge(fitted: FittedModel, rivals: Mapping[str, float], reporter: Reporter)
         ahead = " The simple method is ahead; try --head auto." if score > mine else ""
         reporter.say(f"On the validation rows: {name}: {score:.3f}; this model: {mine:.3f}.{ahead}")
     if learned < _LEARNED and train.n <= _FEW_ROWS and fitted.stopped == "done":
-        reporter.say(
-            f"[yellow]The head has not learned its training rows: {format_score_name(train.main)} "
-            f"{learned:.3f}. Give it more --epochs, or use --head auto.[/]"
-        )
+        share = f"{format_score_name(train.main)} {learned:.3f}"
+        advice = "Give it more --epochs, or use --head auto."
+        reporter.say(f"[yellow]The head has not learned its training rows: {share}. {advice}[/]")
 
 
 def _announce(parts: Mapping[str, Examples], reporter: Reporter) -> None:

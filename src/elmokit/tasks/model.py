@@ -130,14 +130,12 @@ class FitRecord:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> FitRecord:
-        """The inverse of ``to_json``; also reads what 0.1 wrote, which had averages as mappings."""
+        """The inverse of ``to_json``; averages that 0.1 wrote as mappings are left out."""
         known = {entry.name: values[entry.name] for entry in fields(cls) if entry.name in values}
-        splits: dict[str, dict[str, float]] = {}
-        for split, scores in known.get("splits", {}).items():
-            flat = splits[split] = {}
-            for name, value in scores.items():
-                inner = value if isinstance(value, Mapping) else {}
-                flat |= {f"{name}_{key}": inner[key] for key in sorted(inner)} or {name: value}  # f1 first
+        splits = {
+            split: {name: score for name, score in scores.items() if not isinstance(score, dict)}
+            for split, scores in known.get("splits", {}).items()
+        }
         return cls(**{**known, "columns": Columns(**known.get("columns", {})), "splits": splits})
 
 

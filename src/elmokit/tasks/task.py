@@ -176,7 +176,8 @@ class Task(Protocol[P, M]):
         """What predict writes and the service answers. A mapping inside becomes one CSV column per key."""
 
     def sections(self, metrics: Mapping[str, M]) -> list[Section]:
-        """This task's part of a report, from the metrics of each split."""
+        """This task's part of a report, besides the scores, from the metrics of each split."""
+        return []
 
 
 def validation_scores(
