@@ -177,11 +177,7 @@ def weights_of(model: Bilm) -> dict[str, Tensor]:
 
 
 def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> None:
-    """Write a model folder.
-
-    Args:
-        half: Store numbers in half precision, which takes half the space; they are single when read.
-    """
+    """Write a model folder, with numbers in half precision or single; they are single when read."""
     model = saved.model
     record = {
         "model": model.config.to_dict(),

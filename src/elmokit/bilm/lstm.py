@@ -16,14 +16,8 @@ LayerState = tuple[Tensor, Tensor]
 
 
 def shared_dropout(x: Tensor, share: float, rng: torch.Generator | None, *, over: int | None = 0) -> Tensor:
-    """Dropout with one mask for all places along an axis.
-
-    Args:
-        x: Any tensor; (time, batch, dim) by default.
-        share: Share of the numbers to drop.
-        rng: Generator for the mask; None disables dropout.
-        over: The axis that shares the mask (time: variational dropout); None for none.
-    """
+    """Dropout of a share of the numbers, with one mask for all places along the axis ``over`` (time:
+    variational dropout) or, for None, a mask for all numbers. Without an ``rng`` there is no dropout."""
     if share == 0.0 or rng is None:
         return x
     return x * dropout_mask([1 if axis == over else size for axis, size in enumerate(x.shape)], share, rng)
@@ -81,11 +75,8 @@ class LstmLayer(nn.Module):
     ) -> tuple[Tensor, LayerState]:
         """(time, batch, dim) -> (time, batch, dim) and the state after each row's last step.
 
-        Args:
-            state: From ``zero_state`` or an earlier call.
-            lengths: Steps of each row, on the CPU, if they differ; outputs past a row's end are undefined.
-            weight_dropout: Share of recurrent weights dropped in this call.
-            rng: Generator for dropout; None disables it.
+        ``lengths`` (on the CPU) are the steps of each row, if they differ; outputs past a row's end are
+        undefined. ``weight_dropout`` drops this share of the recurrent weights in this call.
         """
         recurrent = shared_dropout(self.recurrent_weight, weight_dropout, rng, over=None)
         if not self.fused:

@@ -95,14 +95,10 @@ def perplexity(
     state: State = "carried",
     progress: Callable[[int], None] = lambda amount: None,
 ) -> Perplexity:
-    """Exact perplexity of ``documents``.
+    """Exact perplexity of ``documents``, ids into ``features``.
 
-    Args:
-        documents: Ids into ``features``.
-        features: A row for each word of the corpus.
-        state: ``carried`` passes the state from text to text in up to 32 streams, as in training; ``zero``
-            starts every text from zero, so that the order of texts does not matter.
-        progress: Called with the number of words just read.
+    The state is ``carried`` from text to text in up to 32 streams, as in training, or every text starts from
+    ``zero``, so that their order does not matter. ``progress`` is called with the number of words just read.
     """
     was_training = model.training
     model.eval()

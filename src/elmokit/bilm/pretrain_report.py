@@ -36,10 +36,8 @@ def write_pretrain_report(
 ) -> None:
     """Write the report of a finished run beside its model.
 
-    Args:
-        perplexity: Of the weights that are kept, by direction; empty if nothing is held out.
-        accuracy: The shares of held-out words that are the first, and among the first five, of those
-            predicted, by direction.
+    ``perplexity`` is that of the weights that are kept, empty if nothing is held out; ``accuracy`` the shares
+    of words that are the first, and among the first five, of those predicted. Both are by direction.
     """
     about_text = Section("text", "Text", "", (make_list(text_rows(corpus, valid)),))
     sections, facts = [_training_section(out, result), about_text], []

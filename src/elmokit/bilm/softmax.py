@@ -8,6 +8,7 @@ ever kept.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from elmokit.text.tokenizing import PAD
 
 _BLOCK = 1 << 18  # logits held at a time: they stay in the second-level cache
 _TINY = 1e-37
-_RANKED = 64  # positions at a time
 
 
 def _block_rows(n_columns: int) -> int:
@@ -123,36 +123,43 @@ def log_chance(ids: Tensor, n_draws: int, n_words: int) -> Tensor:
 class Predictor(nn.Module):
     """Predicts the next word. The base class is that of models without a softmax, which have vectors only."""
 
-    def training_loss(self, hidden: Tensor, targets: Tensor, rng: torch.Generator) -> Tensor:
-        """The sum to minimize over ``hidden`` (n, dim) and ``targets`` (n); may be an estimate."""
-        raise self._refusal()
-
-    def exact_loss(self, hidden: Tensor, targets: Tensor) -> float:
-        """The exact sum of -log P(target), whatever the training loss was."""
-        raise self._refusal()
+    def __init__(self, n_words: int) -> None:
+        super().__init__()
+        self.n_words = n_words
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """What orders the words by probability, (n, words)."""
-        raise self._refusal()
-
-    @torch.no_grad()
-    def ranks(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """How many words are more probable than each target, (n,)."""
-        ranks = []
-        for h, t in zip(hidden.split(_RANKED), targets.split(_RANKED), strict=True):
-            scores = self.scores(h)
-            ranks.append((scores > scores.gather(1, t.unsqueeze(1))).sum(dim=1))
-        return torch.cat(ranks)
-
-    def start_from_counts(self, counts: npt.NDArray[np.int64]) -> None:
-        """Start from the words' frequencies, where the softmax allows it."""
-
-    def _refusal(self) -> ModelError:
-        return ModelError(
+        """What orders the words by probability, (n, words): logits or log-probabilities."""
+        raise ModelError(
             "This model has no word predictor: it has no perplexity, and it cannot be trained further as a "
             "language model.",
             remedy="Published files and compact folders hold none. Embed texts with it, or fit a classifier.",
         )
+
+    def training_loss(self, hidden: Tensor, targets: Tensor, rng: torch.Generator) -> Tensor:
+        """The sum to minimize over ``hidden`` (n, dim) and ``targets`` (n); may be an estimate."""
+        return F.cross_entropy(self.scores(hidden), targets, reduction="sum")
+
+    @torch.no_grad()
+    def exact_loss(self, hidden: Tensor, targets: Tensor) -> float:
+        """The exact sum of -log P(target), whatever the training loss was."""
+        blocks = self._blocks(hidden, targets)
+        return sum(float((scores.logsumexp(dim=1) - own).double().sum()) for scores, own in blocks)
+
+    @torch.no_grad()
+    def ranks(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """How many words are more probable than each target, (n,)."""
+        blocks = self._blocks(hidden, targets)
+        return torch.cat([(scores > own.unsqueeze(1)).sum(dim=1) for scores, own in blocks])
+
+    def _blocks(self, hidden: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """A few positions at a time: the scores of all words (rows, words), and of the targets (rows)."""
+        size = _block_rows(self.n_words)
+        for h, t in zip(hidden.split(size), targets.split(size), strict=True):
+            scores = self.scores(h)
+            yield scores, scores.gather(1, t.unsqueeze(1))[:, 0]
+
+    def start_from_counts(self, counts: npt.NDArray[np.int64]) -> None:
+        """Start from the words' frequencies, where the softmax allows it."""
 
 
 class TablePredictor(Predictor):
@@ -163,7 +170,7 @@ class TablePredictor(Predictor):
     """
 
     def __init__(self, config: BilmConfig, n_words: int, weight: nn.Parameter | None) -> None:
-        super().__init__()
+        super().__init__(n_words)
         self.objective, self.n_samples = config.objective, config.n_samples
         own = random_normal(n_words, config.dim, scale=config.dim**-0.5)
         self.weight = nn.Parameter(own) if weight is None else weight
@@ -179,13 +186,12 @@ class TablePredictor(Predictor):
     def training_loss(self, hidden: Tensor, targets: Tensor, rng: torch.Generator) -> Tensor:
         """Full softmax, or sampled: log-uniform samples shared by all positions, each logit corrected by the
         log of the probability that its word is sampled at least once."""
-        n_words = len(self.bias)
         if self.objective == "full":
             return _FullLoss.apply(hidden, self.weight, self.bias, targets)  # type: ignore[no-any-return, no-untyped-call]
-        samples = sample_log_uniform(self.n_samples, n_words, rng)
+        samples = sample_log_uniform(self.n_samples, self.n_words, rng)
         candidates, place = torch.cat([samples, targets]).unique(sorted=True, return_inverse=True)
         rows = F.embedding(candidates, self.weight, sparse=True)  # (candidates, dim)
-        bias = self.bias.index_select(0, candidates) - log_chance(candidates, self.n_samples, n_words)
+        bias = self.bias.index_select(0, candidates) - log_chance(candidates, self.n_samples, self.n_words)
         of_sample, of_target = place[: len(samples)], place[len(samples) :]
         where = torch.searchsorted(samples, targets).clamp_(max=len(samples) - 1)
         hit = torch.where(samples[where] == targets, where, -1)
@@ -199,17 +205,6 @@ class TablePredictor(Predictor):
             hit,
         )
 
-    @torch.no_grad()
-    def exact_loss(self, hidden: Tensor, targets: Tensor) -> float:
-        """Full softmax over the whole vocabulary."""
-        total = 0.0
-        size = _block_rows(len(self.bias))
-        for h, t in zip(hidden.split(size), targets.split(size), strict=True):
-            logits = torch.addmm(self.bias, h, self.weight.t())
-            own = logits.gather(1, t.unsqueeze(1))[:, 0]
-            total += float((logits.logsumexp(dim=1) - own).double().sum())
-        return total
-
     def scores(self, hidden: Tensor) -> Tensor:
         """Logits."""
         return torch.addmm(self.bias, hidden, self.weight.t())
@@ -219,7 +214,7 @@ class AdaptivePredictor(Predictor):
     """Frequent words in a head, rare ones in narrower tails; exact, and cheap for large vocabularies."""
 
     def __init__(self, config: BilmConfig, n_words: int) -> None:
-        super().__init__()
+        super().__init__(n_words)
         cutoffs = [cut for cut in (2_000, 10_000, 60_000) if cut < n_words * 0.8]
         cutoffs = cutoffs or [max(1, n_words // 2)]
         narrower = 4.0
@@ -245,7 +240,7 @@ class AdaptivePredictor(Predictor):
 def predictor(config: BilmConfig, n_words: int, shared: nn.Parameter | None) -> Predictor:
     """The predictor that ``config`` asks for."""
     if config.objective == "none":
-        return Predictor()
+        return Predictor(n_words)
     if config.objective == "adaptive":
         return AdaptivePredictor(config, n_words)
     return TablePredictor(config, n_words, shared)

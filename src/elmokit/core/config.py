@@ -193,11 +193,8 @@ def setting_paths(config: Config | type[Config]) -> Iterator[tuple[str, ...]]:
 
 
 def merge_settings(settings: Mapping[str, Any], **configs: Config) -> dict[str, Config]:
-    """Put flat settings in their places within ``configs``; what is not named stays as it is.
-
-    Args:
-        settings: Values by name (``lr``) or, where several have that name, by path (``training.lr``).
-        configs: Objects that may hold further ones, by their names.
+    """Put settings by name (``lr``) or, where several have that name, by path (``training.lr``) in their
+    places within ``configs``, which may be nested; what is not named stays as it is.
 
     >>> merge_settings({"lr": 0.1}, training=RunConfig())["training"].lr
     0.1

@@ -79,7 +79,6 @@ class RunFolder:
         """Record the settings of a new run; refuse to resume with different ones.
 
         Args:
-            settings: By section, as JSON values.
             inputs: Fingerprints of what the run reads, by section and name, such as "text.train_rows".
             may_grow: Settings in "training" that may be higher than before, or None (no limit).
             grow: Called before any that is higher is recorded.

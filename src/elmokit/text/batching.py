@@ -70,11 +70,8 @@ def bucket_batches(
 ) -> list[Ints]:
     """Indices of texts in batches of similar length, each at most ``token_budget`` padded tokens.
 
-    Every index is in exactly one batch. A text longer than the budget is a batch by itself.
-
-    Args:
-        limit: Texts count as at most this long (they will be cut).
-        rng: Shuffles the batches, and texts of equal length among them.
+    Every index is in exactly one batch. A text longer than the budget is a batch by itself. Texts count as at
+    most ``limit`` long (they will be cut). An ``rng`` shuffles the batches, and texts of equal length.
     """
     sizes = np.maximum(np.asarray(lengths, dtype=np.int64), 1)
     if limit is not None:

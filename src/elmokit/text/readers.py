@@ -67,10 +67,8 @@ def find_files(sources: Sequence[str | Path], exclude: Path | None = None) -> li
             names = (file.relative_to(path) for file in sorted(path.rglob("*")))
             matches = [path / n for n in names if _suffix(n) in FORMATS and "/." not in f"/{n.as_posix()}"]
         elif os.path.exists(path):
-            raise DataError(
-                f"{path} is neither a file nor a folder, and texts are read more than once.",
-                remedy="Pipe it to standard input: ... | elmokit pretrain -",
-            )
+            remedy = "Pipe it to standard input: ... | elmokit pretrain -"
+            raise DataError(f"{path} is no file or folder, and texts are read more than once.", remedy=remedy)
         else:
             matches = [Path(match) for match in sorted(glob.glob(str(source), recursive=True))]
         below = exclude.resolve() if exclude else None
@@ -89,10 +87,8 @@ def _missing(path: Path) -> DataError:
         )
     siblings = os.listdir(path.parent) if os.path.isdir(path.parent) else []
     hint = nearest(path.name, siblings) if len(siblings) < 200 else ""
-    return DataError(
-        f"There is no file or folder {str(path)!r}.",
-        remedy=hint if hint.startswith("Did") else "Check the name and the folder.",
-    )
+    remedy = hint if hint.startswith("Did") else "Check the name and the folder."
+    return DataError(f"There is no file or folder {str(path)!r}.", remedy=remedy)
 
 
 # -- bytes and lines --------------------------------------------------------------------------

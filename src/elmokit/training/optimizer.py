@@ -130,12 +130,7 @@ class Optimizer:
 
 
 def learning_rate(step: int, n_steps: int, config: RunConfig) -> float:
-    """Linear warm-up, then constant or a half cosine down to a hundredth of the peak.
-
-    Args:
-        step: Steps already done.
-        n_steps: Steps in the whole run.
-    """
+    """Linear warm-up, then constant or a half cosine down to a hundredth of the peak; ``step`` are done."""
     n_warm = round(config.warmup * n_steps)
     if step < n_warm:
         return config.lr * (step + 1) / n_warm
