@@ -104,8 +104,7 @@ class TrainingResult:
 def train(
     task: Trainable, config: RunConfig, folder: Path, *, reporter: Reporter, checkpoint_every: float = 60.0
 ) -> TrainingResult:
-    """Train ``task`` to the end, with a checkpoint every so many seconds in ``folder``; a run that is there is
-    resumed."""
+    """Train ``task`` to the end, resuming the run in ``folder`` if there is one."""
     with tuned_process():
         return _Run(task, config, folder, reporter, checkpoint_every).go()
 
