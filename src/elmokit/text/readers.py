@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, cast
@@ -266,28 +266,9 @@ class OpenFile:
                 )
             yield number, record
 
-    def parquet_names(self) -> list[str]:
-        """The names of the columns of a Parquet file."""
-        with self._parquet_file() as file:
-            return list(file.schema_arrow.names)
-
-    def parquet(self, used: Collection[int] | None) -> Iterator[tuple[int, Sequence[Any]]]:
-        """The cells of each row of a Parquet file; None in columns whose places are not ``used``."""
-        start = 1
-        with self._parquet_file() as file:
-            names = file.schema_arrow.names
-            wanted = None if used is None else [names[place] for place in used]
-            for batch in file.iter_batches(batch_size=1024, columns=wanted):
-                columns = [column.to_pylist() for column in batch.columns]
-                if used is not None:  # of two columns with one name, the first is meant
-                    read = batch.schema.names
-                    blank = [None] * len(batch)
-                    columns = [columns[read.index(name)] if name in read else blank for name in names]
-                yield from enumerate(zip(*columns, strict=True), start)
-                start += len(batch)
-
     @contextlib.contextmanager
-    def _parquet_file(self) -> Iterator[pq.ParquetFile]:
+    def parquet(self) -> Iterator[pq.ParquetFile]:
+        """A Parquet file; damage that is noticed while it is read is an error that names the file."""
         try:
             with pq.ParquetFile(self.name) as file:
                 yield file

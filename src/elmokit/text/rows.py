@@ -113,10 +113,7 @@ class _Records(FileSource):
                     yield number, first, layout
                 yield from ((number, cells, layout) for number, cells in table)
         elif file.format == "parquet":
-            layout = self._layout(file.parquet_names(), file.name, "yes", self._label_name)
-            places = [place for place in (*layout.text, layout.label, layout.id) if place is not None]
-            rows = file.parquet(None if self.keep else places)
-            yield from ((number, cells, layout) for number, cells in rows)
+            yield from self._parquet_rows(file)
         else:
             layout = _Layout(["text"], [0])
             yield from ((number, (block,), layout) for number, block in file.blocks(whole=True))
@@ -135,6 +132,21 @@ class _Records(FileSource):
             wanted = None if may_lack and label not in record else label
             layout = self._layout(list(record), file.place(number), "json", wanted)
             yield number, list(record.values()), layout
+
+    def _parquet_rows(self, file: OpenFile) -> Iterator[_Record]:
+        """The rows of a Parquet file; unless all columns are kept, only those that are used are read."""
+        with file.parquet() as table:
+            names, start = table.schema_arrow.names, 1
+            layout = self._layout(names, file.name, "yes", self._label_name)
+            used = [names[place] for place in (*layout.text, layout.label, layout.id) if place is not None]
+            for batch in table.iter_batches(batch_size=1024, columns=None if self.keep else used):
+                columns = [column.to_pylist() for column in batch.columns]
+                if not self.keep:  # of two columns with one name, the first is meant
+                    read, blank = batch.schema.names, [None] * len(batch)
+                    columns = [columns[read.index(name)] if name in read else blank for name in names]
+                for number, cells in enumerate(zip(*columns, strict=True), start):
+                    yield number, cells, layout
+                start += len(batch)
 
     def _table_layout(self, first: Sequence[str], file: str) -> tuple[_Layout, bool]:
         """The layout of a table by its first row, and whether that row names the columns."""
