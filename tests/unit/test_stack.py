@@ -122,7 +122,7 @@ def bundled() -> StackFit:
 
 def test_the_stack_is_at_least_as_likely_as_each_of_its_views(bundled: StackFit) -> None:
     model = bundled.model
-    names = ["words", "characters", "context", "sentence", "vectors"]
+    names = ["words", "characters", "context", "sentence", "vectors", "layers"]
     assert [view.name for view in model.tried] == names
     assert {view.name for view in model.views} == {view.name for view in model.tried if view.weight}
     right = bundled.probabilities.argmax(axis=1) == examples(*news(160)).targets[bundled.rows]
@@ -240,7 +240,7 @@ def test_many_rows_use_one_part_and_sparse_features(monkeypatch: pytest.MonkeyPa
     """Small limits stand for many rows."""
     texts, labels = news(150)
     usual = fit_lexical(texts, labels)
-    monkeypatch.setattr(stack, "_FEW_ROWS", 50)
+    monkeypatch.setattr(stack, "FEW_ROWS", 50)
     monkeypatch.setattr(stack, "_MANY_ROWS", 100)
     monkeypatch.setattr(logistic, "MAX_ROTATED", 100)
     many = fit_lexical(texts, labels)
@@ -286,14 +286,21 @@ def test_a_sentence_vector_is_a_view_and_stands_beside_the_context(encoder: Path
         "context": plain.dim,
         "sentence": 3,
         "vectors": plain.dim + 3,
+        "layers": (3 * plain.n_layers - 1) * plain.dim + 3,
     }
     np.testing.assert_allclose(np.linalg.norm(views["sentence"], axis=1), 1, rtol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(views["context"], axis=1), [1, 0, 1], atol=1e-6)
     expected = plain.embed(["goal coach"]).sentence("mean")
     np.testing.assert_allclose(views["context"][:1], expected / np.linalg.norm(expected), atol=1e-6)
-    assert stack.dense_views(plain) == ("context",)
-    found = fit_stack(distilled, examples(*zip(*rows(45), strict=True)), ClassifierConfig())
-    assert [view.name for view in found.model.tried][2:] == ["context", "sentence", "vectors"]
+    read = plain.embed(["goal coach"])
+    half = plain.dim // 2
+    last = np.concatenate([read.layer(2)[0][-1, :half], read.layer(2)[0][0, half:]])
+    found = views["layers"][0, -plain.dim - 3 : -3]  # the last block before the sentence vector
+    np.testing.assert_allclose(found, last / np.linalg.norm(last), atol=1e-6)
+    assert stack.dense_views(plain) == ("context", "layers")
+    assert stack.dense_views(plain, 30_000) == ("context",)
+    fitted = fit_stack(distilled, examples(*zip(*rows(45), strict=True)), ClassifierConfig())
+    assert [view.name for view in fitted.model.tried][2:] == list(stack.DENSE)
     foreign: Any = SentencesOnly()
     only = fit_stack(foreign, examples(*zip(*rows(45), strict=True)), ClassifierConfig())
     assert [view.name for view in only.model.tried] == ["words", "characters", "sentence"]

@@ -3,6 +3,7 @@
 context     mean over the words of an equal mix of the encoder's layers, of length one
 sentence    the encoder's sentence vector, if it has a trained one, of length one
 vectors     both side by side
+layers      maximum, mean and last over the words of every layer, and the sentence vector, each of length one
 words       TF-IDF of words and pairs of words
 characters  TF-IDF of two to five characters in a row
 
@@ -31,9 +32,9 @@ from elmokit.core.model_folder import Model, explain_damage, read_record, write_
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.tasks.classification import ClassPrediction, shorten
-from elmokit.tasks.heads import mean_over_words
+from elmokit.tasks.heads import mean_over_words, read_out
 from elmokit.tasks.layer_cache import BATCH_WORDS
-from elmokit.tasks.logistic import Array, Design, choose_strength, fit_weights, normalize, solve
+from elmokit.tasks.logistic import FEW_ROWS, Array, Design, choose_strength, fit_weights, normalize, solve
 from elmokit.tasks.model import FitRecord, chunks
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, get_task, join_texts
@@ -47,9 +48,10 @@ from elmokit.vectors.foreign import open_encoder
 
 LEXICAL = {"words": ("word", (1, 2)), "characters": ("char_wb", (2, 5))}
 """Views that count terms: what a term is, and how many words or characters long."""
-DENSE = ("context", "sentence", "vectors")
-_FEW_ROWS, _MANY_ROWS = 2000, 5000  # up to which there are five folds, and three; then one part is held out
+DENSE = ("context", "sentence", "vectors", "layers")
+_MANY_ROWS = 5000  # up to which there are three folds or five; then one part is held out
 _MOST_HELD = 5000  # rows in that part
+_MOST_LAYERED = 20_000  # rows for the view of layers, which is wide
 _MOST_CHARACTERS = 10_000_000  # in all texts, for the view of characters
 _MOST_WEIGHTS = 2_000_000  # terms times classes, where there are too many rows to rotate
 _NEGLIGIBLE = 0.01  # weight of a view that is dropped
@@ -243,13 +245,14 @@ def _expand(scores: Array, seen: Sequence[int], labels: Labels) -> FloatArray:
 # -- views ------------------------------------------------------------------------------------
 
 
-def dense_views(encoder: SentenceEncoder | None) -> tuple[str, ...]:
+def dense_views(encoder: SentenceEncoder | None, n_rows: int = 0) -> tuple[str, ...]:
     """The views that an encoder has. One without layers has nothing but a vector of a text."""
     if encoder is None:
         return ()
     if not hasattr(encoder, "batch"):
         return ("sentence",)
-    return DENSE if getattr(encoder, "has_sentence_vector", False) else DENSE[:1]
+    both = ("sentence", "vectors") if getattr(encoder, "has_sentence_vector", False) else ()
+    return ("context", *both, *(("layers",) if n_rows <= _MOST_LAYERED else ()))
 
 
 def encode(
@@ -263,28 +266,38 @@ def encode(
     names, texts = {*names} & {*DENSE}, [row[0] for row in inputs]
     if encoder is None or not names:
         return {}
-    views = {}
-    if names & {"context", "vectors"}:
-        views["context"] = _unit(_context(cast(Encoder, encoder), texts, max_words, progress))
-    if names & {"sentence", "vectors"}:
-        views["sentence"] = _unit(encoder.sentences(texts))
-    if "vectors" in names:
-        views["vectors"] = np.concatenate([views["context"], views["sentence"]], axis=1)
-    return views
+    parts = dict[str, list[FloatArray]]()
+    if names != {"sentence"}:
+        parts["context"], parts["layers"] = _read(
+            cast(Encoder, encoder), texts, max_words, progress, every_layer="layers" in names
+        )
+    if "sentence" in dense_views(encoder):
+        parts["sentence"] = [_unit(encoder.sentences(texts))]
+    parts["vectors"] = parts.get("context", []) + parts.get("sentence", [])
+    parts["layers"] = parts.get("layers", []) + parts.get("sentence", [])
+    return {name: np.concatenate(parts[name], axis=1) for name in DENSE if name in names}
 
 
 @torch.no_grad()
-def _context(encoder: Encoder, texts: Sequence[Any], max_words: int, progress: Advance) -> FloatArray:
-    """The mean over the words of an equal mix of the layers, (n_texts, dim)."""
-    pooled = np.zeros((len(texts), encoder.dim), dtype=np.float32)
+def _read(
+    encoder: Encoder, texts: Sequence[Any], max_words: int, progress: Advance, *, every_layer: bool
+) -> tuple[list[FloatArray], list[FloatArray]]:
+    """The mean over the words of an equal mix of the layers; and what is read out of each layer."""
+    n_blocks = (3 if encoder.directional else 2) * encoder.n_layers - int(encoder.directional)
+    pooled = np.zeros((1 + every_layer * n_blocks, len(texts), encoder.dim), dtype=np.float32)
     words = [text[:max_words] for text in encoder.words(texts)]
     with tuned_process():
         for rows in bucket_batches([len(text) + 2 for text in words], BATCH_WORDS):
             layers = encoder.batch([words[row] for row in rows]).words()
             mixed = torch.stack(layers.values).mean(dim=0)  # (batch, time, dim)
-            pooled[rows] = mean_over_words(mixed, layers.mask).numpy()
+            blocks = [mean_over_words(mixed, layers.mask)]
+            for depth, layer in enumerate(layers.values if every_layer else ()):
+                # The lowest layer knows no context, so its last word is only a word.
+                blocks += read_out(layer, layers.mask)[: 3 if encoder.directional and depth else 2]
+            pooled[:, rows] = torch.stack(blocks).numpy()
             progress(len(rows))
-    return pooled
+    units = [_unit(block) for block in pooled]
+    return units[:1], units[1:]
 
 
 def _unit(vectors: FloatArray) -> FloatArray:
@@ -352,7 +365,7 @@ def make_folds(targets: npt.NDArray[Any], seed: int) -> IntArray:
     kinds = targets if targets.ndim == 1 else np.zeros(n_rows, dtype=np.int64)
     order = rng.permutation(n_rows)
     order = order[np.argsort(kinds[order], kind="stable")]  # class by class, at random within
-    n_folds = 5 if n_rows <= _FEW_ROWS else 3
+    n_folds = 5 if n_rows <= FEW_ROWS else 3
     if n_rows > _MANY_ROWS:
         n_folds = max(5, -(-n_rows // _MOST_HELD))
     folds = np.empty(n_rows, dtype=np.int64)
@@ -385,7 +398,7 @@ def fit_stack(
     several, n_rows = bool(examples.labels.separator), len(examples)
     seen, targets = _targets(examples)
     notes = _rare_notes(examples, several=several)
-    names = dense_views(encoder)
+    names = dense_views(encoder, n_rows)
     with reporter.counting("Encoding texts", total=n_rows if names else None, unit="texts") as advance:
         dense = encode(encoder, examples.inputs, config.fit.max_words, names, advance)
     encoded = time.monotonic()
@@ -395,6 +408,7 @@ def fit_stack(
     weights = row_weights(examples, config.fit.class_weights).numpy().astype(np.float64)
     folds = make_folds(examples.targets, config.fit.seed)
     known = np.ones(n_rows) if several else (np.bincount(examples.targets)[examples.targets] > 1) * 1.0
+    n_known = n_rows - np.count_nonzero(folds == 0)
     counted = weights * known * (folds >= 0)  # the fits that predict a class with one row have not seen it
     matrices = {name: matrix for name, (_, matrix) in lexical.items()} | dense
     with threadpool_limits(1):  # the same bits with any number of threads
@@ -412,7 +426,8 @@ def fit_stack(
         views = []
         for share, fit in zip(shares.tolist(), fits, strict=True):
             if share or keep_all:
-                solution = solve(fit.design, targets, weights, fit.strength, fit.start, several=several)
+                strength = fit.strength * n_known / n_rows  # as strong a penalty for each row as in the folds
+                solution = solve(fit.design, targets, weights, strength, fit.start, several=several)
                 terms = lexical[fit.name][0] if fit.name in lexical else None
                 views.append(View(fit.name, share, *fit.design.unrotate(solution), terms))
         rows, logs = np.flatnonzero(counted), {fit.name: fit.logs for fit in fits}
@@ -460,7 +475,7 @@ def _fit_view(
     *,
     several: bool,
 ) -> _ViewFit:
-    design = Design.of(matrix.astype(np.float64 if len(targets) <= _MANY_ROWS else np.float32))
+    design = Design.of(matrix.astype(np.float64 if len(targets) <= FEW_ROWS else np.float32))
     if not counted.any():
         return _ViewFit(name, design, _USUAL_STRENGTH, np.zeros(targets.shape))
     return _ViewFit(name, design, *choose_strength(design, targets, weights, folds, counted, several=several))
