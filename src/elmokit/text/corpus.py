@@ -169,6 +169,7 @@ def prepare_corpus(
     header = {
         "format_version": _VERSION,
         "settings": reading,
+        "settings_hash": _hash(json.dumps(reading, sort_keys=True)),
         "marks": {"train": train.fingerprints(), "valid": valid.fingerprints() if valid else []},
     }
     with contextlib.suppress(OSError, EOFError, ValueError, KeyError):  # missing or damaged: prepared again
