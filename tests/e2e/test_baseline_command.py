@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,17 @@ def test_word2vec_learns_from_standard_input_and_with_its_own_settings(
     assert found.text == PIPELINES["classic"]
     assert found.training["settings"]["negatives"] == 3
     assert found.training["corpus"]["files"] == ["standard input"]
+
+
+def test_without_gensim_word2vec_names_its_extra_and_svd_works(
+    cli: Cli, tiny_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gensim", None)
+    for method in ("sgns", "cbow"):
+        words = ("baseline", method, tiny_corpus, "--out", tmp_path / "v")
+        cli(*words).check_refused("gensim", "pip install 'elmokit[static]'")
+    assert not (tmp_path / "v").exists()
+    cli("baseline", "svd", tiny_corpus, "--out", tmp_path / "v", "--dim", 4).check_fine()
 
 
 def test_a_foreign_table_becomes_a_folder(cli: Cli, vectors: Path, tmp_path: Path) -> None:

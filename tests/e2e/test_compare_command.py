@@ -112,6 +112,18 @@ def test_from_two_files_to_a_report_and_no_part_is_done_twice(
     assert all(file.stat().st_mtime_ns == stamp for file, stamp in stamps.items())
 
 
+def test_a_comparison_goes_on_without_gensim_and_says_what_was_left_out(
+    cli: Cli, compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gensim", None)
+    left_out = "sgns and cbow are left out: the package gensim is missing."
+    cli(*compare("sgns,cbow,svd,tfidf-lr")).check_fine(left_out, "elmokit[static]")
+    assert [method["id"] for method in facts(tmp_path / "report")["methods"]] == ["svd", "tfidf-lr"]
+    assert left_out in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    cli(*compare("sgns", "other")).check_refused("gensim", "pip install 'elmokit[static]'")
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_given_encoder_is_not_trained_and_a_curve_has_a_point_for_each_count_and_one_for_all(
     cli: Cli, compare: Compare, encoder: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from elmokit.comparison.recipes import (
 )
 from elmokit.comparison.steps import plan_steps
 from elmokit.core.console import Reporter
-from elmokit.core.errors import ConfigError, DataError
+from elmokit.core.errors import ConfigError, DataError, MissingExtraError
 from elmokit.tasks.task import get_task
 from elmokit.text.settings import LabelConfig, ReadConfig
 from topics import rows, table
@@ -144,14 +145,23 @@ def test_the_mixes_share_one_language_model_and_static_heads_their_vectors() -> 
     assert method(plan, "sgns").text == method(make_plan(methods="static"), "sgns").text == text
 
 
-def test_a_method_whose_package_is_missing_is_left_out_unless_it_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+def test_methods_whose_package_is_missing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("gensim", "morfessor"):
+        monkeypatch.setitem(sys.modules, package, None)
     plan = make_plan("write-ups")
-    assert "elmo-morpheme" not in [method.id for method in plan.methods]
-    assert plan.left_out == ("elmo-morpheme is left out: the package morfessor is missing.",)
-    assert len(make_plan("write-ups", methods=["elmo-morpheme"]).methods) == 1
+    assert {"elmo-morpheme", "sgns", "cbow"}.isdisjoint(method.id for method in plan.methods)
+    static, morpheme = plan.left_out
+    assert static.startswith("sgns and cbow are left out: the package gensim is missing.")
+    assert "pip install 'elmokit[static]'" in static
+    assert morpheme.startswith("elmo-morpheme is left out: the package morfessor is missing.")
+    curve = ["sgns-linear", "tfidf-svm"]  # also when they are asked for by name
+    plan = make_plan("quick", methods=["svd", *curve], curve=[100], curve_methods=curve)
+    assert [method.id for method in plan.methods] == ["svd", "tfidf-svm"]
+    assert plan.curve == ("tfidf-svm",)
+    for id, extra in (("sgns", "static"), ("elmo-morpheme", "morpheme")):
+        with pytest.raises(MissingExtraError, match=id) as caught:
+            make_plan("write-ups", methods=[id])
+        assert f"elmokit[{extra}]" in caught.value.remedy
 
 
 def test_a_toml_file_changes_settings_and_adds_variants(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from elmokit.bilm.settings import PRESETS, BilmConfig, PretrainConfig, TrainingConfig, resolve
 from elmokit.core.config import Config, DropoutConfig, RunConfig, duration, merge_settings, read_toml
-from elmokit.core.errors import ConfigError, ElmokitError, MissingExtraError, nearest
+from elmokit.core.errors import ConfigError, ElmokitError, MissingExtraError, import_extra, nearest
 from elmokit.tasks.settings import ClassifierConfig, FitConfig, HeadConfig
 from elmokit.text.settings import PIPELINES, LabelConfig, ReadConfig, TextConfig, VocabularyConfig
 from elmokit.vectors.settings import MixConfig
@@ -241,3 +241,15 @@ def test_errors_show_message_and_remedy() -> None:
     assert str(ElmokitError("It broke.")) == "It broke."
     assert str(ElmokitError("It broke.", remedy="Mend it.")) == "It broke.\nMend it."
     assert "pip install 'elmokit[morpheme]'" in str(MissingExtraError("morfessor", "morpheme", "Morphemes"))
+
+
+def test_only_a_package_that_is_missing_itself_is_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_extra.py").write_text("import a_package_that_it_needs\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert import_extra("json", "extra", "This").loads("1") == 1
+    with pytest.raises(ModuleNotFoundError, match="a_package_that_it_needs"):
+        import_extra("broken_extra", "extra", "This")
+    with pytest.raises(MissingExtraError, match="This needs the package absent_extra"):
+        import_extra("absent_extra.part", "extra", "This")

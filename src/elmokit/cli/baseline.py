@@ -34,8 +34,8 @@ def command(
 
     [green]svd[/] counts which words occur near each other and factorizes the counts, with the same result
     every time; [green]sgns[/] is word2vec's skip-gram with negative sampling, [green]cbow[/] its continuous
-    bag of words. Words are lower-cased unless --pipeline plain is given. Import or export the tables of other
-    programs with [bold]elmokit convert[/].
+    bag of words; both need the extra static. Words are lower-cased unless --pipeline plain is given. Import
+    or export the tables of other programs with [bold]elmokit convert[/].
 
     For example, [bold]elmokit baseline sgns my_text.txt --out my-vectors[/], then [bold]elmokit similar
     my-vectors "a word"[/].

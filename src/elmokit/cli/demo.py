@@ -37,9 +37,9 @@ def command(
     """See in two minutes what contextual vectors can do.
 
     Shows one word in several senses; then fits the default of elmokit fit, ELMo with its three mixes,
-    skip-gram, CBOW, SVD and a linear model on the bundled news texts, prints the ranking and writes a report.
-    Everything is computed on this machine, without a network. If you run it again, it resumes or shows the
-    results again.
+    skip-gram and CBOW (extra static), SVD and a linear model on the bundled news texts, prints the ranking
+    and writes a report. Everything is computed on this machine, without a network. If you run it again, it
+    resumes or shows the results again.
     """
     from elmokit.comparison.compare import compare
     from elmokit.comparison.report import print_comparison

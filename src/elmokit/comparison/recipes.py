@@ -12,7 +12,8 @@ from typing import Any
 from elmokit.bilm.settings import PretrainConfig, resolve
 from elmokit.comparison.methods import Method, Plan, catalog, choose_methods
 from elmokit.core.config import read_toml
-from elmokit.core.errors import ConfigError, nearest
+from elmokit.core.errors import ConfigError, MissingExtraError, nearest
+from elmokit.core.formatting import join_names
 from elmokit.static.settings import SvdConfig, Word2VecConfig
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import AnyTask
@@ -21,6 +22,7 @@ from elmokit.text.settings import TextConfig
 _RECIPES = Path(__file__).with_name("recipes.toml")
 _CURVE = ("elmo-linear", "elmo-trainable", "sgns-linear", "tfidf-svm")  # the usual methods of a curve
 _LINEAR_HEAD = ("head", "mix", "mix_form", "finetune")  # settings that would make it another head
+_EXTRAS = {"gensim": "static", "morfessor": "morpheme"}  # by the package that a method may need
 _FOREIGN = {
     "elmo": ("vectors",),
     "static": ("language_model",),
@@ -95,15 +97,11 @@ def make_plan(
     model = next((method for method in chosen if method.family == "elmo"), varied["elmo-trainable"])
     for method in (*chosen, model):
         _check_settings(method)
-    left_out = []
-    if importlib.util.find_spec("morfessor") is None:
-        needed = [method for method in chosen if pretraining_config(method, 1).model.input == "morpheme"]
-        left_out = [method for method in needed if method.id not in wanted]
-    chosen = [method for method in chosen if method not in left_out]
+    requested, (chosen, left_out) = chosen, _leave_out(chosen)
     in_curve = [method.id for method in chosen if method.id in _CURVE or method.family == "foreign"]
     if listed:
         ids = [foreign[name].id if name in foreign else name for name in listed]
-        in_curve = [method.id for method in choose_methods(chosen, ids)]
+        in_curve = [method.id for method in choose_methods(requested, ids) if method in chosen]
     counts = _parse_counts(curve)
     return Plan(
         recipe,
@@ -112,8 +110,31 @@ def make_plan(
         counts=counts,
         draws=draws,
         curve=tuple(in_curve or [method.id for method in chosen[:3]]) if counts else (),
-        left_out=tuple(f"{m.id} is left out: the package morfessor is missing." for m in left_out),
+        left_out=tuple(left_out),
     )
+
+
+def _leave_out(methods: list[Method]) -> tuple[list[Method], list[str]]:
+    """The methods whose packages are installed, and a sentence on the others for each package."""
+    sentences = []
+    for package, extra in _EXTRAS.items():
+        if importlib.util.find_spec(package) is None:
+            lacking = [method for method in methods if _package(method) == package]
+            methods = [method for method in methods if method not in lacking]
+            if lacking and not methods:
+                raise MissingExtraError(package, extra, f"The method {lacking[0].id}")
+            if lacking:
+                names = f"{join_names(m.id for m in lacking)} {'is' if len(lacking) == 1 else 'are'} left out"
+                remedy = f"Install it with: pip install 'elmokit[{extra}]'"
+                sentences.append(f"{names}: the package {package} is missing. {remedy}")
+    return methods, sentences
+
+
+def _package(method: Method) -> str:
+    """The optional package that a method needs, or ""."""
+    if method.base in ("sgns", "cbow"):
+        return "gensim"
+    return "morfessor" if pretraining_config(method, 1).model.input == "morpheme" else ""
 
 
 def _foreign_methods(names: Iterable[str]) -> dict[str, Method]:

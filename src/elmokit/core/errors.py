@@ -14,7 +14,9 @@ prints both and exits with code 2.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from collections.abc import Iterable
+from typing import Any
 
 FRESH = "The files are damaged or do not belong together; take a fresh copy of the folder."
 """The remedy for a model folder that cannot be read."""
@@ -61,6 +63,13 @@ class MissingExtraError(ElmokitError):
             f"{purpose} needs the package {package}, which is not installed.",
             remedy=f"Install it with: pip install 'elmokit[{extra}]'",
         )
+
+
+def import_extra(module: str, extra: str, purpose: str) -> Any:
+    """A module of an optional package, or an error that names the extra to install."""
+    if importlib.util.find_spec(package := module.partition(".")[0]) is None:
+        raise MissingExtraError(package, extra, purpose)
+    return importlib.import_module(module)
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

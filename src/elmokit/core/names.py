@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from elmokit.core.errors import MissingExtraError, ModelError, nearest
+from elmokit.core.errors import ModelError, import_extra, nearest
 
 MODELS = Path(__file__).parent.parent / "models"
 DEFAULT = "english"
@@ -87,11 +87,8 @@ def _download(name: str) -> Path:
             f"{name!r} is not the name of a model on a hub.",
             remedy="Write hub:owner/name or hub:owner/name@revision.",
         )
-    try:
-        import huggingface_hub as hub
-        from huggingface_hub import errors
-    except ImportError as error:
-        raise MissingExtraError("huggingface_hub", "hub", "A model on a hub") from error
+    hub = import_extra("huggingface_hub", "hub", "A model on a hub")
+    errors = import_extra("huggingface_hub.errors", "hub", "A model on a hub")
     try:
         copy: Any = hub.snapshot_download(
             repository, revision=revision or None, allow_patterns=_HUB_FILES, library_name="elmokit"

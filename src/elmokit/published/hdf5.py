@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.core.atomic import atomic_write, reserve
-from elmokit.core.errors import MissingExtraError, ModelError
+from elmokit.core.errors import ModelError, import_extra
 
 FRESH_FILE = "The file is truncated, damaged or not a model's; download it again."
 _MAX_RATIO = 8  # of compression; weights look random and compress badly
@@ -27,11 +27,7 @@ _OVERHEAD = 1 << 20  # bytes of a file besides its arrays
 
 def require_h5py() -> Any:
     """The package ``h5py``, or an error that names the extra."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError("h5py", "official", "Reading and writing HDF5 files") from error
-    return h5py
+    return import_extra("h5py", "official", "Reading and writing HDF5 files")
 
 
 class ArrayFile:

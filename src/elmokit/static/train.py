@@ -15,7 +15,7 @@ import numpy as np
 
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Advance, Reporter
-from elmokit.core.errors import ConfigError, nearest
+from elmokit.core.errors import ConfigError, import_extra, nearest
 from elmokit.core.model_card import origin_record
 from elmokit.core.run_folder import open_out
 from elmokit.static.settings import METHODS, STATIC_TEXT, Method, SvdConfig, Word2VecConfig
@@ -113,7 +113,7 @@ def train_vectors(
 
 
 def _check_config(method: str, config: Configuration | None) -> Configuration:
-    """The settings of a method: the default ones, or those given if they are of its class."""
+    """The settings of a method, if it can be used: the default ones, or those given if of its class."""
     if method not in METHODS:
         raise ConfigError(f"There is no method {method!r}.", remedy=nearest(method, METHODS))
     expected = SvdConfig if method == "svd" else Word2VecConfig
@@ -122,6 +122,8 @@ def _check_config(method: str, config: Configuration | None) -> Configuration:
             f"{method} takes a {expected.__name__}, not a {type(config).__name__}.",
             remedy=f"Give config={expected.__name__}(...).",
         )
+    if method != "svd":
+        import_extra("gensim.models", "static", f"The method {method}")
     return config or expected()
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from elmokit.core.errors import FRESH, MissingExtraError, ModelError
+from elmokit.core.errors import FRESH, ModelError, import_extra
 from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, load_tokenizer
 
 Rows = npt.NDArray[np.signedinteger[Any]]
@@ -237,11 +237,7 @@ def learn_bpe(words: Sequence[str], counts: npt.NDArray[np.int64], n_pieces: int
 
 def require_morfessor() -> Any:
     """The package ``morfessor``, or an error that names the extra."""
-    try:
-        import morfessor
-    except ImportError as error:
-        raise MissingExtraError("morfessor", "morpheme", "Morpheme input") from error
-    return morfessor
+    return import_extra("morfessor", "morpheme", "Morpheme input")
 
 
 def learn_morphemes(words: Sequence[str], counts: npt.NDArray[np.int64]) -> models.Model:
