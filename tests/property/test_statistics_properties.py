@@ -34,7 +34,7 @@ def test_a_difference_lies_in_its_interval_and_p_is_a_probability(
     assert 0 < found.p <= 1
     assert -1 <= found.low <= found.difference <= found.high <= 1
     assert found.low < found.high, "no test is without doubt"
-    assert 0 < found.detectable <= 1
+    assert 0 < found.detectable[0] <= 1
     np.testing.assert_allclose(found.difference, pair[0].mean() - pair[1].mean(), atol=1e-12)
 
 

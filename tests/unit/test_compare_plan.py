@@ -127,6 +127,7 @@ def test_the_write_ups_recipe_holds_every_system() -> None:
     assert max(pretraining_config(m, 10**6).model.n_layers for m in plan.methods if m.family == "elmo") == 6
     config = pretraining_config(method(plan, "elmo-trainable"), 10**6)
     assert (config.model.dim, config.training.epochs) == (150, 10)
+    assert "News" not in str(plan), "no figures of AG News beside other data"
 
 
 def test_the_mixes_share_one_language_model_and_static_heads_their_vectors() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from elmokit.report.document import Document, Figure, Section, Table
 from elmokit.report.render import render_html, render_markdown, write_report
+from elmokit.tasks.fit import predict
 from elmokit.tasks.model_report import model_document, report_record
 from elmokit.tasks.task import Examples, Labels, Metrics
 from elmokit.tasks.tfidf import fit_tfidf
@@ -125,6 +126,26 @@ def test_a_linear_model_has_the_same_report_without_training_and_mix(tmp_path: P
     write_report(tmp_path, document, report_record(model, metrics, "A title"))
     record = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert record["splits"]["train"]["accuracy"] == 1.0
+
+
+def test_the_scores_of_an_svm_are_not_written_as_probabilities(tmp_path: Path) -> None:
+    texts = [("one good",), ("two bad",), ("good",)]
+    examples = Examples(texts, np.array([0, 1, 1]), Labels(("a", "b")))
+    for method, calibrated in (("tfidf-svm", False), ("nbsvm", False), ("tfidf-lr", True)):
+        model = fit_tfidf(method, Examples(texts[:2], np.array([0, 1]), examples.labels))
+        metrics: dict[str, Metrics] = {"test": model.task.measure(examples, list(model.predict(texts)))}
+        document, record = model_document(model, metrics, "x"), report_record(model, metrics, "x")
+        mistake = record["mistakes"]["test"][0]
+        assert (mistake["probability"] is not None) == calibrated
+        part = section(document, "mistakes")
+        assert ("probability" in part.text) == calibrated
+        assert any(cell.note for table in part.items for row in table.rows for cell in row) == calibrated  # type: ignore[union-attr]
+        assert ("robabilit" in render_markdown(document)) == calibrated
+        rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+        rows.write_text("text\ngood\n", encoding="utf-8")
+        predict(model, rows, out)
+        columns = ["probability", "p(a)", "p(b)"] if calibrated else ["score", "scores(a)", "scores(b)"]
+        assert out.read_text(encoding="utf-8").splitlines()[0].split(",") == ["text", "prediction", *columns]
 
 
 def test_report_json_has_the_keys_of_0_1() -> None:

@@ -413,12 +413,16 @@ def test_word_counts_predict_and_have_no_vectors(tmp_path: Path, method: str) ->
         wanted = list(model.predict([("Rates didn't rise.",), ("goal",)]))
         assert [one["prediction"] for one in answer["results"]] == [one.label for one in wanted]
         check_close(
-            [[*one["probabilities"].values()] for one in answer["results"]],
+            [
+                [*one["scores" if method == "tfidf-svm" else "probabilities"].values()]
+                for one in answer["results"]
+            ],
             probabilities(model, ["Rates didn't rise.", "goal"]),
         )
         assert answer["results"][0]["influence"]["tokens"] == ["Rates", "didn't", "rise."]
         assert answer["results"][0]["influence"]["values"][0] > 0
-        assert ("not calibrated" in str(answer["notes"])) == (method == "tfidf-svm")
+        assert ("not probabilities" in str(answer["notes"])) == (method == "tfidf-svm")
+        assert ("probability" in answer["results"][0]) == (method == "tfidf-lr")
         assert "word counts" in refused(client, 400, "/v1/embed", texts=["a"])
 
 

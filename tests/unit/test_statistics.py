@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from elmokit.comparison.ranking import Ranking, rank
+from elmokit.comparison.ranking import Ranking, rank, recommend
 from elmokit.comparison.statistics import (
     PooledVariance,
     compare_pair,
@@ -199,9 +199,22 @@ def test_false_alarms_come_five_times_in_a_hundred_at_most(
 def test_the_smallest_visible_difference_is_where_a_test_begins_to_see() -> None:
     found = compare_pair(*one_sided(20, 20, 400))
     n_needed = next(n for n in range(20) if mcnemar(20 + n, 20 - n) < 0.05)
+    assert found.detectable == pytest.approx([2 * n_needed / 400], abs=0.006)
+    assert compare_pair(*one_sided(0, 0, 50)).detectable == (5 / 50,), "five rows, all for one side"
+    assert compare_pair([True], [False]).detectable == (1,)
+
+
+def test_the_smallest_visible_difference_is_corrected_as_the_verdicts_are() -> None:
+    """Of six tests, three are significant: the next one has to pass 0.05 / 3."""
+    rows = np.arange(400)
+    close = {name: (rows < 360) ^ (rows % 40 == place) for place, name in enumerate("abc")}
+    found = rank({**close, "d": rows < 200})
+    assert [pair.significant for pair in found.pairs].count(True) == 3
+    n_needed = next(n for n in range(20) if mcnemar(10 + n, 10 - n) < 0.05 / 3)
     assert found.detectable == pytest.approx(2 * n_needed / 400, abs=0.006)
-    assert compare_pair(*one_sided(0, 0, 50)).detectable == 5 / 50, "five rows, all for one side"
-    assert compare_pair([True], [False]).detectable == 1
+    assert found.detectable == found.pairs[0].detectable[0]
+    many = compare_pair(*one_sided(0, 0, 50), n_tests=3)
+    assert many.detectable == (5 / 50, 6 / 50, 6 / 50), "0.5 ** 6 < 0.05 / 3 < 0.5 ** 5"
 
 
 def test_answers_that_cannot_be_compared_are_refused() -> None:
@@ -309,6 +322,16 @@ def test_a_chain_of_small_steps_does_not_make_the_last_as_good_as_the_first() ->
     assert found.pair("a", "e").significant
     assert found.ranks["a"][0] == 1 < found.ranks["a"][1]
     assert found.ranks["e"][0] > 1
+
+
+def test_ranks_say_what_is_significant_where_ties_are_not_transitive() -> None:
+    """``a`` is better than ``b``; ``c`` scores less than ``b``, but differs from both on many rows."""
+    rows = np.arange(1000)
+    found = rank({"a": rows < 700, "b": rows < 680, "c": rows >= 322})
+    assert [pair.significant for pair in found.pairs] == [True, False, False]
+    assert found.ranks == {"a": (1, 2), "b": (2, 3), "c": (1, 3)}
+    assert found.tied_with_best == ("a", "c")
+    assert recommend(found, {"a": 500.0, "b": 1.0, "c": 20.0}) == "c"
 
 
 def test_ties_are_ordered_by_name_and_share_their_ranks() -> None:

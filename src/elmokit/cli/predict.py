@@ -22,7 +22,8 @@ def command(
 ) -> None:
     """Label new rows.
 
-    The output has every input column, then the prediction and the probability of each class.
+    The output has every input column, then the prediction and the probability of each class (of an SVM, its
+    scores).
 
     MODEL is a folder made by elmokit fit or compare. It reads the same columns as elmokit fit did unless you
     name others. Rows are streamed, so files can have any length:

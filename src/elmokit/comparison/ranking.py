@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
 from elmokit.comparison.statistics import (
+    LEVEL,
     N_RESAMPLES,
     Difference,
     compare_pair,
@@ -19,7 +21,6 @@ from elmokit.comparison.statistics import (
 )
 from elmokit.core.errors import DataError
 
-LEVEL = 0.05
 _RESAMPLES_PER_PAIR = 100  # so that the smallest possible p-value is significant after correction
 _MUCH_CHEAPER = 2.0  # a method tied with the best is recommended instead if it costs this many times less
 _WORTH_SAVING = 60.0  # and at least this many seconds less
@@ -27,7 +28,8 @@ _WORTH_SAVING = 60.0  # and at least this many seconds less
 
 @dataclass(frozen=True, kw_only=True)
 class Pair(Difference):
-    """The tested difference between two methods, by id; ``p_adjusted`` is corrected for all tests."""
+    """The tested difference between two methods, by id; ``p_adjusted`` is corrected for all tests, and so is
+    ``detectable``, one number: what Holm's method asks of the tests that are not significant yet."""
 
     better: str
     worse: str
@@ -45,9 +47,11 @@ class Ranking:
 
     Attributes:
         order: ids, best first; equal scores in alphabetical order.
-        ranks: first and last rank that a method may have, given what is significant.
+        ranks: first and last rank that a method may have: behind all that are significantly better, ahead of
+            all that are significantly worse.
         pairs: neighbors in the order of the ranking, then all others.
-        detectable: about the smallest difference that would have been significant; None without any pair.
+        detectable: about the smallest difference that would have been significant after correction; None
+            without any pair.
     """
 
     order: tuple[str, ...]
@@ -88,19 +92,23 @@ def rank(scores: Mapping[str, npt.ArrayLike], *, seed: int = 0, n_resamples: int
     both = sorted(combinations(order, 2), key=lambda ids: order.index(ids[1]) - order.index(ids[0]) > 1)
     n_resamples = max(n_resamples, _RESAMPLES_PER_PAIR * len(both))
     pooled = pool_variance(rows.values())
+    options = {"seed": seed, "n_resamples": n_resamples, "n_tests": len(both)}
     differences = [
-        compare_pair(scores[better], scores[worse], pooled=pooled, seed=seed, n_resamples=n_resamples)
-        for better, worse in both
+        compare_pair(scores[better], scores[worse], pooled=pooled, **options) for better, worse in both
     ]
     adjusted = holm([difference.p for difference in differences])
+    n_open = max(1, sum(p >= LEVEL for p in adjusted))
+    differences = [replace(one, detectable=(one.detectable[n_open - 1],)) for one in differences]
     pairs = tuple(
         Pair(**asdict(difference), better=better, worse=worse, p_adjusted=p)
         for (better, worse), difference, p in zip(both, differences, adjusted, strict=True)
     )
-    detectable = [pair.detectable for pair in pairs[: len(order) - 1]]
+    clear = [pair for pair in pairs if pair.significant]
+    n_better, n_worse = Counter(pair.worse for pair in clear), Counter(pair.better for pair in clear)
+    detectable = [pair.detectable[0] for pair in pairs[: len(order) - 1]]
     return Ranking(
         order=tuple(order),
-        ranks=_ranks(order, pairs),
+        ranks={method: (1 + n_better[method], len(order) - n_worse[method]) for method in order},
         pairs=pairs,
         detectable=float(np.median(detectable)) if detectable else None,
     )
@@ -124,17 +132,3 @@ def format_rank(rank: tuple[int, int]) -> str:
     """
     first, last = rank
     return str(first) if first == last else f"{first}–{last}"
-
-
-def _ranks(order: Sequence[str], pairs: Iterable[Pair]) -> dict[str, tuple[int, int]]:
-    """Extend each method's rank up and down as far as nothing significant lies between."""
-    tied = {(order.index(pair.better), order.index(pair.worse)) for pair in pairs if not pair.significant}
-    ranks = {}
-    for place, method in enumerate(order):
-        first = last = place
-        while {(first - 1, first), (first - 1, place)} <= tied:
-            first -= 1
-        while {(last, last + 1), (place, last + 1)} <= tied:
-            last += 1
-        ranks[method] = (first + 1, last + 1)
-    return ranks

@@ -145,7 +145,8 @@ def _ranking_section(comparison: Comparison) -> Section:
         items.append(make_ranking_table(comparison))
         text = (
             "In percent: mean and standard deviation (±) over the seeds, then the 95% interval. "
-            "Methods that share a range of ranks are not significantly different."
+            "A range of ranks begins after all methods that are significantly better and ends before those "
+            "that are significantly worse."
         )
     missing = [[_name(one), one.status, one.reason] for one in comparison.methods if one.status != "done"]
     if missing:

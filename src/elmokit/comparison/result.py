@@ -357,7 +357,7 @@ def _encoder_json(comparison: Comparison, encoder: Elmo) -> dict[str, Any]:
 
 def _pair_json(comparison: Comparison, pair: Pair) -> dict[str, Any]:
     record = asdict(pair) | {"real": pair.significant, "words": describe_pair(comparison, pair)}
-    return record | {"visible": record.pop("detectable")}
+    return record | {"visible": record.pop("detectable")[0]}
 
 
 def _method_json(result: MethodResult, metric: str) -> dict[str, Any]:

@@ -25,10 +25,10 @@ from elmokit.core.errors import DataError
 from elmokit.tasks.task import Metrics
 
 N_RESAMPLES = 10_000
+LEVEL = 0.05
 _MIN_METHODS = 3  # with several seeds each, to estimate a typical variance
 _MAX_DEGREES = 30.0  # that the typical variance can be worth
 _TYPICAL = 0.75  # quantile of the F distribution beyond which a method is judged by its own seeds alone
-_MIN_ROWS = 5  # rows, all for one side, that McNemar's test needs: 0.5 ** 5 < 0.05 < 0.5 ** 4
 _UNIT = 10_000  # row scores other than right or wrong are rounded to this fraction
 _MAX_LEVELS = 2000  # that a row can differ by when rows are resampled
 
@@ -60,13 +60,13 @@ class PooledVariance(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """How much better a first method is than a second, with a 95% interval, a two-sided p-value, and about
-    the smallest difference that would have been significant."""
+    the smallest difference that would have been significant as one of 1, 2, ... tests."""
 
     difference: float
     low: float
     high: float
     p: float
-    detectable: float
+    detectable: tuple[float, ...]
 
     def reversed(self) -> Difference:
         """The same difference, from the second method's side."""
@@ -143,6 +143,7 @@ def compare_pair(
     pooled: PooledVariance | None = None,
     seed: int = 0,
     n_resamples: int = N_RESAMPLES,
+    n_tests: int = 1,
 ) -> Difference:
     """Test whether methods ``a`` and ``b`` differ on the same test rows.
 
@@ -154,12 +155,14 @@ def compare_pair(
         a: What each row adds to the score, (n_seeds, n_rows), or (n_rows,) for one seed; ``b`` may have
             another number of seeds.
         pooled: Typical variance between seeds, from several methods.
+        n_tests: Give the smallest detectable difference for up to this many tests.
     """
     first, second = row_scores(a), row_scores(b)
     (n_a, n_rows), n_b = first.values.shape, len(second.values)
     difference = first.mean - second.mean
     if difference < 0:  # both orders of the methods give the same result
-        return compare_pair(b, a, pooled=pooled, seed=seed, n_resamples=n_resamples).reversed()
+        options = {"seed": seed, "n_resamples": n_resamples, "n_tests": n_tests}
+        return compare_pair(b, a, pooled=pooled, **options).reversed()
     unit_a, unit_b = n_a * first.unit, n_b * second.unit
     exact = unit_b * first.values.sum(axis=0) - unit_a * second.values.sum(axis=0)
     lead, scale = _coarse(exact, unit_a * unit_b)  # (n_rows,), times scale
@@ -178,12 +181,12 @@ def compare_pair(
     else:  # how often chance is as large; equal sizes count half (mid-p)
         n_larger, n_as_large = (chance > difference + 1e-12).sum(), (chance >= difference - 1e-12).sum()
         p = float(((n_larger + n_as_large) / 2 + 1) / (n_resamples + 1))
+    levels = LEVEL / np.arange(1, n_tests + 1)
+    # McNemar's test needs n rows, all for one side, with 0.5 ** n below the level.
+    least = np.maximum((np.floor(-np.log2(levels)) + 1) / n_rows, np.quantile(chance, 1 - levels))
+    detectable = tuple(np.minimum(1.0, least).tolist())
     return Difference(
-        difference=difference,
-        low=max(-1.0, low),
-        high=min(1.0, high),
-        p=p,
-        detectable=min(1.0, max(_MIN_ROWS / n_rows, float(np.quantile(chance, 0.95)))),
+        difference=difference, low=max(-1.0, low), high=min(1.0, high), p=p, detectable=detectable
     )
 
 

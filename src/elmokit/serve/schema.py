@@ -186,7 +186,7 @@ class Influence(BaseModel):
 
 class PredictResult(BaseModel):
     """A prediction: the columns of the model's task. For classes these are prediction, probability, and
-    probabilities of all classes."""
+    probabilities of all classes; of an SVM, prediction, score and scores."""
 
     model_config = ConfigDict(extra="allow")
     influence: Influence | None = None

@@ -188,7 +188,7 @@ class Service:
         if n_empty := sum(not any(words[n : n + n_fields]) for n in range(0, len(words), n_fields)):
             notes.append(f"There is no word in {plural(n_empty, 'text')}: the prediction means nothing.")
         if not getattr(predictions[0], "calibrated", True):
-            notes.append("The probabilities are not calibrated: they only rank the classes.")
+            notes.append("The scores are not probabilities: they only rank the classes.")
         return json_response({"model": served.name, "results": results, "notes": notes})
 
     def _model(self, name: str | None) -> Served:

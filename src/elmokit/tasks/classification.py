@@ -105,10 +105,10 @@ class Classification(Task[ClassPrediction, Metrics]):
         return ClassificationMetrics(names, unknown, probabilities, true, calibrated, texts)
 
     def columns(self, prediction: ClassPrediction) -> dict[str, Any]:
-        """The label, its probability, and the probability of each class."""
+        """The label, its probability, and the probability of each class; of an SVM, scores instead."""
         shares = dict(zip(prediction.labels.names, prediction.probabilities.tolist(), strict=True))
-        answer = {"prediction": prediction.label, "probability": prediction.probability}
-        return {**answer, "probabilities": shares}
+        one, each = ("probability", "probabilities") if prediction.calibrated else ("score", "scores")
+        return {"prediction": prediction.label, one: prediction.probability, each: shares}
 
     def sections(self, metrics: Mapping[str, Metrics]) -> list[Section]:
         """Confusion matrices, scores by class and, of the last split, the most confident mistakes."""
@@ -181,11 +181,12 @@ def _classes_section(metrics: Mapping[str, Metrics]) -> Section:
 def _mistakes_section(mistakes: Sequence[Mistake]) -> Section:
     rows = []
     for entry in mistakes:
-        note = "" if entry.probability_true is None else f"{entry.probability_true:.1%}"
-        predicted = Cell(entry.predicted, note=f"{entry.probability:.1%}")
-        rows.append([Cell(entry.true, note=note), predicted, Cell(entry.text)])
+        sides = (entry.true, entry.probability_true), (entry.predicted, entry.probability)
+        cells = [Cell(name, note="" if share is None else f"{share:.1%}") for name, share in sides]
+        rows.append([*cells, Cell(entry.text)])
     table = make_table([Column("True"), Column("Predicted"), Column("Text")], rows)
-    text = "Wrong predictions with the highest probability first. Some may be wrong labels in the data."
+    what = "score" if mistakes[0].probability is None else "probability"
+    text = f"Wrong predictions with the highest {what} first. Some may be wrong labels in the data."
     return Section("mistakes", "Most confident mistakes", text, (table,))
 
 

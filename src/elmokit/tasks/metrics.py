@@ -29,12 +29,13 @@ class ClassScore:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong prediction; ``probability_true`` is None for a label that training never saw."""
+    """A wrong prediction; ``probability_true`` is None for a label that training never saw, and both are None
+    for scores that are not probabilities."""
 
     text: str
     true: str
     predicted: str
-    probability: float
+    probability: float | None
     probability_true: float | None
 
 
@@ -192,11 +193,14 @@ class ClassificationMetrics(ClassMetrics):
         mistakes = []
         for row in wrong[np.argsort(-sure[wrong], kind="stable")][:n].tolist():
             true, text = int(self.true[row]), self.texts[row]
-            chance = float(self.probabilities[row, true]) if true < len(self.classes) else None
+            chances = [
+                float(sure[row]),
+                float(self.probabilities[row, true]) if true < len(self.classes) else None,
+            ]
             if len(text) > _MAX_CHARACTERS:
                 text = f"{text[:_MAX_CHARACTERS].rstrip()} …"
             names = self.names[true], self.names[self.predicted[row]]
-            mistakes.append(Mistake(text, *names, float(sure[row]), chance))
+            mistakes.append(Mistake(text, *names, *(chances if self.calibrated else (None, None))))
         return mistakes
 
     def to_json(self) -> dict[str, Any]:

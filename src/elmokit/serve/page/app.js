@@ -293,9 +293,11 @@ async function classify() {
     $("label").textContent = result.prediction || "none of the classes";
     $("by").textContent = `according to ${answer.model}`;
     $("classify-notes").textContent = answer.notes.join(" ");
-    const rows = Object.entries(result.probabilities).sort((a, b) => b[1] - a[1]);
-    $("bars").replaceChildren(...rows.slice(0, 12).flatMap(([name, value], place) => [
-      make("span", { class: place ? "" : "best" }, name), meter(value, place ? "depth0" : ""), make("span", { class: "figure" }, percent(value))]));
+    const name = result.probabilities ? "probability" : "score", figure = result.probabilities ? percent : fixed;
+    const rows = Object.entries(result.probabilities ?? result.scores).sort((a, b) => b[1] - a[1]);
+    $("bars").replaceChildren(...rows.slice(0, 12).flatMap(([label, value], place) => [
+      make("span", { class: place ? "" : "best" }, label), meter(value, place ? "depth0" : ""), make("span", { class: "figure" }, figure(value))]));
+    $("measure").textContent = name;
     $("likeliest").textContent = rows[0][0];
     $("influence-legend").hidden = !result.influence;
     if (result.influence) showInfluence(result.influence);
