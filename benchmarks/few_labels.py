@@ -267,7 +267,17 @@ def read_results(file: Path) -> list[dict[str, Any]]:
 def table(options: argparse.Namespace) -> dict[str, Any]:
     """The mean of the draws with the standard error of the stack's, as Markdown; a summary."""
     lines = [line for line in read_results(options.out) if line["encoder"] == options.encoder]
-    methods = ["stack", "context", "sentence", "vectors", "words", "characters", "tfidf-svm", "nbsvm"]
+    methods = [
+        "stack",
+        "context",
+        "sentence",
+        "vectors",
+        "layers",
+        "words",
+        "characters",
+        "tfidf-svm",
+        "nbsvm",
+    ]
     methods = [name for name in methods if any(name in line["scores"] for line in lines)]
     print(f"| set | labels | draws | {' | '.join(methods)} | ahead of linear | CPU s | overconfidence |")
     print(f"|---|{'---:|' * (len(methods) + 5)}")

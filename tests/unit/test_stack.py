@@ -155,7 +155,8 @@ def test_a_folder_gives_the_same_bits_and_a_damaged_one_is_refused(bundled: Stac
         *("config.json", "README.md", "model.safetensors", "vocab.txt", "encoder")
     }
     assert "views" in model.facts().values
-    assert "context" in (folder / "README.md").read_text("utf-8")
+    card = (folder / "README.md").read_text("utf-8")
+    assert all(view.name in card for view in model.views)
     tensors, meta = load_tensors(folder / "model.safetensors")
     save_tensors(folder / "model.safetensors", {n: t for n, t in tensors.items() if "idf" not in n}, meta)
     with pytest.raises(ModelError, match=r"model\.safetensors"):

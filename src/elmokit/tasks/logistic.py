@@ -26,6 +26,9 @@ _START = STRENGTHS.index(10.0)
 _GAIN = 1e-3  # in log-likelihood of a row, for which a larger C is preferred
 _TOLERANCE, _FINAL_TOLERANCE, _STEPS = 1e-3, 1e-5, 300
 _BIAS_PENALTY = 1e-6  # of the mean loss, so that the bias of a class without rows is finite
+_SHARPNESS = (
+    10.0  # of the weights that the stack is pulled to: times the difference in log-likelihood of a row
+)
 _FLOOR = -14.0  # lowest log-probability or score that counts: about one in a million
 
 
@@ -209,10 +212,16 @@ def choose_strength(
 
 
 def fit_weights(
-    logs: Sequence[Array], targets: Array, counted: Array, *, several: bool
+    logs: Sequence[Array], targets: Array, counted: Array, *, several: bool, pull: float = 0.0
 ) -> tuple[Array, float]:
-    """Weights, none negative, with which predictors' log-probabilities predict best together; their loss."""
+    """Weights, none negative, with which predictors' log-probabilities predict best together; their loss.
+
+    Args:
+        pull: Times the squared distance, beside the summed loss, from weights that add up to one and are larger
+            the better a predictor is alone: it keeps few rows from trusting one of them too much.
+    """
     from scipy.optimize import minimize
+    from scipy.special import softmax
 
     stacked = np.stack(logs)  # (n_predictors, n, n_classes)
     total = max(float(counted.sum()), 1e-12)
@@ -220,8 +229,11 @@ def fit_weights(
     def objective(weights: Array) -> tuple[float, Array]:
         scores = np.tensordot(weights, stacked, axes=1)
         loss, errors = loss_and_gradient(scores, targets, counted, several=several)
-        return loss / total, np.tensordot(stacked, errors, axes=2) / total
+        away = weights - start
+        gradient = np.tensordot(stacked, errors, axes=2) + 2 * pull * away
+        return (loss + pull * float(away @ away)) / total, gradient / total
 
-    start = np.full(len(logs), 1 / len(logs))
+    losses = [loss_and_gradient(log, targets, counted, several=several)[0] / total for log in logs]
+    start = softmax(-_SHARPNESS * np.array(losses))
     found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(logs))
     return np.asarray(found.x), float(found.fun)

@@ -56,14 +56,14 @@ class Network(nn.Module):
         """The head's output, and the mask of each field as the head got it; no ``rng``, no dropout."""
         self.train(rng is not None)  # for layers of a user's head, such as nn.Dropout
         if not self.config.head.pool_edges:
-            fields = [_at_least_one_word(layers.words()) for layers in fields]
+            fields = [at_least_one_word(layers.words()) for layers in fields]
         dropout = self.config.head.dropout_head / 2
         mixed = [shared_dropout(self.mix(layers.values), dropout, rng, over=1) for layers in fields]
         masks = [layers.mask for layers in fields]
         return self.head(mixed, masks, rng), masks
 
 
-def _at_least_one_word(layers: Layers) -> Layers:
+def at_least_one_word(layers: Layers) -> Layers:
     """With one step of padding if all texts of a batch are empty, so that heads need not care."""
     if layers.mask.shape[1]:
         return layers

@@ -35,7 +35,7 @@ from elmokit.tasks.classification import ClassPrediction, shorten
 from elmokit.tasks.heads import mean_over_words, read_out
 from elmokit.tasks.layer_cache import BATCH_WORDS
 from elmokit.tasks.logistic import FEW_ROWS, Array, Design, choose_strength, fit_weights, normalize, solve
-from elmokit.tasks.model import FitRecord, chunks
+from elmokit.tasks.model import FitRecord, at_least_one_word, chunks
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, get_task, join_texts
 from elmokit.tasks.tfidf import Terms, read_terms, solve_linear
@@ -54,6 +54,7 @@ _MOST_HELD = 5000  # rows in that part
 _MOST_LAYERED = 20_000  # rows for the view of layers, which is wide
 _MOST_CHARACTERS = 10_000_000  # in all texts, for the view of characters
 _MOST_WEIGHTS = 2_000_000  # terms times classes, where there are too many rows to rotate
+_PULL = 3.0  # of the views' weights toward what each is worth alone
 _NEGLIGIBLE = 0.01  # weight of a view that is dropped
 _FEW_CLASSES = 5  # up to which NB-SVM, one fit per class, is measured
 _USUAL_STRENGTH = 10.0
@@ -288,7 +289,7 @@ def _read(
     words = [text[:max_words] for text in encoder.words(texts)]
     with tuned_process():
         for rows in bucket_batches([len(text) + 2 for text in words], BATCH_WORDS):
-            layers = encoder.batch([words[row] for row in rows]).words()
+            layers = at_least_one_word(encoder.batch([words[row] for row in rows]).words())
             mixed = torch.stack(layers.values).mean(dim=0)  # (batch, time, dim)
             blocks = [mean_over_words(mixed, layers.mask)]
             for depth, layer in enumerate(layers.values if every_layer else ()):
@@ -418,7 +419,8 @@ def fit_stack(
         ]
         shares = np.full(len(fits), 1 / len(fits))
         if counted.any():
-            shares, _ = fit_weights([fit.logs for fit in fits], targets, counted, several=several)
+            outs = [fit.logs for fit in fits]
+            shares, _ = fit_weights(outs, targets, counted, several=several, pull=_PULL)
             if not shares.any():
                 notes += ("No view predicts better than chance.",)
                 shares += _NEGLIGIBLE
