@@ -217,7 +217,7 @@ def fit_weights(
     """Weights, none negative, with which predictors' log-probabilities predict best together; their loss.
 
     Args:
-        pull: Times the squared distance, beside the summed loss, from weights that add up to one and are larger
+        pull: Times the squared distance, beside the summed loss, from weights that add up to one, larger
             the better a predictor is alone: it keeps few rows from trusting one of them too much.
     """
     from scipy.optimize import minimize
