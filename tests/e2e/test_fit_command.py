@@ -314,10 +314,10 @@ def test_wrong_settings_are_refused(
 def test_a_document_of_100_000_words_is_cut_with_a_note(cli: Cli, encoder: Path, tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", [*rows(30), ("rain " * 100_000, "weather")])
     found = cli("fit", encoder, file, "-o", tmp_path / "out", *QUICK)
-    found.check_fine("Cut after 400 words (max_words): 1 text.")
+    found.check_fine("Cut after 400 words (max_words): 1 of 31 rows for training and validation.")
     labelled = cli("predict", tmp_path / "out", file, "-o", tmp_path / "labelled.csv")
     labelled.check_fine("31 rows labeled")
-    assert "Of 1 row only the first 400 words were read" in labelled.err
+    assert "Cut after 400 words (max_words): 1 of 31 rows." in labelled.err
     last = read_csv((tmp_path / "labelled.csv").read_text(encoding="utf-8"))[-1]
     assert last["text"] == "rain " * 100_000
     assert last["prediction"] in TOPICS

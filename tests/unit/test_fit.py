@@ -323,3 +323,14 @@ def test_named_columns_are_read_again_unless_others_are_asked_for_and_numbers_ar
     assert named.labeling(LabelConfig(), several) == wanted
     asked = LabelConfig(label_column="kind", label_separator=";")
     assert named.labeling(asked, several) == asked
+
+
+def test_each_note_on_long_rows_says_which_rows_it_counts(fit: Fit, tmp_path: Path) -> None:
+    long = [("rain " * 50, "weather")]
+    test = table(tmp_path / "test.csv", [*rows(9, 1), *long, *long])
+    made = fit([*rows(30), *long], test=[test], config=settings(**QUICK, max_words=20))
+    assert made.model is not None
+    assert [note for note in made.model.record.notes if "max_words" in note] == [
+        "Cut after 20 words (max_words): 1 of 31 rows for training and validation.",
+        "Cut after 20 words (max_words): 2 of 11 test rows.",
+    ]

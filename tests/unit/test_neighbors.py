@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from elmokit.static.word_vectors import WordVectors
 from elmokit.text.settings import TextConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import POOLINGS
-from elmokit.vectors.neighbors import Occurrences, map_2d, nearest_rows, search, similar_words
+from elmokit.vectors.neighbors import (
+    LayerMix,
+    Occurrences,
+    map_2d,
+    mix_layers,
+    nearest_rows,
+    search,
+    similar_words,
+)
 from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
 from elmokit.vectors.store_writer import embed
@@ -322,6 +331,10 @@ def occurrences(elmo: Elmo) -> Occurrences:
     return Occurrences.read(elmo, CORPUS, name="odd")
 
 
+def by(weights: list[float]) -> LayerMix:
+    return partial(mix_layers, weights=weights)
+
+
 def reference(elmo: Elmo, weights: list[float]) -> tuple[list[tuple[int, int, str]], npt.NDArray[Any]]:
     """Every word of the corpus and its mixed vector, in half precision as it is kept."""
     out = elmo.embed([text for text in CORPUS if elmo.words([text])[0]])
@@ -337,7 +350,7 @@ def test_the_nearest_are_those_that_plain_numpy_finds(
     places, rows = reference(elmo, weights)
     query = elmo.embed(["a bank of stone and its rates"]).mixed(weights)[0]
     for vector, wanted in zip(query, brute_force(rows, query), strict=True):
-        neighbors = occurrences.nearest(vector, weights, 12)
+        neighbors = occurrences.nearest(vector, by(weights), 12)
         scores = [one.score for one in neighbors]
         assert scores == sorted(scores, reverse=True)
         by_place = {place: score for place, score in zip(places, wanted, strict=True) if place[2].isalnum()}
@@ -352,11 +365,11 @@ def test_a_word_of_the_corpus_is_nearest_to_itself_and_can_be_left_out(
 ) -> None:
     weights = WEIGHTS[0]
     vector = elmo.embed(["the bank of a river"]).mixed(weights)[0][1]
-    best = occurrences.nearest(vector, weights, 3)[0]
+    best = occurrences.nearest(vector, by(weights), 3)[0]
     assert best.words == ("the", "bank", "of", "a", "river")
     assert best.word == "bank"
     assert 0.9999 < best.score <= 1.0
-    others = occurrences.nearest(vector, weights, 1000, different_from="BANK")
+    others = occurrences.nearest(vector, by(weights), 1000, different_from="BANK")
     assert "river" in {one.word for one in others}
     assert "bank" not in {one.word.casefold() for one in others}
 
@@ -370,8 +383,8 @@ def test_where_a_word_stands(elmo: Elmo, occurrences: Occurrences) -> None:
     assert occurrences.of_word("nowhere", 2) == []
     for weights in WEIGHTS:
         _, rows = reference(elmo, weights)
-        np.testing.assert_allclose(occurrences.mixed(places, weights), rows[places], atol=1e-5)
-    assert occurrences.mixed([], WEIGHTS[0]).shape == (0, elmo.dim)
+        np.testing.assert_allclose(occurrences.mixed(places, by(weights)), rows[places], atol=1e-5)
+    assert occurrences.mixed([], by(WEIGHTS[0])).shape == (0, elmo.dim)
 
 
 def test_copies_count_once_and_reading_stops_in_time(elmo: Elmo) -> None:

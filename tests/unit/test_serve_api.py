@@ -257,6 +257,24 @@ def test_a_mix_that_normalizes_layers_does_so_here_too(tmp_path: Path, elmo: Elm
     np.testing.assert_allclose(layers["shares"], [weights / weights.sum()] * len(layers["tokens"]), atol=1e-3)
 
 
+@pytest.mark.parametrize("mix", ["function", "frozen"])
+def test_neighbors_are_those_of_the_classifiers_own_mix(tmp_path: Path, elmo: Elmo, mix: str) -> None:
+    model = untrained(elmo, mix=mix, **({"mix_width": 5} if mix == "function" else {}))
+    model.save(tmp_path / "model")
+    registry = open_registry([tmp_path / "model"], CORPUS)
+    with TestClient(make_app(registry), base_url="http://127.0.0.1") as client:
+        found = ask(client, "/v1/similar", texts=BANKS, text=1, word="bank", k=3)
+    corpus = registry.models["model"].occurrences
+    assert corpus is not None
+    with torch.no_grad():
+        own = model.network.mix(torch.from_numpy(elmo.embed([BANKS[1]]).flat).unbind(1))[found["position"]]
+        rows = model.network.mix(corpus.flat.float().unbind(1))
+    words = [word for text in corpus.texts for word in text]
+    scores = torch.cosine_similarity(rows, own[None]).tolist()
+    best = sorted((s for s, word in zip(scores, words, strict=True) if word.isalnum()), reverse=True)
+    assert [one["score"] for one in found["neighbors"]] == pytest.approx(best[:3], abs=1e-4)
+
+
 def test_of_long_texts_only_the_context_is_sent(client: TestClient) -> None:
     long = " ".join(["the"] * 40 + ["bank"] + ["fell"] * 40)
     found = ask(client, "/v1/similar", texts=[long, "bank on it", "my bank"], word="bank", k=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,7 +81,7 @@ def _show_senses(elmo: Elmo, name: str, reporter: Reporter) -> None:
     from elmokit.report.render import print_table
     from elmokit.text.rows import TextSource
     from elmokit.text.settings import ReadConfig
-    from elmokit.vectors.neighbors import Occurrences, SimilarWords, cosines, unit_rows
+    from elmokit.vectors.neighbors import Occurrences, SimilarWords, cosines, mix_layers, unit_rows
 
     reporter.say(
         f"[bold]1. One word, more than one sense[/]  [dim]({escape(name)}, mean of the LSTM layers)[/]\n"
@@ -95,7 +96,7 @@ def _show_senses(elmo: Elmo, name: str, reporter: Reporter) -> None:
     for words, rows in zip(embeddings.tokens, embeddings.mixed(weights), strict=True):
         place = words.index(_WORD)
         vectors.append(rows[place])
-        neighbors = corpus.nearest(rows[place], weights, 2)
+        neighbors = corpus.nearest(rows[place], partial(mix_layers, weights=weights), 2)
         show_similar(words, SimilarWords(_WORD, place, neighbors), reporter.console)
     scores = cosines(np.stack(vectors), unit_rows(np.stack(vectors)))
     cells = [[str(number), *(f"{score:.2f}" for score in row)] for number, row in enumerate(scores, 1)]

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, ModelError
 from elmokit.core.model_folder import KINDS, kind_of, load
@@ -19,7 +22,7 @@ from elmokit.text.tokenizing import Text, replace_surrogates
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import Encoder
 from elmokit.vectors.mix import ScalarMix
-from elmokit.vectors.neighbors import Occurrences
+from elmokit.vectors.neighbors import Occurrences, mix_layers
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,13 @@ class Served:
         if self.network and isinstance(self.network.mix, ScalarMix):
             return self.network.mix.scalars().tolist(), norm
         return [1.0 / self.encoder.n_layers] * self.encoder.n_layers if self.encoder else [], norm
+
+    @torch.no_grad()
+    def mix_words(self, layers: Tensor) -> Tensor:
+        """The vectors of words, by its own mix: (n_words, layer, dim) -> (n_words, width)."""
+        if self.network:
+            return self.network.mix(layers.float().unbind(dim=1))
+        return mix_layers(layers, self.mix()[0])
 
     def facts(self) -> dict[str, Any]:
         """For /v1/models."""

@@ -31,7 +31,7 @@ from elmokit.text.tokenizing import Text, n_characters, replace_surrogates
 from elmokit.vectors.elmo import State
 from elmokit.vectors.embeddings import Embeddings
 from elmokit.vectors.encoder import FloatArray
-from elmokit.vectors.neighbors import map_2d, mix_layers, unit_rows
+from elmokit.vectors.neighbors import LayerMix, map_2d, mix_layers, unit_rows
 from elmokit.vectors.settings import layer_factors
 
 INFLUENCE_TEXTS, INFLUENCE_WORDS = 8, 200
@@ -132,11 +132,11 @@ class Service:
         served = self._model(body.model)
         elmo = served.require_elmo()
         tokens = await self._words(request, served, body.texts)
-        weights, norm = served.mix()
+        mix = served.mix_words
         if body.layer is not None or body.weights is not None:
-            weights, norm = list(layer_factors(elmo.n_layers, body.layer, body.weights)), False
+            mix = partial(mix_layers, weights=layer_factors(elmo.n_layers, body.layer, body.weights))
         layers = await self._layers(request, served, body.texts, tokens)
-        work = partial(_similar, served, body, tokens, layers, weights, norm=norm)
+        work = partial(_similar, served, body, tokens, layers, mix)
         return json_response(await self.worker.call(work, admitted=True, gone=request.is_disconnected))
 
     async def layers(self, request: Request, body: schema.LayersRequest) -> Response:
@@ -280,9 +280,7 @@ def _similar(
     body: schema.SimilarRequest,
     tokens: Words,
     layers: Sequence[FloatArray],
-    weights: Sequence[float],
-    *,
-    norm: bool,
+    mix: LayerMix,
 ) -> dict[str, Any]:
     corpus = served.occurrences
     assert corpus is not None
@@ -294,18 +292,18 @@ def _similar(
         notes.append(f"The word occurs {len(same):,} times in the texts; {_MAX_OCCURRENCES} are shown.")
         same = sorted([chosen, *(place for place in same if place != chosen)][:_MAX_OCCURRENCES])
     rows = np.stack([layers[text][position] for text, position in same])  # (n, layer, dim)
-    mixed = mix_layers(torch.from_numpy(rows), weights, norm=norm).numpy()
-    units = _units(np.concatenate([rows, mixed[:, None]], axis=1))
-    here = same.index(chosen)
-    cosines = np.einsum("nld,ld->nl", units, units[here]).tolist()  # with each layer, then with the mix
+    mixed, here = mix(torch.from_numpy(rows)).numpy(), same.index(chosen)
+    both = (_units(vectors) for vectors in (rows, mixed[:, None]))
+    by_layer, by_mix = (np.einsum("nld,ld->nl", units, units[here]) for units in both)
+    cosines = np.concatenate([by_layer, by_mix], axis=1).tolist()
     other = word if body.different else ""
-    neighbors = corpus.nearest(mixed[here], weights, body.k, different_from=other, norm=norm)
+    neighbors = corpus.nearest(mixed[here], mix, body.k, different_from=other)
     elsewhere = corpus.of_word(word, _MAX_OCCURRENCES)
     points, explained = list[dict[str, Any]](), list[float]()
     if len(same) + len(elsewhere) < 3:
         notes.append("A map needs at least three occurrences of the word, in your sentences or the corpus.")
     else:
-        spots, explained = map_2d(np.concatenate([mixed, corpus.mixed(elsewhere, weights, norm=norm)]))
+        spots, explained = map_2d(np.concatenate([mixed, corpus.mixed(elsewhere, mix)]))
         points = [{"source": "yours", **_snippet(*place, tokens[place[0]])} for place in same]
         for one in map(corpus.at, elsewhere):
             points.append({"source": "corpus", **_snippet(one.index, one.position, one.words)})

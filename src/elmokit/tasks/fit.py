@@ -212,7 +212,7 @@ def _finish(
         model.record,
         **origin,
         timings={**model.record.timings, **({"documents_per_second": speed} if speed else {})},
-        notes=[*train.notes, *model.record.notes, *(cut if "test" in parts else ())],
+        notes=[*train.notes, *model.record.notes, *cut],
         splits={split: {"n": one.n, **one.values} for split, one in metrics.items()},
     )
     model = replace(model, record=record)
@@ -326,24 +326,24 @@ def content_hash(examples: Examples) -> str:
 def _measure(
     model: Predictor, parts: Mapping[str, Examples], reporter: Reporter
 ) -> tuple[dict[str, Metrics], float, tuple[str, ...]]:
-    """The metrics of some splits, rows per second, and notes on rows that were cut."""
-    start, n_rows, n_cut = time.monotonic(), sum(map(len, parts.values())), 0
+    """The metrics of some splits, rows per second, and notes on test rows that were cut; the model's record
+    counts the others."""
+    start, n_rows = time.monotonic(), sum(map(len, parts.values()))
     metrics: dict[str, Metrics] = {}
     with reporter.counting("Measuring", total=n_rows, unit="rows") as advance:
         answers = {name: list(model.predict(part.inputs, progress=advance)) for name, part in parts.items()}
     speed = round(n_rows / max(1e-9, time.monotonic() - start), 1)
     for name, part in parts.items():
         metrics[name] = model.task.measure(part, answers[name])
-        n_cut += sum(prediction.n_cut > 0 for prediction in answers[name])
-    return metrics, speed, _cut_notes(model, n_cut)
+    tested = answers.get("test", [])
+    return metrics, speed, _cut_notes(model, sum(one.n_cut > 0 for one in tested), len(tested), "test rows")
 
 
-def _cut_notes(model: Any, n_cut: int) -> tuple[str, ...]:
+def _cut_notes(model: Any, n_cut: int, n_rows: int, rows: str = "rows") -> tuple[str, ...]:
     """A sentence on the rows that were too long, if there were any."""
     if not n_cut:
         return ()
-    limit = model.config.fit.max_words
-    return (f"Of {plural(n_cut, 'row')} only the first {limit} words were read (max_words).",)
+    return (f"Cut after {model.config.fit.max_words} words (max_words): {n_cut:,} of {n_rows:,} {rows}.",)
 
 
 def open_predictor(model: str | Path | Model) -> Predictor:
@@ -400,7 +400,7 @@ def predict(
         if not n_rows:
             (blank,) = predictor.predict([("",) * len(task.fields)])
             writer.write_header(task.columns(blank), source.column_names)
-    return PredictionSummary(n_rows, _cut_notes(predictor, n_cut))
+    return PredictionSummary(n_rows, _cut_notes(predictor, n_cut, n_rows))
 
 
 def _choose_format(out: Path | None, given: str, first: str | Path) -> Literal["csv", "jsonl"]:

@@ -61,7 +61,7 @@ class LayerSource:
 
     Attributes:
         fields: Of each field of the task, the ids of all rows.
-        n_cut: Texts that were longer than allowed; ``n_empty`` rows have no word.
+        n_cut: Rows with a text that was longer than allowed; ``n_empty`` rows have no word.
     """
 
     encoder: Encoder
@@ -111,7 +111,8 @@ def number_texts(
             progress(0 if field else 1)
 
     fields = tuple(encoder.to_ids(words(field)) for field in range(n_fields))
-    return LayerSource(encoder, fields, int((counts > max_words).sum()), int((counts.sum(axis=0) == 0).sum()))
+    n_cut, n_empty = (counts > max_words).any(axis=0).sum(), (counts.sum(axis=0) == 0).sum()
+    return LayerSource(encoder, fields, int(n_cut), int(n_empty))
 
 
 def cached_sources(

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
-from elmokit.core.formatting import plural
 from elmokit.tasks.heads import LinearHead, fit_linear
 from elmokit.tasks.layer_cache import LayerSource, cached_sources, number_texts
 from elmokit.tasks.model import FitRecord, Network, TaskModel, resolve_head
@@ -227,7 +226,8 @@ def _check_texts(texts: Sequence[LayerSource], fit: FitConfig) -> tuple[str, ...
         f"Cut after {fit.max_words} words (max_words)": sum(part.n_cut for part in texts),
         "Without a word, and so alike to the model": sum(part.n_empty for part in texts),
     }
-    return tuple(f"{what}: {plural(n, 'text')}." for what, n in counts.items() if n)
+    whole = f"{sum(map(len, texts)):,} rows for training" + (" and validation" if len(texts) > 1 else "")
+    return tuple(f"{what}: {n:,} of {whole}." for what, n in counts.items() if n)
 
 
 def _with_epochs(config: ClassifierConfig, texts: LayerSource) -> ClassifierConfig:

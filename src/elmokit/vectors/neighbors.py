@@ -25,6 +25,8 @@ from elmokit.vectors.encoder import FloatArray
 from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import MANIFEST, VectorStore
 
+LayerMix = Callable[[Tensor], Tensor]
+"""(n_words, layer, dim) -> (n_words, width)."""
 _BLOCK_NUMBERS = 1 << 21  # 16 MB of double precision
 _BLOCK_ROWS = 8192
 _N_FREQUENT = 50  # words of a vocabulary that say little
@@ -362,17 +364,11 @@ class Occurrences(_Texts):
         return cls(name, [words[: len(layers)] for words, layers in kept.items()], flat)
 
     def nearest(
-        self,
-        vector: FloatArray,
-        weights: Sequence[float],
-        k: int,
-        *,
-        different_from: str = "",
-        norm: bool = False,
+        self, vector: FloatArray, mix: LayerMix, k: int, *, different_from: str = ""
     ) -> list[Occurrence]:
-        """The ``k`` words whose vectors, mixed by ``weights``, are most like ``vector``, (dim,)."""
+        """The ``k`` words whose mixed vectors are most like ``vector``, (dim,)."""
         unit = torch.from_numpy(unit_rows(vector[None])).float()
-        blocks = (mix_layers(block, weights, norm=norm) for block in self.flat.split(_BLOCK_ROWS))
+        blocks = (mix(block) for block in self.flat.split(_BLOCK_ROWS))
         scores = torch.cat([F.cosine_similarity(block, unit) for block in blocks])
         neighbors: list[Occurrence] = []
         _add_best(neighbors, self, scores.numpy(), k, different_from, any_word=False)
@@ -384,15 +380,14 @@ class Occurrences(_Texts):
         places = (place for place, one in words if one.casefold() == word.casefold())
         return list(itertools.islice(places, most))
 
-    def mixed(self, places: Sequence[int], weights: Sequence[float], *, norm: bool = False) -> FloatArray:
+    def mixed(self, places: Sequence[int], mix: LayerMix) -> FloatArray:
         """The mixed vectors of some places, (n, dim)."""
-        return mix_layers(self.flat[list(places)], weights, norm=norm).numpy()
+        return mix(self.flat[list(places)]).numpy()
 
 
-def mix_layers(layers: Tensor, weights: Sequence[float], *, norm: bool = False) -> Tensor:
-    """(n_words, layer, dim) -> (n_words, dim); with ``norm``, each layer of each word is normalized first."""
-    layers = F.layer_norm(layers.float(), layers.shape[-1:]) if norm else layers.float()
-    return torch.einsum("nld,l->nd", layers, torch.tensor(weights))
+def mix_layers(layers: Tensor, weights: Sequence[float]) -> Tensor:
+    """(n_words, layer, dim) -> (n_words, dim)."""
+    return torch.einsum("nld,l->nd", layers.float(), torch.tensor(weights))
 
 
 def map_2d(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], list[float]]:
