@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import http.client
 import json
 import signal
 import socket
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import uvicorn
 
+from elmokit.serve.middleware import HeaderLimit
 from elmokit.vectors.elmo import Elmo
 from program import Cli
 from serving import CORPUS, Server, running, save_models, save_report
@@ -79,6 +85,53 @@ def test_bodies_of_any_size_get_an_answer(server: Server) -> None:
         pieces = (b"x" * 65_536 for _ in range(size >> 16))
         assert ask(server, "/v1/embed", pieces)[0] == 413
     assert ask(server, "/healthz")[0] == 200
+
+
+def test_it_says_at_once_that_it_is_loading(folders: dict[str, Path]) -> None:
+    command = [sys.executable, "-m", "elmokit", "serve", "--port", "0", str(folders["small"])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Loading ")
+        process.kill()
+
+
+def test_connections_whose_headers_never_end_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a byte arrives now and then, and after a first request; slow answers are not touched."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(1.0 if scope["path"] == "/slow" else 0)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    monkeypatch.setattr("elmokit.serve.middleware._HEADER_TIMEOUT", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(app, log_level="error", lifespan="off", http=HeaderLimit)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            for before in (
+                b"",
+                b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+                b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n",
+            ):
+                with socket.create_connection(listener.getsockname(), timeout=30) as line:
+                    if before:
+                        line.sendall(before)
+                        assert line.recv(1000).startswith(b"HTTP/1.1 204")
+                    line.sendall(b"GET / HTTP/1.1\r\nX: ")
+                    with contextlib.suppress(OSError):  # closed
+                        for _ in range(1000):
+                            line.sendall(b"x")
+                            line.settimeout(0.05)
+                            with contextlib.suppress(TimeoutError):
+                                assert line.recv(1000) == b""
+                                break
+                        else:
+                            raise AssertionError("still open")
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def test_a_port_in_use(cli: Cli, server: Server, folders: dict[str, Path]) -> None:

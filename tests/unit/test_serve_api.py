@@ -23,6 +23,7 @@ from elmokit.serve.registry import Registry, Served, open_registry
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.task import Examples, Labels
 from elmokit.tasks.tfidf import fit_tfidf
+from elmokit.text.tokenizing import TextPipeline
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.mix import ScalarMix
 from elmokit.vectors.neighbors import Occurrences, map_2d
@@ -442,6 +443,24 @@ def test_word_counts_predict_and_have_no_vectors(tmp_path: Path, method: str) ->
         assert ("not probabilities" in str(answer["notes"])) == (method == "tfidf-svm")
         assert ("probability" in answer["results"][0]) == (method == "tfidf-lr")
         assert "word counts" in refused(client, 400, "/v1/embed", texts=["a"])
+
+
+@pytest.mark.parametrize(
+    ("address", "body"),
+    [
+        ("/v1/embed", {"texts": ["The bank didn't fall.", "A river."]}),
+        ("/v1/similar", {"texts": ["The bank didn't fall.", "A river."], "position": 1}),
+        ("/v1/predict", {"texts": ["The bank didn't fall.", "A river."], "model": "topics"}),
+        ("/v1/predict", {"texts": ["The bank didn't fall.", "A river."], "model": "learned"}),
+    ],
+)
+def test_every_text_is_tokenized_once(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, address: str, body: dict[str, Any]
+) -> None:
+    split, seen = TextPipeline.words, list[str]()
+    monkeypatch.setattr(TextPipeline, "words", lambda self, text: seen.append(text) or split(self, text))
+    ask(client, address, **body)
+    assert seen == body["texts"]
 
 
 def test_the_first_predictor_is_the_default(client: TestClient) -> None:

@@ -42,20 +42,23 @@ def command(
     settings["token"] = settings.get("token") or os.environ.get(_TOKEN, "")
     configs: Any = merge_settings(settings, serve=ServeConfig(), read=ReadConfig())
     config: ServeConfig = configs["serve"]
+    from elmokit.core.console import Reporter
+
+    reporter, given = Reporter(), models or [DEFAULT]
+    reporter.say(f"Loading {escape(', '.join(given))} ...")  # before what takes long
     try:
         import uvicorn
 
         from elmokit.serve.app import make_app
+        from elmokit.serve.middleware import HeaderLimit
     except ImportError as error:
         raise MissingExtraError(str(error.name), "serve", "A server") from error
 
-    from elmokit.core.console import Reporter
     from elmokit.corpora import mini_news
     from elmokit.serve.registry import open_registry
     from elmokit.text.rows import TextSource
     from elmokit.text.tokenizing import replace_surrogates
 
-    reporter = Reporter()
     with bind(config) as listener:  # before models are loaded: a port in use is an error at once
         if corpus:
             texts = TextSource(corpus, configs["read"])
@@ -63,9 +66,10 @@ def command(
         else:
             texts, name = TextSource([mini_news()], ReadConfig(text_columns="text")), "bundled news texts"
         registry = open_registry(
-            models or [DEFAULT], texts, corpus_name=name, corpus_words=config.corpus_words, reporter=reporter
+            given, texts, corpus_name=name, corpus_words=config.corpus_words, reporter=reporter
         )
         limits: Any = {"timeout_graceful_shutdown": 10, "limit_concurrency": 1000, "server_header": False}
+        limits["http"] = HeaderLimit
         app = make_app(registry, config)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, **limits))
         for number in (signal.SIGINT, signal.SIGTERM):

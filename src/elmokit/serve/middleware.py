@@ -14,9 +14,11 @@ from fastapi.responses import Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 _MAX_DISCARDED = 64 << 20  # bytes
 _TIMEOUT = 60.0  # seconds to wait for the next part of a request
+_HEADER_TIMEOUT = 30.0  # seconds for all headers of a request
 _BEARER = HTTPBearer(auto_error=False)
 _LOCAL_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d*)?", re.IGNORECASE)
 
@@ -52,6 +54,38 @@ def require_token(token: str) -> Callable[..., Awaitable[None]]:
             )
 
     return check
+
+
+_Protocol: Any = AutoHTTPProtocol
+
+
+class HeaderLimit(_Protocol):  # type: ignore[misc]
+    """The server's protocol; connections on which the headers of a request do not end in time are closed."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _watch(self) -> None:
+        """Start the clock when a request is awaited, stop it when all its headers are there."""
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        if is_answering and self._timer is not None:
+            self._timer.cancel()
+        if is_answering:
+            self._timer = None
+        elif self._timer is None:
+            self._timer = self.loop.call_later(_HEADER_TIMEOUT, self.transport.close)
 
 
 class RequestCheck:

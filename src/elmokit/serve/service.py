@@ -27,7 +27,7 @@ from elmokit.serve.registry import Registry, Served
 from elmokit.serve.settings import ServeConfig
 from elmokit.tasks.task import AnyTask, Inputs, Predictor
 from elmokit.text.rows import Row
-from elmokit.text.tokenizing import Text, n_characters, replace_surrogates
+from elmokit.text.tokenizing import Text, Tokenized, n_characters, replace_surrogates
 from elmokit.vectors.elmo import State
 from elmokit.vectors.embeddings import Embeddings
 from elmokit.vectors.encoder import FloatArray
@@ -103,7 +103,7 @@ class Service:
                 f"The answer would have {n_numbers:,} numbers, which is too many for JSON.",
                 "Use format = 'npy', ask for one vector per text, or send fewer texts.",
             )
-        layers = await self._layers(request, served, body.texts, tokens, body.state)
+        layers = await self._layers(request, served, tokens, body.state)
 
         def respond() -> Response:
             offsets = np.cumsum([0, *map(len, tokens)])
@@ -135,7 +135,7 @@ class Service:
         mix = served.mix_words
         if body.layer is not None or body.weights is not None:
             mix = partial(mix_layers, weights=layer_factors(elmo.n_layers, body.layer, body.weights))
-        layers = await self._layers(request, served, body.texts, tokens)
+        layers = await self._layers(request, served, tokens)
         work = partial(_similar, served, body, tokens, layers, mix)
         return json_response(await self.worker.call(work, admitted=True, gone=request.is_disconnected))
 
@@ -144,7 +144,7 @@ class Service:
         served = self._model(body.model)
         served.require_elmo()
         tokens = await self._words(request, served, [body.text])
-        layers = await self._layers(request, served, [body.text], tokens)
+        layers = await self._layers(request, served, tokens)
         work = partial(_layer_facts, served, tokens[0], layers[0])
         cost = 3 * _cost(tokens) if served.predictor else 1  # it reads the text again, without each layer
         facts = await self.worker.call(work, cost=cost, admitted=True, gone=request.is_disconnected)
@@ -171,6 +171,8 @@ class Service:
                 f"Influence is limited to {INFLUENCE_TEXTS} texts of up to {INFLUENCE_WORDS} words.",
                 "Send fewer or shorter texts, or leave out influence.",
             )
+        if served.encoder:  # else it does not read these words
+            rows = list(zip(*[iter(words)] * n_fields, strict=True))
         predictions = await self._predictions(request, served, rows, _cost(words))
         results: list[dict[str, Any]] = [dict(task.columns(one)) for one in predictions]
         if body.influence:
@@ -217,19 +219,20 @@ class Service:
                     f"Send up to {limits.max_characters:,} characters, or use the command line.",
                 )
         cost, gone = sum(map(n_characters, texts)), request.is_disconnected
-        words = list(await self.tokenizer.do(served.name, texts, served.words, cost=cost, gone=gone))
+        found = await self.tokenizer.do(served.name, texts, served.words, cost=cost, gone=gone)
+        words: Words = [Tokenized(row, text) for row, text in zip(found, texts, strict=True)]
         if (n_words := sum(map(len, words))) > limits.max_words:
             raise RefusedError(413, f"{n_words:,} words are too many.", f"Send up to {limits.max_words:,}.")
         return words
 
     async def _layers(
-        self, request: Request, served: Served, texts: Sequence[Text], tokens: Words, state: State = "zero"
+        self, request: Request, served: Served, tokens: Words, state: State = "zero"
     ) -> Sequence[FloatArray]:
         """All layers of each text, (n_words, layer, dim)."""
         key, embed = ("embed", served.name, state), partial(served.require_elmo().embed, state=state)
         gone = request.is_disconnected
         return await self.worker.do(
-            key, texts, lambda batch: embed(batch).layers, cost=_cost(tokens), gone=gone
+            key, tokens, lambda batch: embed(batch).layers, cost=_cost(tokens), gone=gone
         )
 
     async def _predictions(

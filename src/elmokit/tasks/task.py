@@ -85,7 +85,10 @@ class Examples:
 
 def join_texts(inputs: Iterable[Inputs]) -> list[str]:
     """Each row as one text: all fields in a line, words joined by spaces."""
-    return [" ".join(text if isinstance(text, str) else " ".join(text) for text in row) for row in inputs]
+    texts = (
+        [getattr(text, "text", text) for text in row] for row in inputs
+    )  # of ``Tokenized``, the original
+    return [" ".join(text if isinstance(text, str) else " ".join(text) for text in row) for row in texts]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -127,11 +127,23 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise ModelError(f"{path} cannot be read as a tokenizer file: {error}", remedy=FRESH) from error
 
 
+class Tokenized(list[str]):
+    """The words of ``text``, made by the model's own pipeline; ``tokenize_texts`` leaves them as they are."""
+
+    def __init__(self, words: Iterable[str], text: Text) -> None:
+        super().__init__(words)
+        self.text = text if isinstance(text, str) else " ".join(text)
+
+
 def tokenize_texts(pipeline: TextPipeline, texts: Sequence[Text]) -> list[list[str]]:
     """The cleaned words of each text. A list of words is cleaned word by word, never split or shortened."""
     check_texts(texts)
     return [
-        pipeline.words(text) if isinstance(text, str) else [pipeline.word(word) for word in text]
+        text
+        if isinstance(text, Tokenized)
+        else pipeline.words(text)
+        if isinstance(text, str)
+        else [pipeline.word(word) for word in text]
         for text in texts
     ]
 
