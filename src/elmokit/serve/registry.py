@@ -76,9 +76,10 @@ class Served:
     @torch.no_grad()
     def mix_words(self, layers: Tensor) -> Tensor:
         """The vectors of words, by its own mix: (n_words, layer, dim) -> (n_words, width)."""
-        if self.network:
-            return self.network.mix(layers.float().unbind(dim=1))
-        return mix_layers(layers, self.mix()[0])
+        if not self.network:
+            return mix_layers(layers, self.mix()[0])
+        mixed: Tensor = self.network.mix(layers.float().unbind(dim=1))
+        return mixed
 
     def facts(self) -> dict[str, Any]:
         """For /v1/models."""
