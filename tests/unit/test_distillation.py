@@ -52,8 +52,12 @@ def test_a_student_learns_its_teacher_and_the_next_one_starts_from_it(
         tmp_path / "pairs.csv", zip(lines[:20], lines[20:], scores, strict=True), ["text", "other", "score"]
     )
     teacher, out = f"vectors:{tmp_path / 'vectors.npy'}", tmp_path / "student"
-    words = ["distill", teacher, texts, "--from", tiny_model, "--out", out, *flags(), "--similarity", pairs]
-    cli(*words).check_fine("vectors, 16 wide", "700, 70 of them held out", "40 of them new", "Spearman")
+    sides = np.where(vectors[:, 0] > np.median(vectors[:, 0]), "high", "low")
+    labeled = table(tmp_path / "labeled.csv", zip(lines, sides, strict=True), ["text", "label"])
+    words = ["distill", teacher, texts, "--from", tiny_model, "--out", out, *flags()]
+    cli(*words, "--similarity", pairs, "--labeled", labeled).check_fine(
+        "vectors, 16 wide", "700, 70 of them held out", "40 of them new", "Spearman"
+    )
     first: Any = elmokit.load(out)
     before: Any = elmokit.load(tiny_model)
     assert first.has_sentence_vector
@@ -64,6 +68,8 @@ def test_a_student_learns_its_teacher_and_the_next_one_starts_from_it(
     assert report["cosine"] > 0.85
     assert report["neighbors"] > 0.6
     assert report["spearman"] > 0.8
+    assert report["accuracy"] > 0.7
+    assert report["accuracy_before"] is None  # it had no sentence vector
     assert str(tmp_path) not in (out / "config.json").read_text() + (out / "report.md").read_text()
     again = tmp_path / "again"
     lines = [" ".join(np.random.default_rng(seed).choice(WORDS[:12], 4)) for seed in range(30)]
@@ -129,6 +135,8 @@ def test_bad_input_is_refused(cli: Cli, tmp_path: Path, texts: Path, tiny_model:
     cli("distill", teacher("one"), empty, *ends).check_refused("None of the texts has two words")
     pairs = table(tmp_path / "pairs.csv", [["a", "b", "high"]], ["text", "other", "score"])
     cli("distill", teacher("vectors"), texts, *ends, "--similarity", pairs).check_refused("score")
+    few = table(tmp_path / "labeled.csv", [["a", "x"], ["b", "y"]], ["text", "label"])
+    cli("distill", teacher("vectors"), texts, *ends, "--labeled", few).check_refused("too few labeled texts")
     assert not (tmp_path / "out").exists()
     cli("distill", teacher("vectors"), texts, *ends).check_fine()
     cli("distill", teacher("narrow"), texts, *ends).check_refused("width was '16', now '6'")

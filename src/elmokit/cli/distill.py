@@ -29,6 +29,9 @@ def command(
     similarity: Annotated[
         Path | None, options.flag("Pairs to measure on: a table with the columns text, other and score.")
     ] = None,
+    labeled: Annotated[
+        Path | None, options.flag("Texts to measure on: a table with the columns text and label.")
+    ] = None,
     as_json: options.Json = False,
     *,
     settings: options.Settings,
@@ -46,7 +49,8 @@ def command(
     from elmokit.vectors.distillation import distill
 
     reporter = Reporter("json" if as_json else "auto")
-    settings |= {"similarity": similarity, "reporter": reporter, "command": options.command_line()}
+    settings |= {"similarity": similarity, "labeled": labeled}
+    settings |= {"reporter": reporter, "command": options.command_line()}
     result = distill(teacher, texts, out, from_model=from_model or DEFAULT, **settings)
     reporter.event("end", **{**asdict(result), "folder": str(out)})
     if not as_json:

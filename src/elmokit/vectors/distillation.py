@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from scipy.sparse import csr_matrix
 from scipy.stats import spearmanr
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import StratifiedKFold, cross_val_score
 from torch import nn
 
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
@@ -44,6 +45,7 @@ _SIF = 1e-3  # the constant a of smooth inverse frequency
 _SAMPLE = 50_000  # texts from which the directions to keep are computed
 _RIDGE = 1.0
 _N_STEPS = 25  # of conjugate gradients
+_N_FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class DistillResult:
         None  # share of each text's ten nearest by the teacher that are so by the student
     )
     spearman: float | None = None  # correlation with the scores of pairs of texts, if such were given
+    accuracy: float | None = None  # logistic regression, five folds, on labeled texts, if such were given
+    accuracy_before: float | None = None  # ... on the sentence vector of the language model as it was
 
     def rows(self) -> list[tuple[str, str]]:
         """Names and values, for people."""
@@ -69,6 +73,8 @@ class DistillResult:
             "cosine to the teacher": self.cosine,
             "ten nearest neighbors kept": self.neighbors,
             "Spearman correlation with the scores of pairs": self.spearman,
+            "accuracy on the labeled texts": self.accuracy,
+            "accuracy with the sentence vector before": self.accuracy_before,
         }
         return [
             ("teacher", self.teacher),
@@ -86,6 +92,7 @@ def distill(
     *,
     from_model: str | Path = DEFAULT,
     similarity: str | Path | None = None,
+    labeled: str | Path | None = None,
     read: ReadConfig | None = None,
     reporter: Reporter | None = None,
     command: str = "",
@@ -102,6 +109,7 @@ def distill(
         out: The model folder to make; its ``run`` folder holds the teacher's vectors and checkpoints.
         from_model: The language model to keep (``--from``); the new table starts from its own, if any.
         similarity: Pairs of texts with scores, in columns text, other and score, to measure on.
+        labeled: Texts with labels, in columns text and label, to measure on.
         command: The command line, for the model card.
         settings: Those of DistillConfig and ReadConfig by name.
     """
@@ -110,6 +118,7 @@ def distill(
     config, folder = configs["distill"], open_out(out, "bilm", resume=True)
     encoder, base = open_encoder(teacher), load_bilm(from_model)
     pairs = None if similarity is None else _read_pairs(similarity)
+    examples = None if labeled is None else _read_labeled(labeled)
     rows = [row.text for row in RowSource(texts, configs["read"])]
     if isinstance(encoder, TextVectors):
         encoder = encoder.bind(rows)
@@ -139,6 +148,8 @@ def distill(
             n_held_out=len(held),
             **measure_table(table, [spelled[row] for row in held], targets, held),
             spearman=None if pairs is None else _correlate(pairs, base, table),
+            accuracy=None if examples is None else _classify(examples, base, table),
+            accuracy_before=None if examples is None or start is None else _classify(examples, base, start),
         )
         _save(base, table, result, _label(from_model), replace_surrogates(command), config)
     return result
@@ -191,6 +202,26 @@ def _read_pairs(file: str | Path) -> list[tuple[str, str, float]]:
         return [(row.texts[0], row.texts[1], float(row.label or "")) for row in source]
     except ValueError as error:
         raise DataError(f"{file}: {error}.", remedy="The column score must hold numbers.") from error
+
+
+def _read_labeled(file: str | Path) -> list[tuple[str, str]]:
+    source = RowSource(file, ReadConfig(text_columns="text"), LabelConfig(label_column="label"))
+    rows = [(row.text, row.label or "") for row in source]
+    if len(counts := Counter(label for _, label in rows)) < 2 or min(counts.values()) < _N_FOLDS:
+        raise DataError(
+            f"{file} has too few labeled texts to measure on.",
+            remedy=f"Give at least two labels, and {_N_FOLDS} texts of each.",
+        )
+    return rows
+
+
+def _classify(rows: Sequence[tuple[str, str]], base: BilmFolder, table: WordTable) -> float:
+    """Accuracy of logistic regression on the vectors of texts, five folds."""
+    texts, labels = zip(*rows, strict=True)
+    vectors = table.sentences(list(map(base.pipeline.words, texts)))
+    folds = StratifiedKFold(_N_FOLDS, shuffle=True, random_state=0)
+    scores = cross_val_score(LogisticRegression(C=30.0, max_iter=1000), vectors, labels, cv=folds)
+    return float(scores.mean())
 
 
 def _correlate(pairs: Sequence[tuple[str, str, float]], base: BilmFolder, table: WordTable) -> float:
