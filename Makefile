@@ -3,11 +3,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST := .venv-oldest
 # The tests of a file stay with one of two workers, and the files come in their order: the slowest, end to end,
 # first. Files asked for by name need no workers.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint types tests coverage docs format clean
+.PHONY: demo test lint types tests coverage docs package oldest wheels format clean
 
 demo: $(VENV)/.installed
 	@echo "==> elmokit demo"
@@ -38,11 +39,24 @@ coverage: $(VENV)/.installed
 	@$(BIN)/coverage report --format=total | sed 's/.*/==> total: & %/'
 	@$(BIN)/coverage report --sort=cover --skip-covered | head -n 25
 
+# Wheel and sdist in dist/, after the wheel has worked without extras in an empty environment elsewhere.
+package: $(VENV)/.installed
+	@$(BIN)/python release/package.py
+
+# The lower bounds of pyproject.toml, torch's excepted: its old wheels are gigabytes.
+oldest: $(OLDEST)/.installed
+	@echo "==> pytest with the oldest versions that pyproject.toml allows"
+	@OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest $(if $(findstring .py,$(TESTS)),,$(WORKERS)) $(TESTS)
+
+# Which wheels pip finds for each supported Python: the table in docs/installing.md. Downloads four gigabytes.
+wheels: $(VENV)/.installed
+	@$(BIN)/python release/wheels.py
+
 format: $(VENV)/.installed
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) site elmokit-demo build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) site elmokit-demo build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "==> Making the environment $(VENV) (a few minutes the first time)"
@@ -53,4 +67,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.docs: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+$(OLDEST)/.installed: pyproject.toml constraints.txt | $(VENV)/.installed
+	@echo "==> Making the environment $(OLDEST)"
+	@$(PYTHON) -m venv $(OLDEST)
+	@$(BIN)/python release/requirements.py > $(OLDEST)/constraints.txt
+	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c $(OLDEST)/constraints.txt -e '.[hub,morpheme,official,serve,static]' pytest pytest-xdist hypothesis httpx
 	@touch $@

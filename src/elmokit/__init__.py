@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from elmokit.vectors.store_writer import embed
     from elmokit.vectors.verify import verify
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # fmt: off
 _HOMES = {  # the public names of each module
