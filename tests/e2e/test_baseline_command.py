@@ -52,7 +52,8 @@ def test_svd_of_the_bundled_corpus_with_checks_and_exports(cli: Cli, tmp_path: P
     assert str(tmp_path) not in found.training["command"]
     for name in ("v.txt", "v.bin"):
         assert np.array_equal(import_vectors(tmp_path / name).vectors, found.vectors)
-    again = cli(*words, "--json")
+    cli(*words).check_refused("already holds word vectors", "--overwrite")
+    again = cli(*words, "--overwrite", "--json")
     (end,) = [json.loads(line) for line in again.out.splitlines()]
     assert (end["event"], end["n_words"], end["dim"]) == ("end", found.n_words, 20)
     assert WordVectors.load(out).fingerprint == found.fingerprint

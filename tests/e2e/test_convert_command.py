@@ -145,7 +145,7 @@ def test_files_that_are_missing_cut_or_foreign(run: Cli) -> None:
 
 
 def test_flags_that_make_no_sense(run: Cli, tiny_model: Path) -> None:
-    run("convert", "theirs", "theirs").check_refused("not empty")
+    run("convert", "theirs", "theirs").check_refused("theirs", "nothing in it was touched")
     run("convert", "theirs", "ours", "--to", "offical").check_refused("offical", "official")
     run("convert", tiny_model, "ours").check_refused("already an elmokit folder", "--to official")
     run("convert", tiny_model, "out", "--to", "official", "--set", "lowercase=true").check_refused(

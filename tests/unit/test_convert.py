@@ -89,8 +89,8 @@ def test_a_full_disk_leaves_nothing_half_written(
             patch.setattr(os, target, full, raising=False)
             with pytest.raises(RunError, match=r"weights\.hdf5: the disk is full"):
                 convert(tmp_path / "ours", tmp_path / "out", to="official")
-        assert not list((tmp_path / "out").iterdir())
-    (tmp_path / "out" / ".saving").mkdir()  # left by a program that was killed
+        assert not (tmp_path / "out").exists()
+    (tmp_path / "out" / ".saving").mkdir(parents=True)  # left by a program that was killed
     convert(tmp_path / "ours", tmp_path / "out", to="official")  # as the error advised
     names = {"options.json", "vocab.txt", "weights.hdf5"}
     assert {file.name for file in (tmp_path / "out").iterdir()} == names

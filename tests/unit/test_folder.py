@@ -21,6 +21,7 @@ from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import Vocabulary, learn_bpe, learn_morphemes
+from folders import drop_checksums
 
 TEXT = "the cat sat on a mat and dogs ran unhappily happily away from naïve cats 日本 , ."
 WORDS = TEXT.split()
@@ -204,9 +205,26 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_damaged_folder_is_a_model_error_that_names_what_is_wrong(saved_char: Path, damage: str) -> None:
     apply, expected = DAMAGES[damage]
     apply(saved_char)
-    with pytest.raises(ModelError) as caught:
-        load_bilm(saved_char)
+    for _ in range(2):
+        with pytest.raises(ModelError) as caught:
+            load_bilm(saved_char)
+        drop_checksums(saved_char)
     assert expected in str(caught.value)
+
+
+def test_a_vocabulary_in_another_order_and_a_flipped_bit_are_refused(saved_char: Path) -> None:
+    words, weights = saved_char / "vocab.txt", saved_char / "model.safetensors"
+    for file, change in ((words, lambda data: b"\n".join(data.split(b"\n")[::-1])), (weights, flip_last_bit)):
+        before = file.read_bytes()
+        file.write_bytes(change(before))
+        with pytest.raises(ModelError, match=f"{file.name} is damaged: its checksum"):
+            load_bilm(saved_char)
+        file.write_bytes(before)
+    load_bilm(saved_char)
+
+
+def flip_last_bit(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
 
 
 def test_pieces_of_another_model_are_a_model_error(tmp_path: Path) -> None:
@@ -216,5 +234,6 @@ def test_pieces_of_another_model_are_a_model_error(tmp_path: Path) -> None:
     other = TextPipeline(TextConfig()).tokenizer(learn_bpe(vocabulary.words, counts, 90))
     assert other.get_vocab_size() > load_bilm(tmp_path / "model").model.n_pieces
     (tmp_path / "model" / "tokenizer.json").write_text(other.to_str(), encoding="utf-8")
+    drop_checksums(tmp_path / "model")
     with pytest.raises(ModelError, match=r"tokenizer\.json"):
         load_bilm(tmp_path / "model")

@@ -19,10 +19,10 @@ from elmokit.core.atomic import write_text
 from elmokit.core.errors import ConfigError, ModelError, RunError
 from elmokit.core.model_card import Facts, card_text, print_facts
 from elmokit.core.model_folder import KINDS, kind_of, load, read_record, write_model
-from elmokit.core.names import verify_checksums
 from elmokit.core.ragged import Ragged
-from elmokit.core.tensors import fingerprint, load_tensors, save_tensors
+from elmokit.core.tensors import fingerprint, load_tensors, load_weights, save_tensors
 from elmokit.vectors.elmo import Elmo
+from folders import drop_checksums
 from program import Cli
 
 FACTS = Facts(
@@ -49,16 +49,58 @@ def tree(folder: Path) -> dict[str, bytes]:
 def test_config_json_names_kind_version_and_checksums(tmp_path: Path) -> None:
     write(tmp_path / "m")
     record = read_record(tmp_path / "m", "bilm")
-    assert list(record) == ["format", "format_version", "kind", "elmokit_version", "value", "files"]
+    assert list(record) == [
+        "format",
+        "format_version",
+        "kind",
+        "elmokit_version",
+        "value",
+        "files",
+        "checksum",
+    ]
     assert list(record["files"]) == ["model.safetensors", "vocab.txt"]
     assert (kind_of(tmp_path / "m"), record["value"]) == ("bilm", 1.0)
-    verify_checksums(tmp_path / "m", "")
+    (tmp_path / "m" / "extra.safetensors").touch()
+    with pytest.raises(ModelError, match=r"extra\.safetensors is not a file of this model"):
+        read_record(tmp_path / "m", "bilm")
     (tmp_path / "m" / "vocab.txt").write_text("2.0\n", encoding="utf-8")
     with pytest.raises(ModelError, match=r"vocab\.txt is damaged"):
-        verify_checksums(tmp_path / "m", "")
+        read_record(tmp_path / "m", "bilm")
     (tmp_path / "m" / "vocab.txt").unlink()
     with pytest.raises(ModelError, match=r"vocab\.txt cannot be read"):
-        verify_checksums(tmp_path / "m", "")
+        read_record(tmp_path / "m", "bilm")
+
+
+@pytest.mark.parametrize("name", ["encoder/config.json", "model/weights.bin"])
+def test_checksums_cover_subfolders_and_config_json_itself(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "m", more=name)
+    (tmp_path / "m" / name).write_text("2.0", encoding="utf-8")
+    with pytest.raises(ModelError, match=f"{name} is damaged"):
+        read_record(tmp_path / "m", "bilm")
+    file = tmp_path / "m" / "config.json"
+    file.write_text(file.read_text("utf-8").replace('"value": 1.0', '"value": 2.0'), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"config\.json is damaged: its checksum does not match its content"):
+        read_record(tmp_path / "m", "bilm")
+    drop_checksums(tmp_path / "m")  # as 0.1 wrote classifiers
+    assert read_record(tmp_path / "m", "bilm")["value"] == 2.0
+
+
+@pytest.mark.parametrize(
+    "bad", [torch.tensor([1.0, torch.nan]), torch.tensor([1.0, torch.inf]), torch.ones(2).long()]
+)
+def test_weights_that_are_not_finite_or_not_float_are_refused(tmp_path: Path, bad: torch.Tensor) -> None:
+    save_tensors(tmp_path / "weights", {"x": bad}, {})
+    with pytest.raises(
+        ModelError, match=r"weights: x (holds numbers that are not finite|has the type torch\.int64)"
+    ):
+        load_weights(tmp_path / "weights", {"x": torch.ones(2)})
+
+
+def test_a_model_is_not_saved_over_files_that_are_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("mine", encoding="utf-8")
+    with pytest.raises(RunError, match=r"README\.md, which elmokit did not write; nothing in it was changed"):
+        write(tmp_path)
+    assert tree(tmp_path) == {"README.md": b"mine"}
 
 
 def test_a_new_model_replaces_the_old_one_and_nothing_else(tmp_path: Path) -> None:
@@ -89,18 +131,20 @@ def test_when_writing_fails_the_old_model_is_untouched(tmp_path: Path, error: Ba
     assert tree(tmp_path) == before
 
 
-def test_a_swap_that_is_cut_short_leaves_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_swap_that_fails_leaves_the_old_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def replace(source: Path, target: Path) -> None:
-        if source.parent != target.parent and source.name == "vocab.txt":
+        if source.parent.name == ".saving" and source.name == "vocab.txt":
             raise OSError(5, "I/O error")
         shutil.move(source, target)
 
-    write(tmp_path)
+    write(tmp_path, more="encoder/config.json")
+    before = tree(tmp_path)
     monkeypatch.setattr("elmokit.core.atomic.os.replace", replace)
     with pytest.raises(RunError, match="Cannot write"):
-        write(tmp_path, 2.0)
-    assert kind_of(tmp_path) is None
+        write(tmp_path, 2.0, more="encoder/other.json")
+    assert tree(tmp_path) == before
     assert not (tmp_path / ".saving").exists()
+    assert not (tmp_path / ".replaced").exists()
     monkeypatch.undo()
     write(tmp_path, 2.0)
     assert read_record(tmp_path, "bilm")["value"] == 2.0
@@ -161,6 +205,7 @@ def test_the_license_of_an_old_folder_is_read(tiny_model: Path, tmp_path: Path) 
     record = json.loads((tmp_path / "m" / "config.json").read_text(encoding="utf-8"))
     record["training"]["licence"] = "CC0"  # as 0.1 spelled it
     (tmp_path / "m" / "config.json").write_text(json.dumps(record), encoding="utf-8")
+    drop_checksums(tmp_path / "m")
     saved = load_bilm(tmp_path / "m")
     assert saved.training["license"] == "CC0"
     assert ("license", "CC0") in saved.facts().rows

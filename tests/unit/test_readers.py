@@ -224,13 +224,17 @@ def test_standard_input_does_not_mix_with_files(tmp_path: Path) -> None:
         TextSource(["-", write(tmp_path / "a.txt", "x")])
 
 
-def test_fingerprints_change_with_the_file(tmp_path: Path) -> None:
+def test_fingerprints_change_with_the_content_and_nothing_else(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", "one\n")
-    before = TextSource([file]).fingerprints()
-    assert TextSource([file]).fingerprints() == before
+    before, times = TextSource([file]).fingerprints(), file.stat()
     os.utime(file, ns=(1, 1))
+    assert TextSource([file]).fingerprints() == before
+    write(file, "two\n")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert TextSource([file]).fingerprints() != before
     json.dumps(before)
+    marks = [["a.txt", 4, times.st_mtime_ns]]  # as 0.1 had them
+    assert TextSource([file]).fingerprints(marks) == marks
 
 
 # -- tables -----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from elmokit.core.errors import RunError
 from elmokit.core.model_card import Facts
-from elmokit.core.model_folder import write_model
+from elmokit.core.model_folder import kind_of, write_model
 from elmokit.core.run_folder import RunFolder, describe_changes, open_out
 
 KINDS = ("bilm", "classifier", "comparison", "word-vectors", "vectors", "token-cache", "report")
@@ -54,7 +54,7 @@ def test_a_run_is_resumed_by_its_own_kind_only(tmp_path: Path, kind: str) -> Non
         pass
     (tmp_path / "out" / "report.html").write_text("made by a run", encoding="utf-8")
     open_out(tmp_path / "out", kind, resume=True)
-    with pytest.raises(RunError, match="is not empty"):
+    with pytest.raises(RunError, match=r"already holds .*; nothing(.|\n)*--overwrite"):
         open_out(tmp_path / "out", kind, resume=False)
     for other in {*KINDS} - {kind}:
         with pytest.raises(RunError, match="nothing in it was touched"):
@@ -108,6 +108,39 @@ def test_two_processes_do_not_work_in_the_same_folder(tmp_path: Path) -> None:
             process.start()
             assert results.get(timeout=60) == "locked"
             process.join()
+
+
+def test_the_lock_of_a_model_folder_leaves_nothing_and_what_was_finished_meanwhile_is_kept(
+    tmp_path: Path,
+) -> None:
+    first, second = (open_out(tmp_path / "m", "word-vectors", resume=False) for _ in range(2))
+    with first.lock():
+        assert [path.name for path in (tmp_path / "m").iterdir()] == [".lock"]
+        with pytest.raises(RunError, match="Another process is using"), second.lock():
+            pass
+    assert not (tmp_path / "m").exists()
+    with first.lock(), write_model(tmp_path / "m", "word-vectors", {}, card=Facts("A table.", ())):
+        pass
+    assert sorted(tree(tmp_path / "m")) == ["README.md", "config.json"]
+    with pytest.raises(RunError, match="already holds word vectors"), second.lock():
+        pass
+    with open_out(tmp_path / "m", "word-vectors", resume=False, overwrite=True).lock():
+        assert kind_of(tmp_path / "m") == "word-vectors"  # until the new ones replace it
+
+
+def test_to_overwrite_a_run_removes_it_and_never_what_is_not_ours(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with open_out(out, "bilm", resume=True).lock():
+        (out / "run" / "settings.json").write_text("{}", encoding="utf-8")
+        (out / "run" / "corpus").mkdir()
+    (out / "mine.txt").write_text("mine", encoding="utf-8")
+    with open_out(out, "bilm", resume=True, overwrite=True).lock():
+        assert sorted(tree(out)) == ["mine.txt", "run/.lock"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("mine", encoding="utf-8")
+    for kind in KINDS:
+        with pytest.raises(RunError, match="nothing in it was touched"):
+            open_out(tmp_path / "other", kind, resume=True, overwrite=True)
 
 
 # -- settings -------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.stack import StackFit, StackModel, encode, fit_stack, make_folds
 from elmokit.tasks.task import Examples, Labels
 from elmokit.vectors.encoder import FloatArray
+from folders import drop_checksums
 from topics import rows, several, table
 
 ODD = ["", "   ", "?!", "zzzz", "\ud800 broken", "A VERY LONG TEXT " * 100]
@@ -159,7 +160,10 @@ def test_a_folder_gives_the_same_bits_and_a_damaged_one_is_refused(bundled: Stac
     assert all(view.name in card for view in model.views)
     tensors, meta = load_tensors(folder / "model.safetensors")
     save_tensors(folder / "model.safetensors", {n: t for n, t in tensors.items() if "idf" not in n}, meta)
-    with pytest.raises(ModelError, match=r"model\.safetensors"):
+    with pytest.raises(ModelError, match=r"model\.safetensors is damaged"):
+        load(folder)
+    drop_checksums(folder)
+    with pytest.raises(ModelError, match=r"model\.safetensors lacks"):
         load(folder)
     record = json.loads((folder / "config.json").read_text("utf-8"))
     record["used"] = {"smell": {"weight": 1, "dim": 3, "terms": 0}}

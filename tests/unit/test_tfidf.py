@@ -23,6 +23,7 @@ from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.corpora import mini_news
 from elmokit.tasks.task import Examples, Labels
 from elmokit.tasks.tfidf import METHODS, Terms, TfidfModel, fit_tfidf
+from folders import drop_checksums
 
 ODD = ["", "   ", "?!", "zzzz qqqq", "a", "\ud800 broken", "THE MATCH was won, was won!", "__label__0"]
 
@@ -202,7 +203,7 @@ def cut(name: str) -> Callable[[Path], None]:
         (lambda folder: (folder / "vocab.txt").write_bytes(b"\xff\n"), "vocab.txt cannot be read"),
         (cut("vocab.txt"), "different terms"),
         (cut("model.safetensors"), "cannot be read as a safetensors file"),
-        (spoil_weights, "not numbers"),
+        (spoil_weights, "not finite"),
         (change(kind="classifier"), "holds a classifier, not a linear model"),
         (change(format_version=99), "format version 99"),
         (change(method="magic"), "no method 'magic'"),
@@ -219,6 +220,7 @@ def test_a_damaged_folder_is_refused(spoil: Callable[[Path], None], message: str
     texts, labels, _, _ = news()
     fit("tfidf-lr", texts[:100], labels[:100]).save(tmp_path / "model")
     spoil(tmp_path / "model")
+    drop_checksums(tmp_path / "model")
     with pytest.raises(ModelError, match=message) as caught:
         TfidfModel.load(tmp_path / "model")
     assert caught.value.remedy

@@ -222,7 +222,9 @@ def test_a_cache_is_replaced_and_what_is_left_of_one_is_not_used(
 ) -> None:
     folder = made(model)
     monkeypatch.chdir(folder)
-    assert write_token_cache(load_bilm(model), ["the"], ".") == 1
+    with pytest.raises(RunError, match=r"already holds a token cache(.|\n)*--overwrite"):
+        write_token_cache(load_bilm(model), ["the"], ".")
+    assert write_token_cache(load_bilm(model), ["the"], ".", overwrite=True) == 1
     assert len(TokenCache.open(folder, load_bilm(model)).places) == 1
     (folder / "cache.json").unlink()
     Elmo.load(model)
@@ -239,5 +241,5 @@ def test_a_full_disk_is_an_error_before_anything_is_computed(
     monkeypatch.setattr("elmokit.vectors.word_cache.reserve", full)
     monkeypatch.setattr("elmokit.vectors.word_cache._encode", None)
     with pytest.raises(RunError, match="the disk is full"):
-        made(model)
+        write_token_cache(load_bilm(model), ["the"], before, overwrite=True)
     assert contents(before) == files

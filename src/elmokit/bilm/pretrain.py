@@ -147,6 +147,7 @@ def pretrain(  # many parameters because each is a flag of the command
     corpus: str | Path | None = None,
     read: ReadConfig | None = None,
     checkpoint_every: float = 60.0,
+    overwrite: bool = False,
     reporter: Reporter | None = None,
     command: str = "",
     **settings: Any,
@@ -168,13 +169,14 @@ def pretrain(  # many parameters because each is a flag of the command
             word table is read as it is.
         corpus: Where to keep the prepared text, to share it between runs.
         checkpoint_every: Seconds between checkpoints.
+        overwrite: Start over if ``out`` holds another run.
         command: The command line, for the model card.
         settings: Changes to ``preset`` and ``read`` by name, such as ``epochs=3`` or ``text_columns="body"``.
     """
     reporter, out = reporter or Reporter("silent"), Path(out)
     base = load_bilm(from_model) if from_model is not None else None
     config, read, start = _merge(preset, read or ReadConfig(), settings, base, words_from)
-    folder = open_out(out, "bilm", resume=True)
+    folder = open_out(out, "bilm", resume=True, overwrite=overwrite)
     with folder.lock():
         source = TextSource(texts, read, exclude=out)
         valid_source = TextSource(valid, read, exclude=out) if valid else None

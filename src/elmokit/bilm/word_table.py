@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from elmokit.core.atomic import write_text
 from elmokit.core.errors import FRESH, ModelError
-from elmokit.core.tensors import load_tensors, save_tensors
+from elmokit.core.tensors import check_numbers, load_tensors, save_tensors
 from elmokit.text.vocabulary import FormIds, form_of
 
 FloatArray = npt.NDArray[np.float32]
@@ -114,7 +114,7 @@ class WordTable(nn.Module):
             text = file.with_suffix(".txt").read_bytes().decode("utf-8")
             pairs = [line.split("\t") for line in text.split("\n")[:-1]]
             counts = np.array([int(count) for _, count in pairs], dtype=np.int64)
-            codes, scales = tensors["codes"], tensors["scales"].float()
+            codes, scales = tensors["codes"], check_numbers(file, "scales", tensors["scales"])
             if codes.dtype != torch.uint8 or len(codes) != len(scales) or len(codes) <= len(pairs):
                 raise ValueError("the rows do not fit the forms")
         except (OSError, ValueError, KeyError) as error:

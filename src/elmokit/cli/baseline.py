@@ -21,6 +21,7 @@ _PREDICTING = options.Section("predicting", PredictingConfig, "sgns and cbow onl
     _PREDICTING,
     options.TEXT,
     options.READ,
+    overwrite=True,
 )
 def command(
     method: Annotated[str, options.argument("METHOD", f"\\[{'|'.join(METHODS)}]")],

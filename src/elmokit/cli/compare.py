@@ -17,7 +17,10 @@ _SHOWN = ("recipe", "methods", "seeds", "curve", "draws", "budget", "workers", "
 
 
 @options.with_settings(
-    options.Section("compare", CompareConfig, "Comparison", _SHOWN), options.READ, options.LABELS
+    options.Section("compare", CompareConfig, "Comparison", _SHOWN),
+    options.READ,
+    options.LABELS,
+    overwrite=True,
 )
 def command(
     files: Annotated[list[str], options.argument("TRAIN [VALID] TEST", options.ROWS)],

@@ -21,7 +21,7 @@ _TOKEN_CACHE = (
 )
 
 
-@options.with_settings(options.TEXT, options.READ)
+@options.with_settings(options.TEXT, options.READ, overwrite=True)
 def command(
     source: Annotated[Path, options.argument("SOURCE", _SOURCE, parser=resolve_name)],
     out: Annotated[

@@ -16,7 +16,9 @@ _TEACHER = "vectors:FILE with a vector for each text, st:FOLDER, m2v:FOLDER, or 
 
 
 @options.with_settings(
-    options.READ, options.Section("distill", DistillConfig, "Distillation", ("epochs", "dim", "lr", "seed"))
+    options.READ,
+    options.Section("distill", DistillConfig, "Distillation", ("epochs", "dim", "lr", "seed")),
+    overwrite=True,
 )
 def command(
     teacher: Annotated[str, options.argument("TEACHER", _TEACHER)],

@@ -13,7 +13,9 @@ from elmokit.vectors.settings import EXPORTS, StoreConfig
 _SHOWN = ("layer", "mix_weights", "all_layers", "pool", "dtype", "format", "state", "id_column")
 
 
-@options.with_settings(options.Section("store", StoreConfig, "What to keep", _SHOWN), options.READ)
+@options.with_settings(
+    options.Section("store", StoreConfig, "What to keep", _SHOWN), options.READ, overwrite=True
+)
 def command(
     model: options.Model,
     texts: options.Texts,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.fit import Evaluation
 
 
-@options.with_settings(options.READ, options.LABELS)
+@options.with_settings(options.READ, options.LABELS, overwrite=True)
 def command(
     model: options.Model,
     files: Annotated[

@@ -24,6 +24,7 @@ _ENCODER = (
     options.Section("mix", MixConfig, "Mixing the layers", ("mix",)),
     options.Section("head", HeadConfig, "Head", ("head",)),
     options.Section("fit", FitConfig, "Training", ("finetune", "epochs", "max_words", "seed")),
+    overwrite=True,
 )
 def command(
     encoder: Annotated[str, options.argument("ENCODER", _ENCODER)],

@@ -43,6 +43,7 @@ ROWS = "Labeled rows: .csv .tsv .jsonl .parquet."
 _TEXTS = "Files (.txt .csv .tsv .jsonl .parquet, also .gz .zst), folders, patterns, or - for standard input."
 _MODEL = "A bundled model, a model folder, or published ELMo files."
 _THREADS = "Processor threads to use; by default, one per core."
+_OVERWRITE = "Replace what elmokit has written to the output folder before."
 _MOST_SHOWN = 20  # options in a help page
 Model = Annotated[Path, argument("MODEL", _MODEL, parser=resolve_name)]
 Texts = Annotated[list[str], argument("TEXT...", _TEXTS)]
@@ -139,7 +140,7 @@ _PIPELINE = _parameter(
 )
 
 
-def with_settings(*sections: Section) -> Callable[[Command], Command]:
+def with_settings(*sections: Section, overwrite: bool = False) -> Callable[[Command], Command]:
     """Add --threads to a command and, if there are ``sections``, their flags, --config, --set and --help-all.
 
     It gets what was given as ``settings``: flags win over --set, --set over the file, the file over
@@ -168,6 +169,7 @@ def with_settings(*sections: Section) -> Callable[[Command], Command]:
             for part in read_toml(given["config"], configs).values():
                 settings |= part
         settings |= dict(_parse_item(item, known) for item in given["set_"] or ())
+        settings |= {"overwrite": True} if given.get("overwrite") else {}
         for name, setting in shown.items():
             if (value := given[name]) is not None:
                 settings[name] = setting.parse(value) if isinstance(value, str) else value
@@ -178,8 +180,11 @@ def with_settings(*sections: Section) -> Callable[[Command], Command]:
         own.pop("settings", None)
         parameters = [*own.values(), *added]
         infos = [info for parameter in parameters for info in get_args(parameter.annotation)]
-        is_full = sum(isinstance(info, OptionInfo) for info in infos) + 1 >= _MOST_SHOWN  # and --help
-        limit: Any = {"metavar": "INT", "min": 1, "hidden": is_full}
+        n_shown = sum(isinstance(info, OptionInfo) for info in infos) + 1  # and --help
+        if overwrite:
+            hidden: Any = {"hidden": n_shown >= _MOST_SHOWN}
+            parameters.append(_parameter("overwrite", bool, _OVERWRITE, "--overwrite", **hidden))
+        limit: Any = {"metavar": "INT", "min": 1, "hidden": n_shown + overwrite >= _MOST_SHOWN}
 
         def run(threads: int | None, **values: Any) -> None:
             given = {name: values.pop(name) for name in {*values} - {*own}}
@@ -230,6 +235,7 @@ def _help_all(sections: tuple[Section, ...]) -> Callable[[bool], None]:
                 table.add_row(setting.name, setting.help)
         table.add_row("[bold]Flag[/]")
         table.add_row("--threads", _THREADS)
+        table.add_row("--overwrite", _OVERWRITE)
         example = "Set any of these with --set NAME=VALUE, as in [bold]--set lr=0.001[/], or in a TOML file."
         Console(highlight=False).print(table, example, sep="\n")
         raise typer.Exit()

@@ -28,6 +28,7 @@ _ENDINGS = {
     options.Section("vocabulary", VocabularyConfig, "Vocabulary"),
     options.Section("model", BilmConfig, "Model", ("input", "dim")),
     options.Section("training", TrainingConfig, "Training", ("epochs", "max_time", "seed")),
+    overwrite=True,
 )
 def command(
     texts: options.Texts,

@@ -19,7 +19,7 @@ from elmokit.comparison.report import write_report
 from elmokit.comparison.result import Comparison, build_result
 from elmokit.comparison.runner import Runner
 from elmokit.comparison.steps import StepResult, Workspace, plan_steps
-from elmokit.core.atomic import explain_os_errors, staging
+from elmokit.core.atomic import explain_os_errors, staging, sync
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
@@ -46,6 +46,7 @@ def compare(  # many parameters because each is an argument or flag of the comma
     encoder: str | Path | None = None,
     read: ReadConfig | None = None,
     labels: LabelConfig | None = None,
+    overwrite: bool = False,
     reporter: Reporter | None = None,
     command: str = "",
     **settings: Any,
@@ -63,6 +64,7 @@ def compare(  # many parameters because each is an argument or flag of the comma
         valid: Rows to choose the best weights by; without them a tenth of the train rows is held out.
         unlabeled: Further texts for pretraining.
         encoder: A biLM to use instead of pretraining one.
+        overwrite: Start over if ``out`` holds another comparison.
         command: The command line, for the report.
         settings: By name, such as ``seeds=3``, ``budget="30m"`` or ``label_column="topic"``: those of
             CompareConfig, ReadConfig and LabelConfig.
@@ -82,7 +84,7 @@ def compare(  # many parameters because each is an argument or flag of the comma
     data = read_data(sources, task, read_config, label_config, reporter)
     n_train = len(data.splits["train"])
     plan = replace(plan, counts=tuple(count for count in plan.counts if count < n_train))
-    folder = open_out(out, "comparison", resume=True)
+    folder = open_out(out, "comparison", resume=True, overwrite=overwrite)
     with folder.lock():
         hashes = {f"text.{split}_rows": value for split, value in data.fingerprints.items()}
         folder.require_same({}, {**hashes, "encoder.weights": encoder_hash})
@@ -148,7 +150,7 @@ def _describe(plan: Plan, space: Workspace, reporter: Reporter) -> None:
 
 def _copy_model(model: Path, best: Path) -> None:
     """Copy a model folder; config.json comes last, so that a part of it is never taken for a model."""
-    with explain_os_errors(best):
-        shutil.rmtree(best, ignore_errors=True)
-        with staging(best, "config.json") as staged:
-            shutil.copytree(model, staged, dirs_exist_ok=True)
+    with explain_os_errors(best), staging(best, "config.json", gone=["*"]) as staged:
+        shutil.copytree(model, staged, dirs_exist_ok=True)
+        for path in staged.rglob("*"):
+            sync(path)

@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 
 from elmokit.core.errors import RunError
 
-STAGED = ".saving"
-"""Holds the files of a folder until all are written."""
+STAGED, REPLACED = ".saving", ".replaced"
+"""Hold the new files of a folder until all are written, and the old ones until the new ones are in place."""
 
 
 @contextlib.contextmanager
@@ -62,27 +62,43 @@ def staging(folder: Path, last: str, *, gone: Iterable[str] = ()) -> Iterator[Pa
     """A place to write files and folders to; at the end each is moved to its place in ``folder``.
 
     The file ``last`` is removed first and arrives last, so that a folder that was cut short is never taken
-    for a whole one. Old files that match a pattern in ``gone`` are removed.
+    for a whole one. Old files that match a pattern in ``gone`` are removed. After an error everything is as
+    it was before.
     """
-    staged = folder / STAGED
+    staged, replaced = folder / STAGED, folder / REPLACED
     with explain_os_errors(folder):
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir(parents=True)
+    moves: list[tuple[Path, Path]] = []
     try:
         yield staged
         with explain_os_errors(folder):
-            (folder / last).unlink(missing_ok=True)
-            for pattern in gone:
-                for old in folder.glob(pattern):
-                    old.unlink()
-            for name in (*(new.name for new in staged.iterdir() if new.name != last), last):
-                if (folder / name).is_dir():
-                    shutil.rmtree(folder / name)
-                os.replace(staged / name, folder / name)
+            shutil.rmtree(replaced, ignore_errors=True)
+            replaced.mkdir()
+            names = [*(new.name for new in staged.iterdir() if new.name != last), last]
+            old = {*names, *(path.name for pattern in gone for path in folder.glob(pattern))} - {
+                STAGED,
+                REPLACED,
+            }
+            for name in sorted(old, key=lambda name: name != last):
+                if os.path.lexists(folder / name):
+                    _move(folder / name, replaced / name, moves)
+            for name in names:
+                _move(staged / name, folder / name, moves)
+        moves.clear()
         with contextlib.suppress(OSError):
             sync(folder)
     finally:
+        for source, target in reversed(moves):
+            with contextlib.suppress(OSError):
+                os.replace(target, source)
         shutil.rmtree(staged, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _move(source: Path, target: Path, moves: list[tuple[Path, Path]]) -> None:
+    os.replace(source, target)
+    moves.append((source, target))
 
 
 def sync(path: Path) -> None:

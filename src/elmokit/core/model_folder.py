@@ -13,9 +13,16 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import elmokit
 from elmokit.core.atomic import staging, write_text
-from elmokit.core.errors import FRESH, ConfigError, ModelError
+from elmokit.core.errors import FRESH, ConfigError, ModelError, RunError
 from elmokit.core.model_card import Facts, card_text
-from elmokit.core.names import bundled_names, checksum, read_json, resolve_name
+from elmokit.core.names import (
+    bundled_names,
+    checksum,
+    read_json,
+    record_checksum,
+    resolve_name,
+    verify_checksums,
+)
 
 FORMAT, FORMAT_VERSION = "elmokit", 1
 _CONFIG, _CARD = "config.json", "README.md"
@@ -77,7 +84,7 @@ def kind_of(folder: Path) -> str | None:
 
 
 def read_record(folder: Path, kind: str) -> dict[str, Any]:
-    """``config.json`` of a model of this kind; ModelError if ``folder`` holds anything else."""
+    """``config.json`` of a model of this kind; ModelError if ``folder`` holds none or is damaged."""
     file = folder / _CONFIG
     noun, verb, _ = KINDS[kind]
     remedy = f"Give a folder made by elmokit {verb}."
@@ -104,6 +111,7 @@ def read_record(folder: Path, kind: str) -> dict[str, Any]:
     if record.get("kind") != kind:
         other = KINDS[record["kind"]].noun if record.get("kind") in KINDS else f"a {record.get('kind')!r}"
         raise ModelError(f"{folder} holds {other}, not {noun}.", remedy=remedy)
+    verify_checksums(file, record)
     return record
 
 
@@ -121,7 +129,8 @@ def write_model(folder: Path, kind: str, record: Mapping[str, Any], *, card: Fac
     """A staging folder to write the files of a model to.
 
     At the end checksums are taken, ``README.md`` and, last, ``config.json`` are written, and all of it
-    replaces the model that ``folder`` held before. On an error the old model is untouched.
+    replaces the model that ``folder`` held before. On an error the old model is untouched. Files that would
+    be replaced and are not those of a model, of a run or of a job at work in ``folder`` are an error.
 
     Args:
         folder: The model folder; other files in it (a run, a report) stay.
@@ -129,14 +138,30 @@ def write_model(folder: Path, kind: str, record: Mapping[str, Any], *, card: Fac
     """
     with staging(folder, _CONFIG, gone=_OLD_FILES) as staged:
         yield staged
-        files = sorted(file for file in staged.iterdir() if file.is_file())
+        is_ours = kind_of(folder) or (folder / "run").is_dir() or (folder / ".lock").exists()
+        new = {_CARD, _CONFIG, *(path.name for path in staged.iterdir())}
+        if foreign := [] if is_ours else sorted(new & {path.name for path in folder.iterdir()}):
+            raise RunError(
+                f"{folder} holds {foreign[0]}, which elmokit did not write; nothing in it was changed.",
+                remedy="Choose another folder, or move these files away.",
+            )
         config = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "kind": kind,
             "elmokit_version": elmokit.__version__,
             **record,
-            "files": {file.name: checksum(file) for file in files},
+            "files": {file.relative_to(staged).as_posix(): checksum(file) for file in _own_files(staged)},
         }
+        config["checksum"] = record_checksum(json.loads(json.dumps(config)))
         write_text(staged / _CARD, card_text(replace(card, title=card.title or folder.resolve().name)))
         write_text(staged / _CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+
+
+def _own_files(folder: Path) -> Iterator[Path]:
+    """All files but cards; of a model inside, its config.json, which has the checksums of the others."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            yield from [path / _CONFIG] if kind_of(path) else _own_files(path)
+        elif path.name != _CARD:
+            yield path

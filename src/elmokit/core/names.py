@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elmokit.core.errors import ModelError, import_extra, nearest
+from elmokit.core.errors import FRESH, ModelError, import_extra, nearest
 
 MODELS = Path(__file__).parent.parent / "models"
 DEFAULT = "english"
@@ -32,7 +33,6 @@ def resolve_name(name: str | Path) -> Path:
     if isinstance(name, Path):
         return name
     if name in bundled_names():
-        verify_checksums(MODELS / name, "Install elmokit again.")
         return MODELS / name
     if name.startswith(HUB):
         return _download(name)
@@ -66,17 +66,36 @@ def read_json(file: Path) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def verify_checksums(folder: Path, remedy: str) -> None:
-    """Raise ModelError if a file of a model folder is not the one that its ``config.json`` lists."""
-    files = read_json(folder / "config.json").get("files")
-    for file, expected in files.items() if isinstance(files, dict) else ():
-        path = folder / Path(file).name
+def record_checksum(record: Mapping[str, Any]) -> str:
+    """SHA-256 of a JSON object without its ``checksum``, however it is laid out."""
+    rest = {name: value for name, value in record.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def verify_checksums(file: Path, record: Mapping[str, Any]) -> None:
+    """Raise ModelError unless ``file``, which holds ``record``, and all that it lists are as first written.
+
+    Folders of 0.1 have no checksum of ``file`` itself, and those of its classifiers none at all.
+    """
+    folder, files = file.parent, record.get("files", {})
+    remedy = "Install elmokit again." if folder.parent == MODELS else FRESH
+    damaged = "is damaged: its checksum does not match"
+    if record.get("checksum", own := record_checksum(record)) != own or not isinstance(files, dict):
+        raise ModelError(f"{file} {damaged} its content.", remedy=remedy)
+    for name, expected in files.items():
+        path = folder / name
         try:
-            actual = checksum(path)
-        except OSError as error:
-            raise ModelError(f"{path} cannot be read: {error.strerror}.", remedy=remedy) from error
+            actual = checksum(path) if ".." not in path.parts else ""
+        except (OSError, ValueError) as error:
+            problem = getattr(error, "strerror", None) or error
+            raise ModelError(f"{path} cannot be read: {problem}.", remedy=remedy) from error
         if actual != expected:
-            raise ModelError(f"{path} is damaged: its checksum does not match config.json.", remedy=remedy)
+            raise ModelError(f"{path} {damaged} {file.name}.", remedy=remedy)
+    for path in folder.glob("*.safetensors") if files else ():
+        if path.name not in files:
+            raise ModelError(
+                f"{path} is not a file of this model: {file.name} does not list it.", remedy=FRESH
+            )
 
 
 def _download(name: str) -> Path:
@@ -104,6 +123,4 @@ def _download(name: str) -> Path:
             f"{name} is not on this machine, and the hub cannot be reached ({reason}).",
             remedy="Connect to a network, or use a bundled model: " + ", ".join(bundled_names()) + ".",
         ) from error
-    remedy = "Delete the downloaded copy and try again; if that does not help, tell the owner of the model."
-    verify_checksums(Path(copy), remedy)
     return Path(copy)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elmokit.core.atomic import STAGED, explain_os_errors, write_text
+from elmokit.core.atomic import REPLACED, STAGED, explain_os_errors, write_text
 from elmokit.core.errors import RunError
 from elmokit.core.model_folder import KINDS, kind_of
 from elmokit.core.names import read_json
@@ -31,6 +33,8 @@ _LAYOUTS = {
     "word-vectors": _Layout("word vectors", "", "config.json"),
     "linear": _Layout("a linear model", "", "config.json"),
     "stack": _Layout("a classifier", "", "config.json"),
+    "converted": _Layout("a converted model", "", "config.json"),
+    "official": _Layout("published ELMo files", "", "options.json"),
     "vectors": _Layout("a vector store", "", "manifest.json"),
     "token-cache": _Layout("a token cache", "", "cache.json"),
     "report": _Layout("a report", "", _REPORT),
@@ -45,18 +49,26 @@ class RunFolder:
     out: Path
     run: Path  # checkpoints, settings and the lock: a subfolder of ``out``, or ``out`` itself
     kind: str
+    resume: bool = True  # results of the same kind may be there
+    overwrite: bool = False  # ... and are replaced
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Make the folder and keep other processes out of it, where the system has file locks."""
+        """Make the folder and keep other processes out of it, where the system has file locks.
+
+        A run to overwrite is removed now; a model or report stays until the new one replaces it.
+        """
+        lock = self.run / _LOCK
         with explain_os_errors(self.out):
             self.run.mkdir(parents=True, exist_ok=True)
-            file = open(self.run / _LOCK, "a", encoding="utf-8")  # noqa: SIM115
+            file = open(lock, "a", encoding="utf-8")  # noqa: SIM115
         with file:
             try:
                 import fcntl
 
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not lock.exists() or not os.path.samestat(lock.stat(), os.fstat(file.fileno())):
+                    raise BlockingIOError  # another process finished, and removed the lock, just now
             except BlockingIOError as error:
                 raise RunError(
                     f"Another process is using {self.out}.",
@@ -64,10 +76,23 @@ class RunFolder:
                 ) from error
             except (ImportError, OSError):
                 pass  # a system, or a file system, without locks
-            file.truncate(0)
-            file.write(self.kind)
-            file.flush()
-            yield
+            try:
+                if self.run == self.out:  # another process may have finished since it was checked
+                    open_out(self.out, self.kind, resume=self.resume, overwrite=self.overwrite)
+                elif self.overwrite:
+                    (self.out / "config.json").unlink(missing_ok=True)
+                    for path in self.run.iterdir():
+                        if path != lock:
+                            shutil.rmtree(path) if path.is_dir() else path.unlink()
+                file.truncate(0)
+                file.write(self.kind)
+                file.flush()
+                yield
+            finally:
+                if self.run == self.out:  # nothing stays behind in a model folder
+                    with contextlib.suppress(OSError):
+                        lock.unlink()
+                        self.out.rmdir()  # unless there is something in it
 
     def require_same(
         self,
@@ -124,17 +149,21 @@ def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     return changes
 
 
-def open_out(out: Path, kind: str, *, resume: bool) -> RunFolder:
+def open_out(out: Path, kind: str, *, resume: bool, overwrite: bool = False) -> RunFolder:
     """Check the folder that ``--out`` names, before any work is done.
 
-    It must be new, empty or, with ``resume``, hold results of this kind; otherwise RunError is raised and
-    nothing is touched. The folder itself is made by ``RunFolder.lock`` or by whoever writes to it.
+    It must be new, empty or, with ``resume`` or ``overwrite``, hold results of this kind; otherwise RunError
+    is raised and nothing is touched. ``RunFolder.lock``, or whoever writes to it, makes the folder.
     """
     run = out / _LAYOUTS[kind].state
-    if problem := _problem(out, kind, resume):
+    problem, is_ours = _problem(out, kind)
+    if problem or (is_ours and not resume and not overwrite):
         remedy = "Choose another --out, or empty the folder yourself."
+        if not problem:
+            problem = f"already holds {_LAYOUTS[kind].content}"
+            remedy = "Choose another --out, or replace what is there with --overwrite."
         raise RunError(f"{out} {problem}; nothing in it was touched.", remedy=remedy)
-    if kind_of(out) and not run.is_dir():
+    if kind_of(out) and not run.is_dir() and not overwrite:
         raise RunError(
             f"{out} already holds a finished model without its training run.",
             remedy="Choose another --out; to train it further, use --from with this folder.",
@@ -142,29 +171,29 @@ def open_out(out: Path, kind: str, *, resume: bool) -> RunFolder:
     existing = next(path for path in (run, *run.absolute().parents) if path.exists())
     with explain_os_errors(out), tempfile.TemporaryFile(dir=existing):
         pass  # the folder can be written to
-    return RunFolder(out, run, kind)
+    return RunFolder(out, run, kind, resume, overwrite)
 
 
-def _problem(out: Path, kind: str, resume: bool) -> str:
-    """Why results of this kind cannot be written to ``out``; "" if they can."""
+def _problem(out: Path, kind: str) -> tuple[str, bool]:
+    """Why results of this kind cannot be written to ``out`` ("" if they can), and whether it has such."""
     content, state, marker = _LAYOUTS[kind]
     model = kind_of(out)
-    if model not in (None, kind):
-        return f"already holds {KINDS[model].noun if model in KINDS else 'another model'}"
+    is_converted = kind == "converted" and model == "bilm" and not (out / "run").is_dir()
+    if model not in (None, kind) and not is_converted:
+        return f"already holds {KINDS[model].noun if model in KINDS else 'another model'}", False
     if not out.is_dir():
-        return "is a file, not a folder" if out.exists() else ""
+        return "is a file, not a folder" if out.exists() else "", False
     if _is_empty(out, state):
-        return ""
-    if not resume:
-        return "exists and is not empty"
+        return "", False
     lock = out / state / _LOCK
-    if not model and not _is_ours(out / marker) and not (state and lock.is_file()):
-        return f"exists and does not hold {content}"
+    is_ours = bool(model) or _is_ours(out / marker) or bool(state and lock.is_file())
     try:
         other = lock.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        return ""
-    return f"exists and holds {_LAYOUTS[other].content}" if other in {*_LAYOUTS} - {kind} else ""
+        other = ""
+    if not is_ours and other != kind:  # a job that was killed leaves its lock
+        return f"exists and does not hold {content}", False
+    return f"exists and holds {_LAYOUTS[other].content}" if other in {*_LAYOUTS} - {kind} else "", is_ours
 
 
 def _is_empty(out: Path, state: str) -> bool:
@@ -172,11 +201,15 @@ def _is_empty(out: Path, state: str) -> bool:
     names = {path.name for path in out.iterdir()}
     if state and (out / state).is_dir() and not any((out / state).iterdir()):
         names.remove(state)
-    return all(name in (STAGED, _LOCK) or (name[0] == "." and name.endswith(".new")) for name in names)
+    return all(
+        name in (STAGED, REPLACED, _LOCK) or (name[0] == "." and name.endswith(".new")) for name in names
+    )
 
 
 def _is_ours(marker: Path) -> bool:
     """Whether a file with the right name was written by elmokit, as far as can be seen."""
-    if marker.name in (_SETTINGS, _REPORT):
+    if marker.name == _SETTINGS:
         return marker.is_file()
+    if marker.name == _REPORT:
+        return "versions" in read_json(marker)
     return str(read_json(marker).get("format")).startswith("elmokit")

@@ -39,10 +39,22 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_weights(file: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a file, which must have the names and shapes of ``expected``, in single precision."""
+    """The finite numbers of a file, which must have the names and shapes of ``expected``, as float32."""
     tensors, _ = load_tensors(file)
     check_tensors(file, expected, tensors)
-    return {name: tensor.float() for name, tensor in tensors.items()}
+    return {name: check_numbers(file, name, tensor) for name, tensor in tensors.items()}
+
+
+def check_numbers(file: Path, name: str, tensor: Tensor) -> Tensor:
+    """The tensor in single precision; ModelError unless it holds finite floating-point numbers."""
+    numbers = tensor.float()
+    if not tensor.is_floating_point():
+        problem = f"{name} has the type {tensor.dtype}, which weights cannot have"
+    elif not numbers.isfinite().all():
+        problem = f"{name} holds numbers that are not finite"
+    else:
+        return numbers
+    raise ModelError(f"{file}: {problem}.", remedy=FRESH)
 
 
 def check_tensors(file: Path, expected: Mapping[str, Tensor], actual: Mapping[str, Tensor]) -> None:

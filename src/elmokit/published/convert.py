@@ -17,7 +17,7 @@ from elmokit.bilm.model import Bilm
 from elmokit.bilm.state import average_state
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
-from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
+from elmokit.core.errors import ConfigError, DataError, ModelError, RunError, nearest
 from elmokit.core.formatting import join_names
 from elmokit.core.model_folder import kind_of, load
 from elmokit.core.names import resolve_name
@@ -67,7 +67,7 @@ class Conversion:
     notes: tuple[str, ...] = ()  # what a person should know about it
 
 
-def convert(  # many parameters because each is a flag of the command
+def convert(  # long because it is the whole verb; # many parameters because each is a flag
     source: str | Path,
     out: str | Path | None = None,
     *,
@@ -77,6 +77,7 @@ def convert(  # many parameters because each is a flag of the command
     calibrate: str | Path | Sequence[str | Path] | None = None,
     compact: bool = False,
     token_cache: str | Path | None = None,
+    overwrite: bool = False,
     reporter: Reporter | None = None,
     command: str = "",
     **settings: Any,
@@ -96,6 +97,7 @@ def convert(  # many parameters because each is a flag of the command
         compact: Smaller: half precision and no output layer; for computing vectors only.
         token_cache: Write only the token-encoder vectors of this word list, to ``out`` or into the model's
             folder, where they are used whenever the model is opened.
+        overwrite: Replace a model, table or cache that ``out`` holds.
         command: The command line, for the model card.
         settings: Of ``TextConfig`` and ``ReadConfig`` by name; ``max_words`` of a table.
     """
@@ -110,37 +112,42 @@ def convert(  # many parameters because each is a flag of the command
     if unused := [name for name, value in options.items() if value and name not in _USED[task]]:
         raise ConfigError(f"This conversion does not use {join_names(unused)}.", remedy="Leave it out.")
     if token_cache is not None:
-        return _write_token_cache(source, Path(token_cache), out, reporter)
+        return _write_token_cache(source, Path(token_cache), out, overwrite, reporter)
     if out is None:
         raise ConfigError("OUT is missing.", remedy="Name the folder to write: elmokit convert SOURCE OUT.")
     out = Path(out)
     if task == "export":
+        if out.is_file() and not overwrite:
+            remedy = "Choose another name, or replace it with --overwrite."
+            raise RunError(f"{out} exists; nothing in it was touched.", remedy=remedy)
         return _export_vectors(source, out)
     if task == "import":
-        return _import_vectors(source, out, text, settings, command)
+        with open_out(out, "word-vectors", resume=False, overwrite=overwrite).lock():
+            return _import_vectors(source, out, text, settings, command)
     if task == "shrink" and not compact:
         raise ModelError(
             f"{source} is already an elmokit folder.",
             remedy="To write it for other tools, use --to official; to make it smaller, --compact.",
         )
-    open_out(out, "bilm", resume=False)
-    is_ours = task in ("shrink", "write official")
-    foreign = None if is_ours else load_foreign(source, vocabulary=vocab, text=configs["text"])
-    saved = foreign or load_bilm(source)
-    notes: list[str] = [] if is_ours else saved.training["notes"]
-    if to == "official":
-        notes = notes + save_official(out, saved)
-    elif is_ours:
-        save_bilm(out, remove_predictor(saved), half=True)
-    else:
-        texts = [calibrate] if isinstance(calibrate, str | Path) else list(calibrate or ())
-        if calibrate is None or texts not in ([], ["none"]):
-            saved, note = _calibrate(saved, texts, configs["read"], reporter)
-            notes = [*notes, note]
-        date, command = datetime.date.today().isoformat(), replace_surrogates(command)
-        record = {"notes": notes, "date": date, "command": command}
-        record |= {"license": "not stated: that of the published model applies"}
-        save_bilm(out, replace(saved, training={**saved.training, **record}), half=compact)
+    kind = "official" if to == "official" else "converted"
+    with open_out(out, kind, resume=False, overwrite=overwrite).lock():
+        is_ours = task in ("shrink", "write official")
+        foreign = None if is_ours else load_foreign(source, vocabulary=vocab, text=configs["text"])
+        saved = foreign or load_bilm(source)
+        notes: list[str] = [] if is_ours else saved.training["notes"]
+        if to == "official":
+            notes = notes + save_official(out, saved)
+        elif is_ours:
+            save_bilm(out, remove_predictor(saved), half=True)
+        else:
+            texts = [calibrate] if isinstance(calibrate, str | Path) else list(calibrate or ())
+            if calibrate is None or texts not in ([], ["none"]):
+                saved, note = _calibrate(saved, texts, configs["read"], reporter)
+                notes = [*notes, note]
+            date, command = datetime.date.today().isoformat(), replace_surrogates(command)
+            record = {"notes": notes, "date": date, "command": command}
+            record |= {"license": "not stated: that of the published model applies"}
+            save_bilm(out, replace(saved, training={**saved.training, **record}), half=compact)
     weights = weights_of(saved.model).items()
     n_parameters = sum(values.numel() for name, values in weights if not name.startswith("predictor."))
     return Conversion(out, n_parameters, notes=tuple(notes))
@@ -226,7 +233,9 @@ def _calibrate(
     return replace(saved, start_state=state), note
 
 
-def _write_token_cache(model: Path, vocab: Path, out: str | Path | None, reporter: Reporter) -> Conversion:
+def _write_token_cache(
+    model: Path, vocab: Path, out: str | Path | None, overwrite: bool, reporter: Reporter
+) -> Conversion:
     if out is None and model.is_file():
         problem = f"{model} is a file, so the cache cannot go inside it."
         raise ConfigError(problem, remedy="Name a folder: OUT.")
@@ -238,7 +247,7 @@ def _write_token_cache(model: Path, vocab: Path, out: str | Path | None, reporte
     if not words:
         raise DataError(f"{vocab} has no words.", remedy="Give a list of words, one per line.")
     with reporter.counting("Computing vectors", total=len(words), unit="words") as advance:
-        n_words = word_cache.write_token_cache(saved, words, folder, progress=advance)
+        n_words = word_cache.write_token_cache(saved, words, folder, overwrite=overwrite, progress=advance)
     return Conversion(folder, n_words * saved.model.config.dim, n_words)
 
 
@@ -248,7 +257,6 @@ def _write_token_cache(model: Path, vocab: Path, out: str | Path | None, reporte
 def _import_vectors(
     source: Path, out: Path, text: TextConfig | None, settings: dict[str, Any], command: str
 ) -> Conversion:
-    open_out(out, "word-vectors", resume=True)
     changes = {name: settings.pop(name) for name in _TEXT_NAMES & settings.keys()}
     vectors = importlib.import_module(_EXCHANGE).import_vectors(source, text=text, **settings)
     training = {**vectors.training, "command": replace_surrogates(command)}

@@ -40,6 +40,7 @@ def baseline(
     config: Configuration | None = None,
     text: TextConfig = STATIC_TEXT,
     read: ReadConfig | None = None,
+    overwrite: bool = False,
     reporter: Reporter | None = None,
     command: str = "",
     **settings: Any,
@@ -49,7 +50,7 @@ def baseline(
     Args:
         method: "svd", "sgns" (skip-gram with negative sampling) or "cbow".
         texts: Files, folders or patterns; "-" is standard input.
-        out: Folder to write: new, empty, or with word vectors, which are replaced.
+        out: Folder to write: new, empty or, with ``overwrite``, with word vectors, which are replaced.
         config: ``SvdConfig`` for "svd", ``Word2VecConfig`` for the others.
         command: The command line, for the card.
         settings: Single settings of ``config``, ``text`` and ``read`` by name, such as ``dim=50``.
@@ -57,11 +58,10 @@ def baseline(
     defaults = {"vectors": _check_config(method, config), "text": text, "read": read or ReadConfig()}
     configs: Any = merge_settings(settings, **defaults)
     source = TextSource(texts, configs["read"], exclude=Path(out))
-    open_out(Path(out), "word-vectors", resume=True)
-    vectors = train_vectors(
-        method, source, configs["vectors"], text=configs["text"], reporter=reporter, command=command
-    )
-    vectors.save(out)
+    about: Any = {"text": configs["text"], "reporter": reporter, "command": command}
+    with open_out(Path(out), "word-vectors", resume=False, overwrite=overwrite).lock():
+        vectors = train_vectors(method, source, configs["vectors"], **about)
+        vectors.save(out)
     return vectors
 
 

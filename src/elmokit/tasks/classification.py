@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.core.errors import ConfigError, DataError
+from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.formatting import join_names, percent
 from elmokit.report.document import Cell, Column, Section, make_confusion_table, make_table
 from elmokit.tasks.heads import BilstmHead, Head, LinearHead, PoolHead
@@ -34,6 +34,13 @@ class ClassPrediction(Prediction):
     labels: Labels
     probabilities: npt.NDArray[np.floating[Any]]
     calibrated: bool = True
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.probabilities).all():
+            raise ModelError(
+                "The model gives probabilities that are not finite numbers.",
+                remedy="Its weights are damaged, or its training failed; take a fresh copy, or fit it again.",
+            )
 
     @property
     def places(self) -> list[int]:

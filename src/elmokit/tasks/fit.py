@@ -77,7 +77,7 @@ class FittedModel:
         return self.model.record.stopped if self.model else "interrupted"
 
 
-def fit(  # long because it is the whole verb, step by step
+def fit(  # long because it is the whole verb; # many parameters because each is a flag
     encoder: str | Path,
     train: Files,
     out: str | Path,
@@ -86,6 +86,7 @@ def fit(  # long because it is the whole verb, step by step
     test: Files = (),
     task: str = "classify",
     checkpoint_every: float = 60.0,
+    overwrite: bool = False,
     reporter: Reporter | None = None,
     command: str = "",
     **settings: Any,
@@ -101,6 +102,7 @@ def fit(  # long because it is the whole verb, step by step
         valid: Rows to choose the best weights by; without them a share of each class is held out.
         test: Rows to measure on at the end, for the report.
         task: A key of ``elmokit.tasks.task.TASKS``.
+        overwrite: Start over if ``out`` holds another model.
         settings: By name, such as ``head="linear"`` or ``label_column="topic"``; or as objects, ``config``
             (ClassifierConfig), ``read`` (ReadConfig) and ``labels`` (LabelConfig).
     """
@@ -115,7 +117,8 @@ def fit(  # long because it is the whole verb, step by step
             )
     elif task == "classify" and config.is_stack:
         kind = "stack"
-    folder, loaded, share = open_out(out, kind, resume=kind == "classifier"), cast(Any, None), 0.0
+    folder = open_out(out, kind, resume=kind == "classifier", overwrite=overwrite)
+    loaded, share = cast(Any, None), 0.0
     if kind == "classifier":
         loaded, config, share = load_encoder(encoder), resolve_head(problem, config), config.fit.valid_share
         make_mix(config.mix, loaded.n_layers, loaded.dim)  # wrong weights are refused before a run is started
@@ -126,16 +129,16 @@ def fit(  # long because it is the whole verb, step by step
     _announce(parts, reporter)
     origin = origin_record(replace_surrogates(command), "torch", "numpy")
     origin["columns"] = Columns(read.text_columns, label_config.label_column)
-    if loaded is None:
-        linear = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
-        return _finish(out, linear, parts, origin, reporter)
-    if isinstance(loaded, TextVectors):
-        loaded = loaded.bind([row[0] for part in parts.values() for row in part.inputs])
-    origin["encoder"] = {"name": Path(encoder).resolve().name, **dict(loaded.facts().rows[:6])}
-    if kind == "stack":
-        stack = fit_stack(loaded, parts["train"], config, rivals=True, reporter=reporter)
-        return _finish(out, stack.model, parts, origin, reporter, stack)
     with folder.lock():
+        if loaded is None:
+            linear = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
+            return _finish(out, linear, parts, origin, reporter)
+        if isinstance(loaded, TextVectors):
+            loaded = loaded.bind([row[0] for part in parts.values() for row in part.inputs])
+        origin["encoder"] = {"name": Path(encoder).resolve().name, **dict(loaded.facts().rows[:6])}
+        if kind == "stack":
+            stack = fit_stack(loaded, parts["train"], config, rivals=True, reporter=reporter)
+            return _finish(out, stack.model, parts, origin, reporter, stack)
         lasting = config.to_dict()
         del lasting["fit"]["cache"]  # where layers are cached makes no difference
         inputs = {f"text.{split}_rows": content_hash(parts[split]) for split in ("train", "valid")}
@@ -448,6 +451,7 @@ def evaluate(
     files: Files,
     *,
     out: str | Path | None = None,
+    overwrite: bool = False,
     state: State = "carried",
     reporter: Reporter | None = None,
     command: str = "",
@@ -459,7 +463,7 @@ def evaluate(
     on files of word pairs with similarity scores or of analogies.
 
     Args:
-        out: Folder for a report on a fitted model.
+        out: Folder for a report on a fitted model; with ``overwrite``, one with an earlier report, too.
         state: For a language model: carry the state from text to text, or start each from zero.
         settings: Those of ReadConfig and LabelConfig by name, or ``read`` and ``labels`` as objects.
     """
@@ -478,17 +482,17 @@ def evaluate(
         results = {Path(file).name: evaluate_vectors(loaded, file) for file in _files(files)}
         values = {name: result.value for name, result in results.items() if result.value is not None}
         return Evaluation(values, results)
-    if out is not None:
-        open_out(Path(out), "report", resume=True)
-    predictor = cast(Predictor, loaded)
-    read = predictor.record.columns.reading(read)
-    label_config = predictor.record.columns.labeling(label_config, predictor.labels)
-    rows = read_examples(predictor.task, files, read, label_config, predictor.labels, reporter)
-    metrics, speed, cut = _measure(predictor, {"test": rows}, reporter)
-    notes = (*rows.notes, *cut)
-    if out is not None:
-        origin = origin_record(replace_surrogates(command), "torch", "numpy")
-        changes = {**origin, "notes": notes, "timings": {"documents_per_second": speed}, "rivals": {}}
-        loaded = replace(loaded, record=replace(predictor.record, **changes))
-        write_model_report(Path(out), loaded, metrics)
-    return Evaluation(metrics["test"].values, metrics["test"], speed, notes)
+    report = None if out is None else open_out(Path(out), "report", resume=False, overwrite=overwrite)
+    with report.lock() if report else contextlib.nullcontext():
+        predictor = cast(Predictor, loaded)
+        read = predictor.record.columns.reading(read)
+        label_config = predictor.record.columns.labeling(label_config, predictor.labels)
+        rows = read_examples(predictor.task, files, read, label_config, predictor.labels, reporter)
+        metrics, speed, cut = _measure(predictor, {"test": rows}, reporter)
+        notes = (*rows.notes, *cut)
+        if out is not None:
+            origin = origin_record(replace_surrogates(command), "torch", "numpy")
+            changes = {**origin, "notes": notes, "timings": {"documents_per_second": speed}, "rivals": {}}
+            loaded = replace(loaded, record=replace(predictor.record, **changes))
+            write_model_report(Path(out), loaded, metrics)
+        return Evaluation(metrics["test"].values, metrics["test"], speed, notes)

@@ -194,8 +194,6 @@ class TfidfModel(Described):
             shapes = {"idf": torch.empty(n_terms), "weights": torch.empty(n_rows, n_terms)}
             shapes["intercepts"] = torch.empty(n_rows)
         arrays = {name: tensor.numpy() for name, tensor in load_weights(file, shapes).items()}
-        if not all(np.isfinite(array).all() for array in arrays.values()):
-            raise ModelError(f"{file} holds values that are not numbers.", remedy=FRESH)
         counted = Terms(terms, arrays.pop("idf"), "word", (1, n_words))
         return cls(method, labels, seen, counted, **arrays, settings=settings, record=record)
 

@@ -170,12 +170,16 @@ def prepare_corpus(
         "format_version": _VERSION,
         "settings": reading,
         "settings_hash": _hash(json.dumps(reading, sort_keys=True)),
-        "marks": {"train": train.fingerprints(), "valid": valid.fingerprints() if valid else []},
+        "min_held_out": settings.min_held_out,
     }
-    with contextlib.suppress(OSError, EOFError, ValueError, KeyError):  # missing or damaged: prepared again
+    parts = {"train": train, "valid": valid}
+    with contextlib.suppress(OSError, EOFError, ValueError, LookupError, TypeError):  # else prepared again
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        if all(manifest.get(key) == value for key, value in header.items()):
+        old = {"min_held_out": settings.min_held_out, **manifest}  # 0.1 does not have it
+        marks = {name: one.fingerprints(old["marks"][name]) if one else [] for name, one in parts.items()}
+        if all(old.get(key) == value for key, value in {**header, "marks": marks}.items()):
             return load_corpus(folder)
+    header["marks"] = {name: one.fingerprints() if one else [] for name, one in parts.items()}
     folder = folder.absolute()
     if folder.exists() and not (folder.is_dir() and {file.name for file in folder.iterdir()} <= _FILES):
         raise RunError(

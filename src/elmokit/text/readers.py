@@ -279,6 +279,13 @@ class OpenFile:
             ) from error
 
 
+def _hash(stream: IO[bytes], name: str) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for chunk in read_chunks(stream, name):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
 class FileSource:
     """Some files, in order, that can be read any number of times."""
 
@@ -315,16 +322,18 @@ class FileSource:
         plain = (str(path) for path in self.files if format_of(path) == "txt")
         return "Standard input" if self._stdin is not None else next(plain, "")
 
-    def fingerprints(self) -> list[list[Any]]:
-        """Name, size and time of each file: cheap to compare, and enough to notice a change."""
+    def fingerprints(self, before: Sequence[Sequence[Any]] = ()) -> list[list[Any]]:
+        """Name and content hash of each file; name, size and time if ``before`` has them, as in 0.1."""
+        if any(len(mark) == 3 for mark in before):
+            return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in self.files]
         if self._stdin is not None:
             self._stdin.seek(0)
-            digest = hashlib.blake2b(digest_size=16)
-            for chunk in read_chunks(self._stdin, "standard input"):
-                digest.update(chunk)
-            return [["-", digest.hexdigest()]]
-        stats = [(path, path.stat()) for path in self.files]
-        return [[path.name, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+            return [["-", _hash(self._stdin, "standard input")]]
+        marks = list[list[Any]]()
+        for path in self.files:
+            with open_bytes(path) as stream:
+                marks.append([path.name.encode("utf-8", "replace").decode(), _hash(stream, str(path))])
+        return marks
 
     def open(self) -> Iterator[OpenFile]:
         """Each file in turn; it is closed when the next one is opened."""

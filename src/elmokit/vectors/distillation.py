@@ -94,6 +94,7 @@ def distill(
     similarity: str | Path | None = None,
     labeled: str | Path | None = None,
     read: ReadConfig | None = None,
+    overwrite: bool = False,
     reporter: Reporter | None = None,
     command: str = "",
     **settings: Any,
@@ -108,6 +109,7 @@ def distill(
         texts: Files, folders or glob patterns.
         out: The model folder to make; its ``run`` folder holds the teacher's vectors and checkpoints.
         from_model: The language model to keep (``--from``); the new table starts from its own, if any.
+        overwrite: Start over if ``out`` holds another run.
         similarity: Pairs of texts with scores, in columns text, other and score, to measure on.
         labeled: Texts with labels, in columns text and label, to measure on.
         command: The command line, for the model card.
@@ -115,7 +117,7 @@ def distill(
     """
     reporter, out = reporter or Reporter("silent"), Path(out)
     configs: Any = merge_settings(settings, distill=DistillConfig(), read=read or ReadConfig())
-    config, folder = configs["distill"], open_out(out, "bilm", resume=True)
+    config, folder = configs["distill"], open_out(out, "bilm", resume=True, overwrite=overwrite)
     encoder, base = open_encoder(teacher), load_bilm(from_model)
     pairs = None if similarity is None else _read_pairs(similarity)
     examples = None if labeled is None else _read_labeled(labeled)

@@ -54,7 +54,7 @@ class Manifest:
     model: ModelRef
     settings: StoreConfig
     reading: dict[str, Any]  # settings of reading, as JSON values
-    files: list[Any]  # name, size and time of each
+    files: list[list[Any]]  # name and content hash of each; of 0.1, name, size and time
     layers: int  # that are stored of each vector
     dim: int
     dtype: str
@@ -64,6 +64,7 @@ class Manifest:
     n_vectors: int = 0
     n_empty: int = 0
     texts_bytes: int = 0
+    texts_hash: str = ""  # of texts.jsonl; empty in 0.1
 
     @property
     def shape(self) -> tuple[int, ...]:

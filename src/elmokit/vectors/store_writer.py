@@ -28,13 +28,23 @@ from elmokit.core.config import merge_settings
 from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import ConfigError, DataError, RunError, nearest
 from elmokit.core.formatting import format_size, join_names
+from elmokit.core.names import checksum
 from elmokit.core.run_folder import describe_changes, open_out
 from elmokit.published.hdf5 import require_h5py
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.settings import EXPORTS, StoreConfig
-from elmokit.vectors.store import OFFSETS, TEXTS, WRITERS, Manifest, ModelRef, VectorStore, check_file
+from elmokit.vectors.store import (
+    MANIFEST,
+    OFFSETS,
+    TEXTS,
+    WRITERS,
+    Manifest,
+    ModelRef,
+    VectorStore,
+    check_file,
+)
 
 _PROGRESS = "progress.json"
 _READ_TEXTS = 256  # texts read at a time
@@ -67,6 +77,7 @@ def embed(
     config: StoreConfig | None = None,
     read: ReadConfig | None = None,
     exports: Sequence[str] = (),
+    overwrite: bool = False,
     reporter: Reporter | None = None,
     **settings: Any,
 ) -> EmbedResult:
@@ -82,49 +93,53 @@ def embed(
         config: Which vectors to store, and in what form.
         read: How to read the files.
         exports: Also write the vectors as "parquet", "hdf5" or, with ``pool``, "word2vec".
+        overwrite: Start over if ``out`` holds other vectors.
         settings: Single settings of ``config`` and ``read`` by name, such as ``pool="mean"``.
     """
     merged = merge_settings(settings, store=config or StoreConfig(), read=read or ReadConfig())
     config, read = cast(StoreConfig, merged["store"]), cast(ReadConfig, merged["read"])
     reporter, out = reporter or Reporter("silent"), Path(out)
     _check_exports(exports, config)
-    open_out(out, "vectors", resume=True)
-    before = Manifest.read(out)
-    elmo = encoder if isinstance(encoder, Elmo) else Elmo.load(encoder)
-    model = ModelRef("" if isinstance(encoder, Elmo) else Path(encoder).resolve().name, elmo.fingerprint)
-    config.factors(elmo.n_layers)  # checks them
-    elmo.embed([], state=config.state)  # the model may have no warm state to start from
-    texts = TextSource(source, read, id_column=config.id_column, exclude=out)
-    files = json.loads(json.dumps(texts.fingerprints()))
-    n_layers = elmo.n_layers if config.all_layers else 1
-    manifest = Manifest(
-        elmokit.__version__, model, config, read.to_dict(), files, n_layers, elmo.dim, config.dtype
-    )
-    if before is not None and before.n_texts:
-        _require_same(out, before, manifest)
-        manifest = before
-    else:
-        manifest = _read_texts(elmo, texts, out, manifest, reporter)
-    writer = _Writer(elmo, out, manifest)
-    counts = {name: getattr(manifest, name) for name in ("n_texts", "n_words", "n_vectors", "n_empty")}
-    reporter.event("plan", **counts, n_bytes=writer.n_bytes)
-    started, n_resumed, seconds = time.monotonic(), manifest.n_texts, 0.0
-    if not manifest.done:
-        reporter.say(writer.plan())
-        n_resumed = writer.fill(reporter)
-        replace(manifest, done=True).write(out)
-        seconds = time.monotonic() - started
-    with contextlib.suppress(OSError):
-        (out / _PROGRESS).unlink(missing_ok=True)
-    return EmbedResult(
-        out,
-        **counts,
-        n_bytes=writer.n_bytes,
-        n_resumed=n_resumed,
-        seconds=seconds,
-        was_done=manifest.done,
-        exports=_write_exports(VectorStore.open(out), exports, reporter),
-    )
+    with open_out(out, "vectors", resume=True, overwrite=overwrite).lock():
+        if overwrite:
+            for old in (out / MANIFEST, out / _PROGRESS, *out.glob("vectors.*")):
+                old.unlink(missing_ok=True)
+        before = Manifest.read(out)
+        elmo = encoder if isinstance(encoder, Elmo) else Elmo.load(encoder)
+        model = ModelRef("" if isinstance(encoder, Elmo) else Path(encoder).resolve().name, elmo.fingerprint)
+        config.factors(elmo.n_layers)  # checks them
+        elmo.embed([], state=config.state)  # the model may have no warm state to start from
+        texts = TextSource(source, read, id_column=config.id_column, exclude=out)
+        n_layers = elmo.n_layers if config.all_layers else 1
+        manifest = Manifest(
+            elmokit.__version__, model, config, read.to_dict(), [], n_layers, elmo.dim, config.dtype
+        )
+        if before is not None and before.n_texts:
+            _require_same(out, before, replace(manifest, files=texts.fingerprints(before.files)))
+            manifest = before
+        else:
+            manifest = replace(manifest, files=texts.fingerprints())
+            manifest = _read_texts(elmo, texts, out, manifest, reporter)
+        writer = _Writer(elmo, out, manifest)
+        counts = {name: getattr(manifest, name) for name in ("n_texts", "n_words", "n_vectors", "n_empty")}
+        reporter.event("plan", **counts, n_bytes=writer.n_bytes)
+        started, n_resumed, seconds = time.monotonic(), manifest.n_texts, 0.0
+        if not manifest.done:
+            reporter.say(writer.plan())
+            n_resumed = writer.fill(reporter)
+            replace(manifest, done=True).write(out)
+            seconds = time.monotonic() - started
+        with contextlib.suppress(OSError):
+            (out / _PROGRESS).unlink(missing_ok=True)
+        return EmbedResult(
+            out,
+            **counts,
+            n_bytes=writer.n_bytes,
+            n_resumed=n_resumed,
+            seconds=seconds,
+            was_done=manifest.done,
+            exports=_write_exports(VectorStore.open(out), exports, reporter),
+        )
 
 
 def _check_exports(exports: Sequence[str], config: StoreConfig) -> None:
@@ -190,6 +205,7 @@ def _read_texts(elmo: Elmo, texts: TextSource, out: Path, manifest: Manifest, re
         n_vectors=int(offsets[-1]),
         n_empty=int((n_words == 0).sum()),
         texts_bytes=(out / TEXTS).stat().st_size,
+        texts_hash=checksum(out / TEXTS),
     )
     manifest.write(out)
     return manifest
@@ -244,10 +260,10 @@ class _Writer:
                 reporter.event("progress", n_texts=n_done, n_vectors=row)
         return first
 
-    def _chunks(self, lines: Iterable[bytes]) -> Iterator[list[str]]:
+    def _chunks(self, lines: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
         """Some texts at a time. Where they are cut depends on the texts alone."""
         max_words = max(1, _CHUNK_NUMBERS // (self.elmo.n_layers * self.elmo.dim))
-        chunk: list[str] = []
+        chunk: list[dict[str, Any]] = []
         n_words = 0
         for line in lines:
             record = json.loads(line)
@@ -255,14 +271,20 @@ class _Writer:
             if chunk and (len(chunk) == _CHUNK_TEXTS or n_words + n_more > max_words):
                 yield chunk
                 chunk, n_words = [], 0
-            chunk.append(record["text"])
+            chunk.append(record)
             n_words += n_more
         if chunk:
             yield chunk
 
-    def _compute(self, texts: list[str], advance: Advance) -> Any:
+    def _compute(self, chunk: list[dict[str, Any]], advance: Advance) -> Any:
         self.elmo.word_cache.forget()  # or the bits would depend on where the run began
+        texts, words = ([record[name] for record in chunk] for name in ("text", "words"))
         embeddings = self.elmo.embed(texts, state=self.config.state, progress=advance)
+        if embeddings.tokens != words:
+            raise RunError(
+                f"The words of {self.out / TEXTS} are not those that the model finds in its texts.",
+                remedy="Start over with --overwrite, or choose another --out.",
+            )
         with np.errstate(over="ignore"):
             dtype = np.dtype(self.config.dtype).newbyteorder("<")
             values = np.ascontiguousarray(embeddings.select(self.config), dtype=dtype)
@@ -307,6 +329,8 @@ class _Writer:
             n_texts, n_vectors = int(record["n_texts"]), int(record["n_vectors"])
             check_file(self.file, self.header, self.n_bytes)
             check_file(self.out / TEXTS, b"", self.manifest.texts_bytes)
+            if (known := self.manifest.texts_hash) and checksum(self.out / TEXTS) != known:
+                raise ValueError(f"{TEXTS} is not as it was written.")
             if np.load(self.out / OFFSETS, mmap_mode="r")[n_texts] != n_vectors:
                 raise ValueError(f"{n_texts} texts do not have {n_vectors} vectors")
             return n_texts, n_vectors

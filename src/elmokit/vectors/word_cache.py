@@ -24,6 +24,7 @@ from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.core.atomic import explain_os_errors, reserve, staging, sync, write_text
 from elmokit.core.console import Advance
 from elmokit.core.errors import ModelError
+from elmokit.core.names import checksum, record_checksum, verify_checksums
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.text.tokenizing import SPECIALS, UNK
@@ -33,7 +34,7 @@ CACHE_FOLDER = "token_cache"
 _FORMAT, _VERSION = "elmokit token cache", 1
 _BLOCK = 1024  # words that go through the token encoder at a time
 _MEAN_LETTERS = 20  # per cached word: texts of strangers may hold very long words
-_REMAKE = "Make it again with elmokit convert --token-cache, or delete the folder."
+_REMAKE = "Make it again with elmokit convert --token-cache --overwrite, or delete the folder."
 
 
 class WordCache:
@@ -146,6 +147,7 @@ class TokenCache:
         folder = Path(folder)
         try:
             record = json.loads((folder / "cache.json").read_text(encoding="utf-8"))
+            verify_checksums(folder / "cache.json", record)
             words = (folder / "words.txt").read_bytes().decode("utf-8").split("\n")[:-1]
             vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
             if (record["format"], record["format_version"]) != (_FORMAT, _VERSION):
@@ -153,29 +155,42 @@ class TokenCache:
             if vectors.shape != (len(words), model.model.config.dim) or vectors.dtype != np.float32:
                 raise ValueError(f"vectors.npy holds {vectors.shape} numbers of type {vectors.dtype}")
             encoder = record["encoder"]
-        except (OSError, ValueError, EOFError, LookupError, TypeError) as error:
-            raise ModelError(f"{folder} cannot be read as a token cache: {error}.", remedy=_REMAKE) from error
+        except (OSError, ValueError, EOFError, LookupError, TypeError, AttributeError, ModelError) as error:
+            problem = getattr(error, "message", f"{error}.")
+            raise ModelError(
+                f"{folder} cannot be read as a token cache: {problem}", remedy=_REMAKE
+            ) from error
         if encoder != _encoder_fingerprint(model):
             raise ModelError(f"{folder} was made with the token encoder of another model.", remedy=_REMAKE)
         return cls({word: place for place, word in enumerate(words)}, vectors)
 
 
 def write_token_cache(
-    model: BilmFolder, words: Iterable[str], folder: str | Path, *, progress: Advance = lambda amount: None
+    model: BilmFolder,
+    words: Iterable[str],
+    folder: str | Path,
+    *,
+    overwrite: bool = False,
+    progress: Advance = lambda amount: None,
 ) -> int:
     """Write the token-encoder vectors of ``words`` to ``folder``; returns how many there are.
 
-    Special words are left out. An existing cache is replaced, whole or not at all.
+    Special words are left out. With ``overwrite``, an existing cache is replaced, whole or not at all.
     """
     folder, dim = Path(folder), model.model.config.dim
     if model.model.config.input == "word":
         problem = "A word-input model needs no token cache: its token encoder is a table already."
         raise ModelError(problem, remedy="Use it as it is.")
-    open_out(folder, "token-cache", resume=True)
+    out = open_out(folder, "token-cache", resume=False, overwrite=overwrite)
     kept = [word for word in dict.fromkeys(words) if word not in SPECIALS and "\n" not in word]
     record = {"format": _FORMAT, "format_version": _VERSION, "encoder": _encoder_fingerprint(model)}
     record |= {"n_words": len(kept), "dim": dim}
-    with staging(folder, "cache.json") as staged, explain_os_errors(folder), torch.inference_mode():
+    with (
+        out.lock(),
+        staging(folder, "cache.json") as staged,
+        explain_os_errors(folder),
+        torch.inference_mode(),
+    ):
         vectors = np.lib.format.open_memmap(staged / "vectors.npy", "w+", np.float32, (len(kept), dim))
         reserve(staged / "vectors.npy")
         for first in range(0, len(kept), _BLOCK):
@@ -186,6 +201,8 @@ def write_token_cache(
         del vectors
         sync(staged / "vectors.npy")
         write_text(staged / "words.txt", "".join(f"{word}\n" for word in kept))
+        record["files"] = {name: checksum(staged / name) for name in ("vectors.npy", "words.txt")}
+        record["checksum"] = record_checksum(record)
         write_text(staged / "cache.json", json.dumps(record) + "\n")
     return len(kept)
 
