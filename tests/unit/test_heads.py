@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elmokit.tasks.heads import BilstmHead, PoolHead
+from elmokit.tasks.heads import BilstmHead, PoolHead, read_out
 from elmokit.tasks.settings import HeadConfig
 from elmokit.tasks.task import Labels, get_task
 
@@ -99,3 +99,11 @@ def test_dropout_needs_a_generator_and_is_the_same_for_the_same_seed(config: Hea
     assert torch.equal(one, again)
     assert not torch.equal(one, plain)
     assert not torch.equal(one, other)
+
+
+def test_the_last_of_vectors_without_directions_is_the_last_word() -> None:
+    (x,), (mask,) = batch()
+    _, _, last = read_out(x, mask, directional=False)
+    for row, length in enumerate(LENGTHS):
+        wanted = x[row, length - 1] if length else torch.zeros(DIM)
+        assert torch.equal(last[row], wanted)

@@ -30,6 +30,8 @@ Rng = torch.Generator | None
 class Head(nn.Module):
     """Turns the mixed vectors of a batch into a task's output; a text may have no word."""
 
+    directional = True  # the vectors are [forward; backward]
+
     def __init__(self, config: HeadConfig, dim: int, labels: Labels) -> None:
         super().__init__()
         self.dropout = config.dropout_head
@@ -44,16 +46,16 @@ def mean_over_words(x: Tensor, mask: Tensor) -> Tensor:
     return (x * mask.unsqueeze(2)).sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-def read_out(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Maximum, mean and last of (batch, time, 2 * dim) over each text's words, each (batch, 2 * dim).
+def read_out(x: Tensor, mask: Tensor, *, directional: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """Maximum, mean and last of (batch, time, dim) over each text's words, each (batch, dim).
 
     "Last" is where each direction has read everything: the forward half of the last word, the backward
-    half of the first. All are zero for a text without words.
+    half of the first; if vectors have no directions, the last word. All are zero for a text without words.
     """
     lengths = mask.sum(dim=1)
     empty = (lengths == 0).unsqueeze(1)
     highest = x.masked_fill(~mask.unsqueeze(2), torch.finfo(x.dtype).min).amax(dim=1)
-    half, rows = x.shape[2] // 2, torch.arange(len(x))
+    half, rows = x.shape[2] // (2 if directional else 1), torch.arange(len(x))
     last = torch.cat([x[rows, lengths - 1, :half], x[:, 0, half:]], dim=1)
     return highest.masked_fill(empty, 0.0), mean_over_words(x, mask), last.masked_fill(empty, 0.0)
 
@@ -67,7 +69,7 @@ class PoolHead(Head):
         self.output = nn.Linear(config.head_dim, len(labels))
 
     def forward(self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: Rng = None) -> Output:
-        pooled = torch.cat(read_out(mixed[0], masks[0]), dim=1)
+        pooled = torch.cat(read_out(mixed[0], masks[0], directional=self.directional), dim=1)
         pooled = shared_dropout(pooled, self.dropout, rng, over=None)
         return self.output(shared_dropout(torch.relu(self.hidden(pooled)), self.dropout, rng, over=None))
 

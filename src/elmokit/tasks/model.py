@@ -36,7 +36,14 @@ class Network(nn.Module):
     """Mix and head: from a batch's layers to the task's output."""
 
     def __init__(
-        self, task: AnyTask, config: ClassifierConfig, n_layers: int, dim: int, labels: Labels
+        self,
+        task: AnyTask,
+        config: ClassifierConfig,
+        n_layers: int,
+        dim: int,
+        labels: Labels,
+        *,
+        directional: bool = True,
     ) -> None:
         super().__init__()
         self.config = resolve_head(task, config)
@@ -44,6 +51,7 @@ class Network(nn.Module):
         if task.own_mix is not None:
             self.mix = OwnMix(config.mix, task.own_mix, n_layers, dim)
         self.head = task.heads[self.config.head.head](config.head, self.mix.out_dim, labels)
+        self.head.directional = directional or config.head.pool_edges  # 0.1 took all vectors for such
         if buffers := [name for name, _ in self.named_buffers()]:
             raise ConfigError(
                 f"A head or mix has the buffer {buffers[0]!r}, but only parameters are kept.",
@@ -269,7 +277,9 @@ class TaskModel(Described):
             labels, record = read_labels(values), FitRecord.from_json(values["record"])
             config = ClassifierConfig.from_dict(settings)
             with torch.device("cpu" if own_parts else "meta"):  # impossible sizes are a RuntimeError
-                network = Network(task, config, encoder.n_layers, encoder.dim, labels)
+                network = Network(
+                    task, config, encoder.n_layers, encoder.dim, labels, directional=encoder.directional
+                )
         weights = load_weights(folder / "model.safetensors", dict(network.named_parameters()))
         network.load_state_dict(weights, assign=True)
         return cls(task, encoder, network.eval(), labels, record)

@@ -177,7 +177,8 @@ def fit_task(
         sources = [replace(source, encoder=encoder) for source in sources]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.fit.seed)
-        network = Network(task, config, encoder.n_layers, encoder.dim, labels)
+        shape = (encoder.n_layers, encoder.dim)
+        network = Network(task, config, *shape, labels, directional=encoder.directional)
     record = replace(record, mix_start=network.mix.values())
     with contextlib.ExitStack() as stack:
         if run is None:
