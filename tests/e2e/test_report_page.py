@@ -11,6 +11,7 @@ import pytest
 from comparisons import METHODS, make_comparison
 from documents import HOSTILE, OUTSIDE, contrast, make_document
 from elmokit.comparison import report
+from elmokit.report.document import Document, Section, make_table
 from elmokit.report.render import write_report
 
 if TYPE_CHECKING:
@@ -95,6 +96,24 @@ def test_wide_tables_scroll_with_their_names_in_sight(browser: Browser, pages: d
     name = page.locator("#confusion tbody th").first
     assert name.evaluate("part => part.getBoundingClientRect().left") >= 0
     page.close()
+
+
+def test_a_table_of_very_many_rows_can_be_searched(browser: Browser, tmp_path: Path) -> None:
+    rows = [[f"class {number}", "1.0"] for number in range(3000)]
+    table = make_table(["Class", "F1"], rows, searchable=True)
+    document = Document("Many", "", (Section("classes", "Classes", items=(table,)),))
+    path = write_report(tmp_path, document, {})[2]
+    for width in (390, 1280):
+        page = browser.new_page(viewport={"width": width, "height": 844})
+        messages: list[str] = []
+        page.on("console", lambda message, into=messages: into.append(message.text))
+        page.goto(path.as_uri())
+        assert page.evaluate("document.documentElement.scrollHeight") < 3000
+        page.locator("input[type=search]").fill("CLASS 299")
+        assert page.locator("tbody tr:visible").count() == 11
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert messages == []
+        page.close()
 
 
 @pytest.mark.parametrize("case", ["news", "compare news"])

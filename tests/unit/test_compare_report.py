@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -180,11 +182,19 @@ def test_the_ranking_has_all_figures(news: Comparison, report: dict[str, str]) -
     ]
 
 
-def test_many_classes_have_no_confusion_matrix() -> None:
-    comparison = make_comparison({"a": 0.9, "b": 0.8}, 400, classes=[str(n) for n in range(31)])
+def test_many_classes_have_the_worst_pairs_and_no_matrix(tmp_path: Path) -> None:
+    names = [str(n) for n in range(51)]
+    comparison = make_comparison({"a": 0.9, "b": 0.8}, 400, folder=tmp_path, classes=names, n_seeds=2)
     document = make_document(comparison)
-    assert tables(document, "confusion") == []
-    assert "31 classes are too many" in section(document, "confusion").text
+    (pairs,) = tables(document, "confusion")
+    assert 1 < len(pairs.rows) <= 50
+    assert "51 classes are too many" in section(document, "confusion").text
+    (classes,) = tables(document, "classes")
+    assert (classes.searchable, len(classes.rows)) == (True, 51)
+    write_report(comparison)
+    test = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["methods"][0]["splits"]["test"]
+    assert "confusion" not in test
+    assert sum(n for *_, n, _ in test["confusions"]) == pytest.approx(40, abs=15)
 
 
 def test_examples_are_texts_on_which_methods_disagree(news: Comparison) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 from elmokit.report.document import Document, Figure, Section, Table
 from elmokit.report.render import render_html, render_markdown, write_report
 from elmokit.tasks.fit import predict
-from elmokit.tasks.model_report import model_document, report_record
+from elmokit.tasks.metrics import ClassificationMetrics
+from elmokit.tasks.model_report import model_document, report_record, write_model_report
 from elmokit.tasks.task import Examples, Labels, Metrics
 from elmokit.tasks.tfidf import fit_tfidf
 from reports import make_fitted, make_metrics
@@ -95,7 +97,31 @@ def test_many_classes_list_confusions_and_too_many_only_that(n_classes: int, n_t
     assert len(part.items) == n_tables
     captions = [item.caption for item in part.items]
     assert ("Most common confusions (test)" in captions) == (n_classes > 5)
-    assert ("too many for a table" in part.text) == (n_classes > 30)
+    assert ("too many for a matrix" in part.text) == (n_classes > 50)
+
+
+def test_a_report_of_20_000_classes_needs_less_than_100_mb(tmp_path: Path) -> None:
+    names, n_rows = tuple(f"class {number}" for number in range(20_000)), 200
+    numbers = np.random.default_rng(0)
+    chances, true = (
+        numbers.random((n_rows, len(names)), dtype=np.float32),
+        numbers.integers(0, 20_000, n_rows),
+    )
+    model = make_fitted(names)
+    tracemalloc.start()
+    metrics: Any = {"test": ClassificationMetrics(names, (), chances, true, True, ["a text"] * n_rows)}
+    write_model_report(tmp_path, model, metrics)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+    assert sum(file.stat().st_size for file in tmp_path.glob("report.*")) < 15e6
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count('<input type="search"') == 1
+    assert all(f">{name}</th>" in page for name in names[::997])
+    record = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["splits"]["test"]
+    assert "confusion" not in record
+    wrong = (chances.argmax(axis=1) != true).sum()
+    assert sum(n for *_, n, _ in record["confusions"]) == wrong
 
 
 @pytest.mark.parametrize(("mix", "words"), [("frozen", "not learned."), ("function", "A learned function")])

@@ -136,7 +136,7 @@ def test_markdown_leaves_out_tables_that_are_too_wide() -> None:
     names = [str(number) for number in range(40)]
     wide = make_confusion_table(np.eye(40, dtype=int).tolist(), names, names)
     text = render_markdown(Document("t", "", (Section("s", "s", items=(wide,)),)))
-    assert "This table has 41 columns; see report.html." in text
+    assert "This table has 40 rows and 41 columns; see report.html." in text
 
 
 def test_terminal_shows_a_table_without_markup() -> None:

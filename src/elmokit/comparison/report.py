@@ -37,9 +37,11 @@ from elmokit.report.document import (
     Table,
     make_confusion_table,
     make_list,
+    make_pairs_table,
     make_table,
 )
 from elmokit.report.figures import Line, Point, draw_lines, draw_scatter, shorten
+from elmokit.tasks.metrics import MAX_MATRIX
 from elmokit.tasks.model_report import MixRecord, draw_history
 from elmokit.tasks.task import format_score_name
 
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
 
 _LOOKS = {"elmo": 0, "static": 1, "linear": 2, "foreign": 3}  # color and shape of each family
 _TERMINAL = ("Test", "Valid", "macro F1", "Pretrain", "Fit", "Texts per second", "Disk")
-_MAX_CLASSES = 30  # of a confusion matrix
 _STRONGEST = 0.45  # shade of the best F1
 
 
@@ -96,7 +97,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     details = [result.details[MAIN_SPLIT] for result in ranked]
     if details and all(detail.get("per_class") for detail in details):
         yield _classes_section(comparison)
-    if details and all("confusion" in detail for detail in details):
+    if details and all({"confusion", "confusions"} & detail.keys() for detail in details):
         yield _confusion_section(comparison)
     if comparison.examples:
         yield _examples_section(comparison)
@@ -253,16 +254,20 @@ def _classes_section(comparison: Comparison) -> Section:
         rows.append([Cell(entry["name"]), *cells])
     head = ["Class", *(shorten(result.method.name, 40) for result in comparison.ranked)]
     text = "F1 on test, in percent. The best method for each class is bold."
-    return Section("classes", "Scores by class", text, (make_table(head, rows),))
+    table = make_table(head, rows, searchable=len(rows) > MAX_MATRIX)
+    return Section("classes", "Scores by class", text, (table,))
 
 
 def _confusion_section(comparison: Comparison) -> Section:
     """All splits of the recommended method, then test for the others."""
     classes = comparison.data.labels.names
-    if len(classes) > _MAX_CLASSES:
-        text = f"{len(classes):,} classes are too many for tables; report.json has the counts."
-        return Section("confusion", "Confusion matrix", text)
     first, *others = sorted(comparison.ranked, key=lambda result: result.method.id != comparison.recommended)
+    if any("confusions" in result.details[split] for result in comparison.ranked for split in SPLITS):
+        text = f"{len(classes):,} classes are too many for a matrix; report.json has all confusions."
+        pairs, caption = first.details[MAIN_SPLIT].get("confusions", ()), f"{first.method.name}, {MAIN_SPLIT}"
+        return Section(
+            "confusion", "Confusions", text, (make_pairs_table(pairs, caption, 50),) if pairs else ()
+        )
     tables = list[Table]()
     for result, split in [
         *((first, split) for split in reversed(SPLITS)),
@@ -313,7 +318,7 @@ def _data_section(comparison: Comparison) -> Section:
         for note in result.first.notes:
             notes[note].append(result.method.name)
     text = _bullets([*data.notes, *(f"{' · '.join(names)}: {note}" for note, names in notes.items())])
-    table = make_table(["Rows", *data.splits], rows, highlight=1)
+    table = make_table(["Rows", *data.splits], rows, highlight=1, searchable=len(rows) > MAX_MATRIX)
     return Section("data", "Data", text, (table,))
 
 

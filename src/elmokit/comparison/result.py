@@ -243,7 +243,7 @@ def _mean(records: Sequence[Any]) -> Any:
     first = records[0]
     if isinstance(first, Mapping):
         return {key: _mean([record[key] for record in records]) for key in first}
-    if isinstance(first, list):
+    if isinstance(first, list) and {*map(len, records)} == {len(first)}:
         return [_mean(entries) for entries in zip(*records, strict=True)]
     return float(np.mean(records)) if all(isinstance(record, float) for record in records) else first
 
@@ -385,10 +385,11 @@ def _split_json(result: MethodResult, split: str, metric: str) -> dict[str, Any]
     record = {"n": score.pop("n"), metric: score}
     if split == MAIN_SPLIT:
         score["low"], score["high"] = result.interval
-    if "confusion" not in details:
+    if not {"confusion", "confusions"} & details.keys():
         return {**details, **record}
+    names = {"confusion_rows": "confusion_classes"}  # in 0.1
+    kept = ("macro", "per_class", "confusion", "confusions", "confusion_rows")
     return record | {
-        **{name: details[name] for name in ("macro", "per_class", "confusion")},
+        **{names.get(name, name): details[name] for name in kept if name in details},
         "f1_sd": Score.of(result.records[split], "macro_f1").sd,
-        "confusion_classes": details["confusion_rows"],
     }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 _MAX_PICTURED = 30
@@ -19,7 +21,7 @@ class Column:
     group: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cell:
     """A cell of a table.
 
@@ -44,6 +46,7 @@ class Table:
         highlight: Number of the row to emphasize.
         folded: In pages, closed until the reader opens it.
         picture: Name of a PNG file of a confusion matrix, which is written beside the report.
+        searchable: For very many rows: plain cells and a search box in pages, left out of Markdown.
     """
 
     columns: tuple[Column, ...]
@@ -52,6 +55,7 @@ class Table:
     caption: str = ""
     folded: bool = False
     picture: str = ""
+    searchable: bool = False
 
     @property
     def is_list(self) -> bool:
@@ -61,7 +65,11 @@ class Table:
     @property
     def is_prose(self) -> bool:
         """Whether cells hold whole sentences: on a phone, such a table becomes a list."""
-        return not self.is_list and any(len(cell.text) > _LONG_TEXT for row in self.rows for cell in row)
+        return (
+            not self.is_list
+            and not self.searchable
+            and any(len(cell.text) > _LONG_TEXT for row in self.rows for cell in row)
+        )
 
 
 @dataclass(frozen=True)
@@ -135,13 +143,24 @@ def make_table(
         column if isinstance(column, Column) else Column(column, "right" if place else "left")
         for place, column in enumerate(columns)
     )
-    cells = tuple(tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows)
+    make = lru_cache(10_000)(Cell)  # long tables repeat their texts
+    cells = tuple(tuple(cell if isinstance(cell, Cell) else make(cell) for cell in row) for row in rows)
     return Table(heads, cells, **options)
 
 
 def make_list(pairs: Iterable[tuple[str, str]], caption: str = "") -> Table:
     """A table of names and values, without a header."""
     return make_table([Column(""), Column("")], pairs, caption=caption)
+
+
+def make_pairs_table(pairs: Iterable[tuple[str, str, int, int]], caption: str, at_most: int) -> Table:
+    """The first pairs of a true and a predicted class: rows, and their share of those of the true class."""
+    rows = (
+        (true, wrong, f"{n:,}", f"{100 * n / n_true:.2f}")
+        for true, wrong, n, n_true in itertools.islice(pairs, at_most)
+    )
+    head: list[Column | str] = [Column("True"), Column("Predicted"), "Rows", "% of the true class"]
+    return make_table(head, rows, caption=caption)
 
 
 def make_confusion_table(

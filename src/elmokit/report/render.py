@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import json
 import math
@@ -18,6 +20,13 @@ from elmokit.report.figures import save_confusion_png
 if TYPE_CHECKING:
     from rich.console import Console
 
+_SEARCH = """
+for (const box of document.querySelectorAll("input[type=search]")) box.addEventListener("input", () => {
+  const wanted = box.value.toLowerCase();
+  for (const row of box.nextElementSibling.querySelector("tbody").rows)
+    row.hidden = !row.cells[0].textContent.toLowerCase().includes(wanted);
+});
+"""
 _MARKDOWN_COLUMNS = 14  # a wider table cannot be read as plain text
 
 
@@ -30,10 +39,12 @@ def write_report(folder: Path, document: Document, record: Mapping[str, Any]) ->
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     texts = {
-        "report.json": json.dumps(to_json(record), ensure_ascii=False, allow_nan=False, indent=2) + "\n",
         "report.md": render_markdown(document),
         "report.html": render_html(document),
     }
+    with atomic_write(folder / "report.json") as temporary, open(temporary, "w", encoding="utf-8") as file:
+        json.dump(to_json(record), file, ensure_ascii=False, allow_nan=False, indent=2)  # piece by piece
+        file.write("\n")
     for name, text in texts.items():
         write_text(folder / name, text)
     tables = [item for section in document.sections for item in section.items if isinstance(item, Table)]
@@ -52,7 +63,7 @@ def write_report(folder: Path, document: Document, record: Mapping[str, Any]) ->
         with atomic_write(folder / f"{name}.png") as temporary:
             temporary.write_bytes(figure.png)
     files = [f"{name}.{kind}" for name in figures for kind in ("svg", "png")]
-    return [folder / name for name in (*texts, *pictures, *files)]
+    return [folder / name for name in ("report.json", *texts, *pictures, *files)]
 
 
 def to_json(value: Any) -> Any:
@@ -74,7 +85,7 @@ def to_json(value: Any) -> Any:
 
 
 def render_html(document: Document) -> str:
-    """One page that needs no script and no other file."""
+    """One page that needs no other file, and no script but to search long tables."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -97,7 +108,12 @@ def render_html(document: Document) -> str:
         "figure": lambda item: isinstance(item, Figure),
     }
     environment.filters |= {"blocks": _blocks, "groups": _groups, "join_names": join_names, "svg": svg}
-    return environment.get_template("report.html.j2").render(document=document) + "\n"
+    is_long = any(getattr(item, "searchable", False) for part in document.sections for item in part.items)
+    digest = base64.b64encode(
+        hashlib.sha256(_SEARCH.encode()).digest()
+    ).decode()  # no other script is allowed
+    options = {"search": Markup(_SEARCH) if is_long else "", "digest": digest}
+    return environment.get_template("report.html.j2").render(document=document, **options) + "\n"
 
 
 def _blocks(text: str) -> Iterator[tuple[bool, list[str]]]:
@@ -142,8 +158,9 @@ def _item_markdown(item: Table | Figure | Code) -> str:
     if isinstance(item, Code):
         fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", item.text))])
         return f"{fence}\n{printable(item.text)}\n{fence}"
-    if len(item.columns) > _MARKDOWN_COLUMNS:
-        return f"This table has {len(item.columns)} columns; see report.html."
+    if len(item.columns) > _MARKDOWN_COLUMNS or item.searchable:
+        n_rows, n_columns = len(item.rows), len(item.columns)
+        return f"This table has {n_rows:,} rows and {n_columns} columns; see report.html."
     titles = [escape_markdown(f"{column.group} {column.title}") for column in item.columns]
     rule = ["---:" if column.align == "right" else "---" for column in item.columns]
     rows = [

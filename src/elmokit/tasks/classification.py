@@ -15,15 +15,23 @@ from torch import Tensor, nn
 
 from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.formatting import join_names, percent
-from elmokit.report.document import Cell, Column, Section, make_confusion_table, make_table
+from elmokit.report.document import (
+    Cell,
+    Column,
+    Section,
+    Table,
+    make_confusion_table,
+    make_pairs_table,
+    make_table,
+)
 from elmokit.tasks.heads import BilstmHead, Head, LinearHead, PoolHead
-from elmokit.tasks.metrics import ClassificationMetrics, Mistake, MultilabelMetrics
+from elmokit.tasks.metrics import MAX_MATRIX, ClassificationMetrics, Mistake, MultilabelMetrics
 from elmokit.tasks.task import Examples, Labels, Prediction, Task, Words, join_texts
 from elmokit.text.rows import Row
 from elmokit.text.settings import LabelConfig
 
 _MAX_CLASSES = 1000  # more than this, and fewer than two rows each, are no classes
-_FEW_CLASSES, _MAX_MATRIX, _MAX_PAIRS = 5, 30, 10
+_FEW_CLASSES = 5
 Metrics = ClassificationMetrics | MultilabelMetrics
 
 
@@ -148,23 +156,16 @@ class OwnClassification(Classification):
 
 def _confusion_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
     *others, main = metrics
-    names, classes, counts = metrics[main].names, metrics[main].classes, metrics[main].confusion
-    tables = []
-    for split in (main, *others) if len(names) <= _MAX_MATRIX else ():
+    names, classes, tables = metrics[main].names, metrics[main].classes, list[Table]()
+    for split in (main, *others) if len(names) <= MAX_MATRIX else ():
         one, name = metrics[split], f"confusion_{split}.png"
         table = one.confusion.tolist(), one.names, classes, split
         tables.append(make_confusion_table(*table, folded=split != main, picture=name))
-    wrong = [(int(counts[row, col]), row, col) for row, col in np.argwhere(counts).tolist() if row != col]
-    if wrong and len(classes) > _FEW_CLASSES:
-        pairs = [
-            [names[row], names[col], f"{count:,}", percent(count / counts[row].sum())]
-            for count, row, col in sorted(wrong, reverse=True)[:_MAX_PAIRS]
-        ]
-        head: list[Column | str] = [Column("True"), Column("Predicted"), "Rows", "% of the true class"]
-        tables.append(make_table(head, pairs, caption=f"Most common confusions ({main})"))
+    if len(classes) > _FEW_CLASSES and (pairs := metrics[main].confusions):
+        tables.append(make_pairs_table(pairs, f"Most common confusions ({main})", 10 if tables else 50))
     text = "Rows are true classes, columns are predicted ones. The shade is the share of the row."
-    if len(names) > _MAX_MATRIX:
-        text = f"{len(classes):,} classes are too many for a table."
+    if len(names) > MAX_MATRIX:
+        text = f"{len(classes):,} classes are too many for a matrix."
     return Section("confusion", "Confusion matrix", text, tuple(tables))
 
 
@@ -173,16 +174,19 @@ def _classes_section(metrics: Mapping[str, Metrics]) -> Section:
     for split in metrics:
         columns += [Column(score, "right", split) for score in ("Precision", "Recall", "F1", "Rows")]
     rows: list[list[Cell | str]] = [[name] for name in next(iter(metrics.values())).classes]
+    many = len(rows) > MAX_MATRIX
     for one in metrics.values():
         for row, entry in zip(rows, one.per_class, strict=True):
-            row += [percent(entry.precision), percent(entry.recall), Cell(percent(entry.f1), entry.f1)]
+            f1 = percent(entry.f1)
+            row += [percent(entry.precision), percent(entry.recall), f1 if many else Cell(f1, entry.f1)]
             row.append(f"{entry.support:,}")
     lines = ["In percent."]
     for split, one in metrics.items():
         if one.unseen:
             names = join_names((f"{name} ({n:,})" for name, n in one.unseen.items()), at_most=10)
             lines.append(f"- Labels of {split} rows that training never saw, counted as wrong: {names}.")
-    return Section("classes", "Scores by class", "\n\n".join(lines), (make_table(columns, rows),))
+    table = make_table(columns, rows, searchable=many)
+    return Section("classes", "Scores by class", "\n\n".join(lines), (table,))
 
 
 def _mistakes_section(mistakes: Sequence[Mistake]) -> Section:

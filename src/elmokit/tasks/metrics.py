@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from elmokit.core.errors import DataError
 
+MAX_MATRIX = 50  # labels; more have a list of confusions instead of a matrix
 _N_BINS = 10
 _MAX_CHARACTERS = 400  # of a mistake's text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ClassScore:
     """The scores of one class; ``support`` is how many rows have it."""
 
@@ -166,6 +167,18 @@ class ClassificationMetrics(ClassMetrics):
         np.add.at(table, (self.true, self.predicted), 1)
         return table
 
+    @property
+    def confusions(self) -> list[tuple[str, str, int, int]]:
+        """True and predicted label of wrong predictions, rows, rows of the true label; most rows first."""
+        labels = np.stack([self.true, self.predicted])[:, self.predicted != self.true]
+        pairs, counts = np.unique(labels, axis=1, return_counts=True)
+        names, rows = self.names, np.bincount(self.true, minlength=len(self.names))
+        order = np.argsort(-counts, kind="stable")
+        return [
+            (names[true], names[wrong], n, int(rows[true]))
+            for true, wrong, n in zip(*pairs[:, order].tolist(), counts[order].tolist(), strict=True)
+        ]
+
     def losses(self) -> dict[str, float | None]:
         """Expected calibration error and log loss: of calibrated probabilities, and of known labels."""
         ece, loss, known = None, None, self.true < len(self.classes)
@@ -204,15 +217,17 @@ class ClassificationMetrics(ClassMetrics):
         return mistakes
 
     def to_json(self) -> dict[str, Any]:
-        """With the keys of 0.1."""
+        """With the keys of 0.1; of many classes ``confusions``, because a matrix grows with their square."""
         losses, bins = self.losses(), []
+        matrix: dict[str, Any] = {"confusions": self.confusions}
+        if len(self.names) <= MAX_MATRIX:
+            matrix = {"confusion": self.confusion.tolist(), "confusion_rows": list(self.names)}
         for place, (n, sure, right) in enumerate(self._bins if self.calibrated else ()):
             means = {"confidence": sure if n else None, "accuracy": right if n else None}
             bins.append({"low": place / _N_BINS, "high": (place + 1) / _N_BINS, "n": n, **means})
         return {
             **super().to_json(),
-            "confusion": self.confusion.tolist(),
-            "confusion_rows": list(self.names),
+            **matrix,
             "log_loss": losses["log_loss"],
             "calibration": {"bins": bins, "ece": losses["ece"]},
         }
