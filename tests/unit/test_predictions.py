@@ -159,7 +159,7 @@ def test_predictions_of_other_tasks_are_written_as_they_are(tmp_path: Path) -> N
     for format in ("csv", "jsonl"):
         with PredictionWriter(tmp_path / f"out.{format}", format) as writer:
             writer.write(row(), values)
-    expected = {"tags": '["O", "B"]', "value": "0.333333", "scores(a)": "0.500000", "scores(b)": "1"}
+    expected = {"tags": '["O", "B"]', "value": "0.333333", "score(a)": "0.500000", "score(b)": "1"}
     assert table(tmp_path / "out.csv") == [expected]
     assert objects(tmp_path / "out.jsonl") == [{**values, "value": 0.333333}]
 
