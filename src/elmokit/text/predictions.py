@@ -22,8 +22,8 @@ class PredictionWriter:
     """Writes rows with their predictions; use it in a ``with`` statement.
 
     Rows keep their own columns; the predictions follow. A mapping is one field in JSON lines and one column
-    per key in CSV: ``p(<class>)`` for ``probabilities``, ``score(<class>)`` for ``scores``. A new column whose
-    name is taken gets ``_2``.
+    per key in CSV: ``p(<class>)`` for ``probabilities``, ``score(<class>)`` for ``scores``. A new column
+    whose name is taken gets ``_2``.
 
     A file appears under its name only when all is written, and not at all if something goes wrong.
 
