@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import shutil
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
 # The same examples in every run, and no limit on the time of one: machines are shared.
 settings.register_profile("elmokit", deadline=None, derandomize=True, database=None)
 settings.load_profile("elmokit")
+
+# Files about skip-gram and CBOW, for a Python without wheels of gensim.
+if importlib.util.find_spec("gensim") is None:
+    collect_ignore = [
+        "e2e/test_baseline_command.py",
+        "e2e/test_compare_command.py",
+        "parity/test_word2vec.py",
+    ]
+    collect_ignore += ["unit/test_compare_plan.py", "unit/test_static_train.py", "e2e/test_frozen.py"]
 
 _SUBJECTS = ("The old fox", "A small dog", "My sister", "The mayor of Paris", "Nobody", "Our U.S. team")
 _ENDINGS = (

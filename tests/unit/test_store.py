@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from gensim.models import KeyedVectors
 
 from elmokit.core.errors import ConfigError, DataError, RunError
 from elmokit.vectors.elmo import Elmo
@@ -156,7 +155,8 @@ def test_exports_hold_the_same_vectors(
 def test_word2vec_text_has_a_line_for_each_text(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> None:
     embed(elmo, odd_corpus, tmp_path / "store", pool="mean", dtype="float16", exports=["word2vec"])
     store = VectorStore.open(tmp_path / "store")
-    table = KeyedVectors.load_word2vec_format(tmp_path / "store" / "vectors.vec")
+    models = pytest.importorskip("gensim.models")
+    table = models.KeyedVectors.load_word2vec_format(tmp_path / "store" / "vectors.vec")
     assert table.index_to_key == store.ids
     assert np.array_equal(table.vectors, np.asarray(store.vectors, np.float32))
 
