@@ -8,7 +8,7 @@ OLDEST := .venv-oldest
 # first. Files asked for by name need no workers.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint types tests coverage docs package oldest wheels format clean
+.PHONY: demo test lint types tests campaign coverage docs package oldest wheels format clean
 
 demo: $(VENV)/.installed
 	@echo "==> elmokit demo"
@@ -27,6 +27,11 @@ types: $(VENV)/.installed
 tests: $(VENV)/.installed
 	@echo "==> pytest: unit, property, parity and end-to-end tests, the import layers, the docs' snippets"
 	@OMP_NUM_THREADS=1 $(BIN)/pytest $(if $(findstring .py,$(TESTS)),,$(WORKERS)) $(TESTS)
+
+# The long version of tests/campaign, of which `make test` runs a small part.
+campaign: $(VENV)/.installed
+	@echo "==> pytest: the campaign against odd tables and damage"
+	@OMP_NUM_THREADS=1 ELMOKIT_CAMPAIGN=1 $(BIN)/pytest -s tests/campaign
 
 docs: $(VENV)/.docs
 	@echo "==> mkdocs: the pages and the API reference, in site/"

@@ -11,6 +11,7 @@ import joblib
 import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier
+from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -305,6 +306,14 @@ def test_validation_rows_can_be_given(encoder: Path) -> None:
 def test_bad_rows_are_refused(encoder: Path, texts: Any, labels: Any, message: str) -> None:
     with pytest.raises((DataError, ConfigError), match=message):
         TextClassifier(encoder, **EASY).fit(texts, labels)
+
+
+def test_column_of_labels_is_read_as_a_list_with_a_warning(encoder: Path) -> None:
+    texts, labels = ["a good film", "a bad day"] * 10, np.array(["x", "y"] * 10)
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        fitted = TextClassifier(encoder, **EASY).fit(texts, labels[:, None])
+    assert fitted.classes_.tolist() == ["x", "y"]
+    assert fitted.predict(texts).shape == (20,)
 
 
 @pytest.mark.parametrize(

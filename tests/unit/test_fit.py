@@ -89,7 +89,7 @@ def test_rows_are_read_with_their_labels_and_a_note_on_what_was_left_out(tmp_pat
     found = read_examples(task, [file], ReadConfig(), config, labels, Reporter("silent"))
     assert found.inputs == [("one",), ("three",), ("",)]
     assert found.targets.tolist() == [[1, 1], [0, 1], [1, 0]]
-    assert found.notes == ("1 row without a label left out.",)
+    assert found.notes == ("1 row without a label left out (a.csv, line 3).",)
     more = table(tmp_path / "b.csv", [("four", "z|x")])
     other = read_examples(task, more, ReadConfig(), config, found.labels, Reporter("silent"))
     assert (other.targets.tolist(), other.unknown) == ([[1, 0, 1]], ("z",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "config without a section": (edit(lambda r: r.pop("text")), "config.json"),
     "unknown setting": (edit(lambda r: r["model"].update(dimm=3)), "dimm"),
     "setting out of range": (edit(lambda r: r["model"].update(dim=0)), "dim"),
+    "infinitely many words": (edit(lambda r: r.update(n_words=math.inf)), "config.json"),
     "other number of words": (edit(lambda r: r.update(n_words=5)), "vocab.txt"),
     "other width": (edit(lambda r: r["model"].update(dim=7, hidden_dim=7)), "shape"),
     "weights cut off": (cut("model.safetensors"), "model.safetensors"),

@@ -284,6 +284,19 @@ def test_max_time_is_turned_into_steps_so_that_the_learning_rate_falls_to_its_en
     assert rates[-1] < 0.02 * rates[0]
 
 
+@pytest.mark.parametrize(("first", "then"), [(0.3, 0.1), (0.1, 0.15)])
+def test_plan_follows_the_speed_so_that_the_time_is_used(
+    tmp_path: Path, clock: Clock, first: float, then: float
+) -> None:
+    def before(index: int, call: int) -> None:
+        clock.now += first if call < 30 else then
+
+    config = settings(epochs=10_000, max_time=100, warmup=0.0, lr=0.01)
+    result = run(Toy(before=before), tmp_path, config)
+    assert (result.stopped, result.position.step) == ("time", result.position.n_steps)
+    assert 90 < result.position.seconds <= 100
+
+
 def test_time_is_counted_over_crashes(tmp_path: Path, clock: Clock) -> None:
     config = settings(epochs=100, max_time=4)
     with pytest.raises(CrashError):

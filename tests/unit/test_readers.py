@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import json
@@ -15,7 +16,7 @@ import pytest
 
 from elmokit.core.errors import DataError
 from elmokit.text.readers import FORMATS, decode_lines, find_files, format_of
-from elmokit.text.rows import TextSource
+from elmokit.text.rows import RowSource, TextSource
 from elmokit.text.settings import ReadConfig
 
 
@@ -240,10 +241,48 @@ def test_fingerprints_change_with_the_content_and_nothing_else(tmp_path: Path) -
 # -- tables -----------------------------------------------------------------------------------
 
 
-def test_table_of_one_column_needs_no_choice(tmp_path: Path) -> None:
+def test_first_row_of_a_table_is_its_header_unless_it_is_said_to_be_none(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "one\ntwo\n")
-    assert read(file) == ["one", "two"]
-    assert read(file, header="yes") == ["two"]
+    assert read(file) == read(file, header="yes") == ["two"]
+    assert read(file, header="no") == ["one", "two"]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_separator_is_found(tmp_path: Path, name: str, separator: str) -> None:
+    rows = [("n", "Text"), ("1", "one, two; three"), ("2", "a | b"), ("3", "x\ty"), ("4", "")] * 30
+    with open(tmp_path / name, "w", newline="") as file:
+        csv.writer(file, delimiter=separator).writerows(rows)
+    assert read(tmp_path / name) == [text for _, text in rows[1:]]
+
+
+def test_separator_can_be_set(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "Yes; no.\nOne; two.\n")
+    assert read(file, header="no", separator=",") == ["Yes; no.", "One; two."]
+    assert read(file, header="no", text_columns="2") == ["no.", "two."]
+    assert read(write(tmp_path / "b.csv", "n\ttext\n1\tone, two\n"), separator="tab") == ["one, two"]
+
+
+def test_separator_survives_a_bad_row(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "n;text\n1;one\n2;two\n3;four, five;six\n")
+    with pytest.raises(DataError, match="line 4: 3 fields"):
+        read(file)
+
+
+def test_bad_rows_are_left_out_counted_and_named(tmp_path: Path) -> None:
+    said: list[str] = []
+    files = [
+        write(tmp_path / "a.csv", "n,text\n1,one\n2\n" + "3,x,y\n" * 6 + "4,four\n"),
+        write(tmp_path / "b.jsonl", '{"text": "five"}\n{"text"\n7\n'),
+    ]
+    texts = TextSource(files, ReadConfig(skip_bad_rows=True), say=said.append)
+    assert list(texts) == list(texts) == ["one", "four", "five"]
+    assert len(said) == 2
+    assert said[0] == "a.csv: header: n, text; text column: text"
+    assert said[1].startswith(
+        "9 rows that could not be read left out (a.csv, line 3: 1 fields where the first"
+    )
+    assert said[1].endswith("; and 4 more).")
 
 
 def test_quoted_fields_hold_separators_quotes_and_line_ends(tmp_path: Path) -> None:
@@ -254,6 +293,20 @@ def test_quoted_fields_hold_separators_quotes_and_line_ends(tmp_path: Path) -> N
 def test_quotes_in_tab_separated_files_are_characters(tmp_path: Path) -> None:
     file = write(tmp_path / "a.tsv", 'n\ttext\n1\tan "odd quote\n2\t5" wide\n')
     assert read(file) == ['an "odd quote', '5" wide']
+
+
+def test_quoted_fields_of_tab_separated_files_are_read_as_the_csv_module_does(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.tsv", 'n\ttext\n1\t"a\tb ""c"""\n2\t"one\ntwo"\n')
+    assert read(file) == ['a\tb "c"', "one\ntwo"]
+
+
+def test_quotes_that_would_swallow_rows_of_a_tab_separated_file_are_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.tsv", 'n\ttext\n1\t"odd quote\n2\ttwo\n3\tthe end"\n')
+    with pytest.raises(DataError, match=r"line 2: a quoted field ends on line 4") as caught:
+        read(file)
+    assert "--set quotes=no" in caught.value.remedy
+    assert read(file, quotes="no") == ['"odd quote', "two", 'the end"']
+    assert read(file, quotes="yes") == ["odd quote\n2\ttwo\n3\tthe end"]
 
 
 def test_empty_cells_add_no_space(tmp_path: Path) -> None:
@@ -334,3 +387,19 @@ def test_file_that_is_no_parquet_is_named_with_a_remedy(tmp_path: Path) -> None:
 def test_cell_that_is_not_a_number_adds_nothing(tmp_path: Path) -> None:
     assert read(parquet(tmp_path / "a.parquet", text=[1.5, float("nan")])) == ["1.5", ""]
     assert read(write(tmp_path / "a.jsonl", '{"text": NaN}\n{"text": "nan"}\n')) == ["", "nan"]
+
+
+def test_times_that_python_cannot_hold_are_no_problem(tmp_path: Path) -> None:
+    times = {
+        "fine": pa.array([1_577_836_800_000_000_001], pa.timestamp("ns")),
+        "late": pa.array([1 << 40], pa.timestamp("s")),
+        "clock": pa.array([1001], pa.time64("ns")),
+        "span": pa.array([1001], pa.duration("ns")),
+        "nested": pa.array([{"at": 1}], pa.struct([("at", pa.timestamp("ns"))])),
+    }
+    file = parquet(tmp_path / "a.parquet", text=["one"], **times)
+    assert read(file) == ["one"]
+    (row,) = RowSource(file, keep=True)
+    assert row.cells is not None
+    assert row.cells["fine"] == "2020-01-01 00:00:00.000000001"
+    assert list(row.cells) == ["text", *times]

@@ -112,9 +112,80 @@ def test_columns_that_cannot_be_found_are_named(
     check_refused(write(tmp_path / "a.csv", NEWS), *parts, **settings)
 
 
-def test_table_of_one_column_is_text_even_if_it_begins_with_a_usual_name(tmp_path: Path) -> None:
+def test_table_of_one_column_has_a_header_even_if_it_is_a_usual_name(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "class\ntwo\n")
-    assert read(file, labels=False) == [("class", None), ("two", None)]
+    assert read(file, labels=False) == [("two", None)]
+    assert read(file, labels=False, header="no") == [("class", None), ("two", None)]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(("names", "label"), [("Review,Category", "Category"), ("label,body", "")])
+def test_of_two_columns_the_one_without_the_label_is_the_text(
+    tmp_path: Path, names: str, label: str, kind: str
+) -> None:
+    cells = {name: "x" if name in ("Category", "label") else "one" for name in names.split(",")}
+    file = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        write(file, f"{names}\n{','.join(cells.values())}\n")
+    else:
+        parquet(file, **{name: [cell] for name, cell in cells.items()})
+    assert read(file, label_column=label) == [("one", "x")]
+    assert read(file, labels=False) == [("one", None)]
+
+
+def test_column_with_the_label_or_the_id_is_not_the_text(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "Review,Topic\none,x\n")
+    assert [row.text for row in RowSource(file, label_name="topic")] == ["one"]
+    assert [row.text for row in RowSource(file, id_column="Topic")] == ["one"]
+    assert read(write(tmp_path / "b.csv", "one,x\n"), label_column="2") == [("one", "x")]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_names_match_in_capitals_or_not_unless_two_do(tmp_path: Path, kind: str) -> None:
+    def table(**cells: str) -> Path:
+        lines = [",".join(cells), ",".join(cells.values())] if kind == "csv" else [json.dumps(cells)]
+        return write(tmp_path / f"a.{kind}", "\n".join(lines) + "\n")
+
+    assert read(table(n="1", TEXT="one", Label="x")) == [("one", "x")]
+    assert read(table(Body="one", Topic="x", n="1"), text_columns="body", label_column="TOPIC") == [
+        ("one", "x")
+    ]
+    assert read(table(Text="one", text="two", label="x")) == [("two", "x")]
+    check_refused(table(Text="one", TEXT="two", label="x"), "2 columns called 'text'")
+
+
+def test_repeated_name_of_a_column_that_is_read_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "text,label,label\none,x,y\n")
+    check_refused(file, "2 columns called 'label'", "number (2 and 3)", "--label-column")
+    assert read(file, label_column="3") == [("one", "y")]
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "line"),
+    [
+        ("review\none\n", {"labels": False}, "header: review; text column: review"),
+        ("review\n", {"labels": False, "header": "no"}, "header: none; text column: 1"),
+        (
+            "a;Text;label\n1;one;x\n",
+            {},
+            "header: a, Text, label; text column: Text; label column: label; separator: ;",
+        ),
+        (
+            "one,two,x\n",
+            {"text_columns": "2,1", "label_column": "3"},
+            "header: none; text column: 2, 1; label column: 3",
+        ),
+    ],
+)
+def test_one_line_says_how_a_table_is_read(
+    tmp_path: Path, content: str, settings: dict[str, Any], line: str
+) -> None:
+    said: list[str] = []
+    rows = source(write(tmp_path / "a.csv", content), write(tmp_path / "b.csv", content), **settings)
+    rows._say = said.append
+    assert list(rows)
+    assert list(rows)
+    assert said == [f"a.csv: {line}"]
 
 
 # -- tables: rows -----------------------------------------------------------------------------
@@ -312,8 +383,9 @@ def test_parquet_cells_are_kept_if_asked_for(tmp_path: Path) -> None:
 def test_parquet_columns_of_one_name_are_all_kept(tmp_path: Path) -> None:
     columns = [pa.array(["one"]), pa.array(["two"]), pa.array(["x"])]
     pq.write_table(pa.table(columns, names=["text", "text", "label"]), tmp_path / "a.parquet")
-    assert read(tmp_path / "a.parquet") == [("one", "x")]
-    (row,) = source(tmp_path / "a.parquet", keep=True)
+    assert read(tmp_path / "a.parquet", text_columns="2") == [("two", "x")]
+    check_refused(tmp_path / "a.parquet", "2 columns called 'text'", "number (1 and 2)")
+    (row,) = source(tmp_path / "a.parquet", keep=True, text_columns="1")
     assert row.cells == {"text": "one", "text_2": "two", "label": "x"}
 
 

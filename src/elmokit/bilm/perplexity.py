@@ -176,7 +176,7 @@ def text_perplexity(
     settings = CorpusSettings(saved.text, VocabularyConfig(), open_words, held_out=0.0, fixed=fixed)
     with tuned_process(), tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
         with reporter.counting("Reading the text", unit="characters") as advance:
-            source = TextSource(texts, read)
+            source = TextSource(texts, read, say=reporter.note)
             corpus = prepare_corpus(Path(folder) / "corpus", settings, source, progress=advance)
         rows = saved.features.rows(corpus.words)
         with reporter.counting("Measuring", total=corpus.train.n_tokens, unit="words") as advance:

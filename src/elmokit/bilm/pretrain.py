@@ -178,8 +178,8 @@ def pretrain(  # many parameters because each is a flag of the command
     config, read, start = _merge(preset, read or ReadConfig(), settings, base, words_from)
     folder = open_out(out, "bilm", resume=True, overwrite=overwrite)
     with folder.lock():
-        source = TextSource(texts, read, exclude=out)
-        valid_source = TextSource(valid, read, exclude=out) if valid else None
+        source = TextSource(texts, read, exclude=out, say=reporter.note)
+        valid_source = TextSource(valid, read, exclude=out, say=reporter.note) if valid else None
         corpus_settings = CorpusSettings(
             config.text,
             config.vocabulary,

@@ -78,7 +78,7 @@ def _print_metrics(result: Evaluation, reporter: Reporter) -> None:
     speed = f"[dim]({result.details.n:,} rows, {result.speed:,.0f} per second)[/]"
     reporter.say(f"{format_scores(result.values, 4)} {speed}")
     for note in result.notes:
-        reporter.say(f"[dim]{escape(note)}[/]")
+        reporter.note(note)
     figures = result.details.to_json()
     if unseen := figures.get("unseen"):
         labels = ", ".join(f"{escape(name)} ({count})" for name, count in unseen.items())

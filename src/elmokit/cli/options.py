@@ -75,12 +75,14 @@ def print_json(value: Any) -> None:
 
 @dataclass(frozen=True)
 class Section:
-    """Settings of one kind: ``shown`` ones have a flag of their own, the others need --set or --config."""
+    """Settings of one kind: ``shown`` ones have a flag of their own, as have ``hidden`` ones, which only
+    --help-all lists; the others need --set or --config."""
 
     name: str
     config: type[Config]
     title: str
     shown: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
     def settings(self) -> list[Setting]:
         """Every setting, in order."""
@@ -89,7 +91,7 @@ class Section:
         return [Setting(self, field, hints[field.name]) for field in fields]
 
 
-READ = Section("read", ReadConfig, "Reading files", ("text_columns", "encoding"))
+READ = Section("read", ReadConfig, "Reading files", ("text_columns", "header"), ("skip_bad_rows", "encoding"))
 LABELS = Section("labels", LabelConfig, "Labels", ("label_column", "label_separator"))
 TEXT = Section("text", TextConfig, "Cleaning and words")
 
@@ -109,10 +111,11 @@ class Setting:
 
     def parameter(self) -> inspect.Parameter:
         """Its flag. All but switches are strings here, because ``Config`` has the better error messages."""
-        name, panel = self.name.replace("_", "-"), self.section.title
+        name = self.name.replace("_", "-")
+        options: Any = {"rich_help_panel": self.section.title, "hidden": self.name in self.section.hidden}
         if bool in self.types:
-            return _parameter(self.name, bool, self.help, f"--{name}/--no-{name}", rich_help_panel=panel)
-        return _parameter(self.name, str, self.help, f"--{name}", rich_help_panel=panel, metavar=self.metavar)
+            return _parameter(self.name, bool, self.help, f"--{name}/--no-{name}", **options)
+        return _parameter(self.name, str, self.help, f"--{name}", metavar=self.metavar, **options)
 
     def parse(self, text: str) -> Any:
         """The value of a string; one that does not fit the type is left for ``Config`` to refuse."""
@@ -147,7 +150,11 @@ def with_settings(*sections: Section, overwrite: bool = False) -> Callable[[Comm
     --pipeline, which comes with the section TEXT. A section may have a setting ``config`` of its own.
     """
     known = {setting.name: setting for section in sections for setting in section.settings()}
-    shown = {name: setting for name, setting in known.items() if name in setting.section.shown}
+    shown = {
+        name: setting
+        for name, setting in known.items()
+        if name in setting.section.shown + setting.section.hidden
+    }
     listing = {"is_eager": True, "callback": _help_all(sections)}
     shared = [_PIPELINE] if TEXT in sections else []
     if sections:
@@ -180,7 +187,7 @@ def with_settings(*sections: Section, overwrite: bool = False) -> Callable[[Comm
         own.pop("settings", None)
         parameters = [*own.values(), *added]
         infos = [info for parameter in parameters for info in get_args(parameter.annotation)]
-        n_shown = sum(isinstance(info, OptionInfo) for info in infos) + 1  # and --help
+        n_shown = 1 + sum(isinstance(info, OptionInfo) and not info.hidden for info in infos)  # and --help
         if overwrite:
             hidden: Any = {"hidden": n_shown >= _MOST_SHOWN}
             parameters.append(_parameter("overwrite", bool, _OVERWRITE, "--overwrite", **hidden))

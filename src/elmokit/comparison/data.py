@@ -76,7 +76,8 @@ def read_data(
         )
     read = name_fields(task, read)
     files = {part: [some] if isinstance(some, str | Path) else list(some) for part, some in sources.items()}
-    unlabeled = list(TextSource(files["unlabeled"], read)) if files["unlabeled"] else []
+    more = TextSource(files["unlabeled"], read, say=reporter.note) if files["unlabeled"] else ()
+    unlabeled = list(more)
     del files["unlabeled"]
     splits = read_splits(task, files, read, labels, reporter, valid_share=_VALID_SHARE, seed=0)
     notes = [note for examples in splits.values() for note in examples.notes]

@@ -87,7 +87,7 @@ def _validate(name: str, hint: Any, value: Any) -> Any:
         try:
             rows = [pair.split(":") for pair in value.split(",")] if isinstance(value, str) else value
             pairs = tuple((int(width), int(count)) for width, count in rows)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             pairs = ()
         if pairs and all(width > 0 and count > 0 for width, count in pairs):
             return pairs

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -50,6 +51,10 @@ class Reporter:
         """A message for a person; may have rich markup."""
         if self.mode in ("live", "plain"):
             self.console.print(message, soft_wrap=True)
+
+    def note(self, note: str) -> None:
+        """A side note for a person, without markup."""
+        self.say(f"[dim]{escape(note)}[/]")
 
     def event(self, event: str, **values: Any) -> None:
         """A record for a program."""

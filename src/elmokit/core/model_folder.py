@@ -120,7 +120,15 @@ def explain_damage(folder: Path) -> Iterator[None]:
     """Turn an error over values that config.json cannot have into a ModelError that names the file."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, ConfigError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        AttributeError,
+        RuntimeError,
+        ConfigError,
+    ) as error:
         raise ModelError(f"{folder / _CONFIG} is damaged: {error}.", remedy=FRESH) from error
 
 

@@ -83,7 +83,7 @@ class ArrayFile:
     def _explain_errors(self, name: str) -> Iterator[None]:
         try:
             yield
-        except (OSError, RuntimeError, TypeError, ValueError, IndexError, KeyError) as error:
+        except (OSError, RuntimeError, TypeError, ValueError, OverflowError, IndexError, KeyError) as error:
             raise self._error(name, f"cannot be read: {error}") from error
 
 

@@ -57,7 +57,8 @@ def baseline(
     """
     defaults = {"vectors": _check_config(method, config), "text": text, "read": read or ReadConfig()}
     configs: Any = merge_settings(settings, **defaults)
-    source = TextSource(texts, configs["read"], exclude=Path(out))
+    reporter = reporter or Reporter("silent")
+    source = TextSource(texts, configs["read"], exclude=Path(out), say=reporter.note)
     about: Any = {"text": configs["text"], "reporter": reporter, "command": command}
     with open_out(Path(out), "word-vectors", resume=False, overwrite=overwrite).lock():
         vectors = train_vectors(method, source, configs["vectors"], **about)

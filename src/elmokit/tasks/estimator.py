@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.preprocessing import normalize
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import nn
 
 from elmokit.core.console import Reporter
@@ -292,6 +292,8 @@ def _read(
     check_texts(texts)
     try:
         given = np.asarray(labels)
+        if given.ndim == 2 and given.shape[1] == 1:
+            given = column_or_1d(given, warn=True)  # as in scikit-learn
         names = np.arange(given.shape[1]) if given.ndim == 2 else np.unique(given)
     except (ValueError, TypeError) as error:  # lists of different lengths; types that cannot be sorted
         raise DataError(

@@ -18,7 +18,6 @@ from elmokit.bilm.perplexity import TextPerplexity, text_perplexity
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError
-from elmokit.core.formatting import plural
 from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import KINDS, Model, kind_of, load
 from elmokit.core.run_folder import open_out
@@ -189,7 +188,7 @@ def _announce(parts: Mapping[str, Examples], reporter: Reporter) -> None:
     classes = f", {len(labels)} classes ({escape(shorten(labels.names))})" if labels.names else ""
     reporter.say(f"Rows: {len(parts['train']):,} to train on{others}{classes}.")
     for note in parts["train"].notes:
-        reporter.say(f"[dim]{escape(note)}[/]")
+        reporter.note(note)
 
 
 def _finish(
@@ -245,7 +244,7 @@ def read_examples(
     task: AnyTask, files: Files, read: ReadConfig, config: LabelConfig, labels: Labels, reporter: Reporter
 ) -> Examples:
     """All labeled rows of some files; ``labels`` as for ``Task.read``."""
-    source, rows = RowSource(files, read, config), list[Row]()
+    source, rows = RowSource(files, read, config, say=reporter.note), list[Row]()
     with reporter.counting("Reading rows", unit="rows") as advance:
         for row in source:
             rows.append(row)
@@ -256,8 +255,7 @@ def read_examples(
             remedy="Give a file with texts and labels, and name the columns of the text: --text-columns.",
         )
     examples = task.read(rows, labels)
-    dropped = f"{plural(source.n_dropped, 'row')} without a label left out."
-    return replace(examples, notes=(*examples.notes, dropped)) if source.n_dropped else examples
+    return replace(examples, notes=(*examples.notes, *source.notes()))
 
 
 def read_splits(
@@ -388,8 +386,10 @@ def predict(
     reporter, target = reporter or Reporter("silent"), None if out is None else Path(out)
     kind = _choose_format(target, format, _files(files)[0])
     predictor = open_predictor(model)
-    task, read = predictor.task, predictor.record.columns.reading(_merge_configs(settings)[1])
-    source, n_rows, n_cut = RowSource(files, read, keep=True), 0, 0
+    task, columns = predictor.task, predictor.record.columns
+    read = columns.reading(_merge_configs(settings)[1])
+    lines, n_rows, n_cut = list[str](), 0, 0
+    source = RowSource(files, read, keep=True, say=lines.append, label_name=columns.label)
     rows, kept = itertools.tee(source)
     with (
         PredictionWriter(target, kind) as writer,
@@ -403,7 +403,8 @@ def predict(
         if not n_rows:
             (blank,) = predictor.predict([("",) * len(task.fields)])
             writer.write_header(task.columns(blank), source.column_names)
-    return PredictionSummary(n_rows, _cut_notes(predictor, n_cut, n_rows))
+    notes = (*lines, *source.notes(), *_cut_notes(predictor, n_cut, n_rows))
+    return PredictionSummary(n_rows, notes)
 
 
 def _choose_format(out: Path | None, given: str, first: str | Path) -> Literal["csv", "jsonl"]:

@@ -16,8 +16,8 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmokit.core.errors import DataError, nearest
+from elmokit.core.formatting import plural
 from elmokit.text.settings import ReadConfig
 
 Format = Literal["txt", "csv", "tsv", "jsonl", "parquet"]
@@ -36,6 +37,9 @@ _COMPRESSED = (".gz", ".zst")
 _CHUNK = 1 << 20
 _LONGEST_LINE = 1 << 20
 _LARGEST_FIELD = 1 << 26
+_SEPARATORS = (",", ";", "\t", "|")
+_SAMPLE_LINES = 100  # by which the separator is found
+_MOST_NAMED = 5  # rows that were left out
 
 # -- finding files ----------------------------------------------------------------------------
 
@@ -190,6 +194,27 @@ def _undecodable(error: UnicodeError, name: str, encoding: str, n_lines: int, n_
 # -- records ----------------------------------------------------------------------------------
 
 
+@dataclass
+class LeftOut:
+    """Rows that a pass over some files has left out: how many, and where the first ones are."""
+
+    what: str
+    n: int = 0
+    places: list[str] = field(default_factory=list)
+
+    def add(self, place: str, problem: str = "") -> None:
+        """Count a row."""
+        self.n += 1
+        if self.n <= _MOST_NAMED:
+            self.places.append(Path(place).name + (f": {problem}" if problem else ""))
+
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for a person, if there were any."""
+        more = f"; and {self.n - _MOST_NAMED:,} more" if self.n > _MOST_NAMED else ""
+        note = f"{plural(self.n, 'row')} {self.what} left out ({'; '.join(self.places)}{more})."
+        return (note,) if self.n else ()
+
+
 @dataclass(frozen=True)
 class OpenFile:
     """A file as records, each with the number of the line (in Parquet: row) it begins on."""
@@ -198,6 +223,7 @@ class OpenFile:
     format: Format  # which of the methods below can read it
     stream: IO[bytes]
     config: ReadConfig
+    unreadable: LeftOut
 
     def place(self, number: int) -> str:
         """Where a record is, for messages."""
@@ -219,31 +245,80 @@ class OpenFile:
                 numbers, paragraph = zip(*group, strict=True)
                 yield numbers[0], " ".join(paragraph)
 
-    def table(self) -> Iterator[tuple[int, list[str]]]:
-        """The rows of a .csv or .tsv file that are not blank, all of one width."""
+    def table(self) -> tuple[str, Iterator[tuple[int, list[str]]]]:
+        """What separates the columns of a .csv or .tsv file; and its rows that are not blank."""
         csv.field_size_limit(_LARGEST_FIELD)
         lines = (line + "\n" for _, line in self._lines(whole=True))
-        # Tab-separated files have no quoting: a quote in them is a character like any other.
-        tabs: Any = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if self.format == "tsv" else {}
-        rows = csv.reader(lines, strict=True, **tabs)
-        width, start = 0, 1
+        head = list(itertools.islice(lines, _SAMPLE_LINES))
+        separator = self._find_separator(head)
+        return separator, self._rows(itertools.chain(head, lines), separator)
+
+    def _parse(self, lines: Iterable[str], separator: str, *, strict: bool) -> Any:
+        quoting: Any = csv.QUOTE_NONE if self.config.quotes == "no" else csv.QUOTE_MINIMAL
+        return csv.reader(lines, delimiter=separator, quoting=quoting, strict=strict)
+
+    def _find_separator(self, head: Sequence[str]) -> str:
+        """Of those that split the first row, the one by which most rows are as wide as the first."""
+        if self.config.separator != "auto":
+            return "\t" if self.config.separator == "tab" else self.config.separator
+        usual = "\t" if self.format == "tsv" else ","
+        shares = {usual: 0.3}  # another one must be better, to not be found in single texts
+        for separator in (usual, *_SEPARATORS):
+            with contextlib.suppress(csv.Error):
+                widths = [len(row) for row in self._parse(head, separator, strict=False) if row]
+                if len(head) == _SAMPLE_LINES and len(widths) > 2:
+                    widths.pop()  # the row may be cut off
+                if widths and widths[0] > 1:
+                    shares[separator] = widths.count(widths[0]) / len(widths)
+        return max(shares, key=lambda one: (shares[one], one == usual))
+
+    def _rows(self, lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+        own: list[str] = []  # the lines of a row
+
+        def keep(line: str) -> str:
+            own.append(line)
+            return line
+
+        rows, width, start = self._parse(map(keep, lines), separator, strict=True), 0, 1
         try:
             for row in rows:
                 if any(map(str.strip, row)):
                     width = width or len(row)
-                    if len(row) != width:
-                        raise DataError(
-                            f"{self.place(start)}: {len(row)} fields where the first row has {width}.",
-                            remedy="Correct the row; a field that holds the separator must be quoted.",
+                    if len(own) > 1 < width and separator == "\t" and self.config.quotes == "auto":
+                        self._check_quotes(own, width, start)
+                    if len(row) == width:
+                        yield start, row
+                    else:
+                        problem = f"{len(row)} fields where the first row has {width}"
+                        remedy = "Correct the row (a field that holds the separator must be quoted)"
+                        self._reject(
+                            start, problem, f"{remedy}, or leave such rows out with --skip-bad-rows."
                         )
-                    yield start, row
                 start = rows.line_num + 1
+                own.clear()
         except csv.Error as error:
             begin = f"; the row begins on line {start}" if start < rows.line_num else ""
             raise DataError(
                 f"{self.place(rows.line_num)}: not readable as a table ({error}){begin}.",
-                remedy="Look for a quote that is not closed or not doubled near this line.",
+                remedy="Look for a quote that is not closed or not doubled near this line; if quotes are "
+                "characters like any other in this file, add --set quotes=no.",
             ) from error
+
+    def _check_quotes(self, lines: Sequence[str], width: int, start: int) -> None:
+        """Refuse a quoted field if each of its lines is as wide as a row, so that the quotes may be text."""
+        if all(line.count("\t") == width - 1 for line in lines):
+            raise DataError(
+                f"{self.place(start)}: a quoted field ends on line {start + len(lines) - 1}, but each line "
+                "up to there may be a row.",
+                remedy="Add --set quotes=no if quotes are characters like any other in this file, otherwise "
+                "--set quotes=yes.",
+            )
+
+    def _reject(self, number: int, problem: str, remedy: str) -> None:
+        """Leave out a row that cannot be read, if this is allowed."""
+        if not self.config.skip_bad_rows:
+            raise DataError(f"{self.place(number)}: {problem}.", remedy=remedy)
+        self.unreadable.add(self.place(number), problem)
 
     def objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The objects of a file of JSON lines; a bare string is an object with a text."""
@@ -253,18 +328,16 @@ class OpenFile:
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise DataError(
-                    f"{self.place(number)}: not valid JSON ({error}).",
-                    remedy="Correct the line: each must be one whole JSON object.",
-                ) from error
+                remedy = "Correct the line (each must be one whole JSON object), or add --skip-bad-rows."
+                self._reject(number, f"not valid JSON ({error})", remedy)
+                continue
             if isinstance(record, str) and self.config.columns in ([], ["text"]):
                 record = {"text": record}
-            if not isinstance(record, dict):
-                raise DataError(
-                    f"{self.place(number)}: not a JSON object.",
-                    remedy=f'Each line must look like {{"{(self.config.columns or ["text"])[0]}": "..."}}.',
-                )
-            yield number, record
+            if isinstance(record, dict):
+                yield number, record
+            else:
+                name = (self.config.columns or ["text"])[0]
+                self._reject(number, "not a JSON object", f'Each line must look like {{"{name}": "..."}}.')
 
     @contextlib.contextmanager
     def parquet(self) -> Iterator[pq.ParquetFile]:
@@ -286,6 +359,16 @@ def _hash(stream: IO[bytes], name: str) -> str:
     return digest.hexdigest()
 
 
+def column_values(column: pa.Array) -> list[Any]:
+    """The cells of a Parquet column; times that Python's types cannot hold are text."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):  # finer than microseconds, or after the year 9999
+        if pa.types.is_nested(column.type):
+            return [" ".join(str(column.slice(place, 1)).split()) for place in range(len(column))]
+        return list(column.cast(pa.string()).to_pylist())
+
+
 class FileSource:
     """Some files, in order, that can be read any number of times."""
 
@@ -299,6 +382,7 @@ class FileSource:
         self.config = config or ReadConfig()
         self._stdin: IO[bytes] | None = None
         self.files: list[Path] = []
+        self._unreadable = LeftOut("that could not be read")
         if not sources:
             raise DataError("No text was given.", remedy="Name a file, a folder, or - for standard input.")
         if "-" not in map(str, sources):
@@ -316,6 +400,10 @@ class FileSource:
             return "standard input"
         more = f" and {len(self.files) - 1} more files" if len(self.files) > 1 else ""
         return f"{self.files[0]}{more}"
+
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about the rows of the latest pass."""
+        return self._unreadable.notes()
 
     def plain_file(self) -> str:
         """The first file of plain text, for a message; empty if there is none."""
@@ -337,9 +425,10 @@ class FileSource:
 
     def open(self) -> Iterator[OpenFile]:
         """Each file in turn; it is closed when the next one is opened."""
+        self._unreadable = unreadable = LeftOut(self._unreadable.what)
         if self._stdin is not None:
             self._stdin.seek(0)
-            yield OpenFile("standard input", "txt", self._stdin, self.config)
+            yield OpenFile("standard input", "txt", self._stdin, self.config, unreadable)
         for path in self.files:
             with open_bytes(path) as stream:
-                yield OpenFile(str(path), format_of(path), stream, self.config)
+                yield OpenFile(str(path), format_of(path), stream, self.config, unreadable)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from elmokit.core.errors import DataError, nearest
-from elmokit.text.readers import FileSource, OpenFile
+from elmokit.core.formatting import join_names
+from elmokit.text.readers import FileSource, LeftOut, OpenFile, column_values
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
 
 _USUAL_LABELS = ("class", "category", "target")
+_SHOWN = {"\t": "tab"}
 _MISSING = ("", "nan", "<na>")
 _UNLABELED = "Give every row a label, or drop unlabeled rows with --set drop_unlabeled=true."
 _Header = Literal["yes", "no", "json"]
@@ -56,6 +58,8 @@ class _Records(FileSource):
         id_column: A name, or a number from 1; empty: texts are numbered from 0.
         keep: Return all columns of each row, as ``Row.cells``.
         exclude: Files that folders and patterns find below this folder are left out.
+        say: Gets a line that says how a table is read: its header, and the columns of text and label.
+        label_name: A column that holds labels, if there is one, and so no text; for labels that are not read.
     """
 
     def __init__(
@@ -67,9 +71,12 @@ class _Records(FileSource):
         id_column: str = "",
         keep: bool = False,
         exclude: Path | None = None,
+        say: Callable[[str], None] = lambda line: None,
+        label_name: str = "",
     ) -> None:
         super().__init__(sources, config, exclude)
         self.label_config, self.id_column, self.keep = label_config, id_column, keep
+        self._say, self.label_name, self._said = say, label_name, set[str]()
         self.column_names: Sequence[str] = ("text",)  # of the records read last
         if (label_config or id_column) and (plain := self.plain_file()):
             what = "labels" if label_config else f"column {id_column!r}"
@@ -106,9 +113,10 @@ class _Records(FileSource):
         if file.format == "jsonl":
             yield from self._objects(file)
         elif file.format in ("csv", "tsv"):
-            table = file.table()
+            separator, table = file.table()
             for number, first in table:
                 layout, has_header = self._table_layout(first, file.name)
+                self._describe(file, layout, layout.names if has_header else ["none"], separator)
                 if not has_header:
                     yield number, first, layout
                 yield from ((number, cells, layout) for number, cells in table)
@@ -129,7 +137,7 @@ class _Records(FileSource):
         for number, record in file.objects():
             if label == "":
                 label = usual_label(record, self.config.columns or ["text"]) or ""
-            wanted = None if may_lack and label not in record else label
+            wanted = None if may_lack and (label or "").casefold() not in map(str.casefold, record) else label
             layout = self._layout(list(record), file.place(number), "json", wanted)
             yield number, list(record.values()), layout
 
@@ -138,10 +146,12 @@ class _Records(FileSource):
         with file.parquet() as table:
             names, start = table.schema_arrow.names, 1
             layout = self._layout(names, file.name, "yes", self._label_name)
+            self._describe(file, layout, layout.names)
             used = [names[place] for place in (*layout.text, layout.label, layout.id) if place is not None]
-            for batch in table.iter_batches(batch_size=1024, columns=None if self.keep else used):
-                columns = [column.to_pylist() for column in batch.columns]
-                if not self.keep:  # of two columns with one name, the first is meant
+            keep = self.keep or len({*names}) < len(names)  # columns of one name are told apart by number
+            for batch in table.iter_batches(batch_size=1024, columns=None if keep else used):
+                columns = [column_values(column) for column in batch.columns]
+                if not keep:
                     read, blank = batch.schema.names, [None] * len(batch)
                     columns = [columns[read.index(name)] if name in read else blank for name in names]
                 for number, cells in enumerate(zip(*columns, strict=True), start):
@@ -149,39 +159,57 @@ class _Records(FileSource):
                 start += len(batch)
 
     def _table_layout(self, first: Sequence[str], file: str) -> tuple[_Layout, bool]:
-        """The layout of a table by its first row, and whether that row names the columns."""
-        names, label, columns = [name.strip() for name in first], self._label_name, self.config.columns
-        header = self.config.header
+        """The layout of a table by its first row, and whether that row names the columns.
+
+        It does unless columns are given, all by number, and no name in it is a usual one.
+        """
+        names, label, header = [name.strip() for name in first], self._label_name, self.config.header
         if header == "auto":
-            by_name = any(not name.isdecimal() for name in (*columns, label, self.id_column) if name)
-            has_label = label == "" and len(names) > 1 and usual_label(names, columns) is not None
-            header = "yes" if by_name or has_label or (not columns and "text" in names) else "no"
+            given = [name for name in (*self.config.columns, label, self.id_column) if name]
+            is_usual = len(names) > 1 and (_has_text(names) or usual_label(names) is not None)
+            header = "no" if given and all(map(str.isdecimal, given)) and not is_usual else "yes"
         return self._layout(names, file, header, label), header == "yes"
 
     def _layout(self, names: list[str], where: str, header: _Header, label: str | None) -> _Layout:
         """Where the text, the label and the id are; ``where`` is the file (of JSON: the line), for errors."""
         columns, listed = self.config.columns, f"{where} has {len(names)} columns ({', '.join(names)[:200]})"
-        if not columns and (header == "json" or (header == "yes" and "text" in names)):
+        if not columns and (header == "json" or (header == "yes" and _has_text(names))):
             columns = ["text"]
-        if not columns and len(names) > 1:
-            remedy = "Use --text-columns NAME[,NAME] or, without a header row, numbers from 1."
-            raise DataError(f"{listed}: which hold the text?", remedy=remedy)
-        text = [_place(name, names, where, header, "--text-columns") for name in columns] or [0]
+        text = [_place(name, names, where, header, "--text-columns") for name in columns]
+        id = _place(self.id_column, names, where, header, "--id-column") if self.id_column else None
         if label == "" and header != "no":
             label = usual_label(names, [names[place] for place in text]) or ""
+        place = _place(label, names, where, header, "--label-column") if label else None
+        if not text:
+            text = [one for one in range(len(names)) if one not in (place, id)] if len(names) > 1 else [0]
+            if len(text) > 1 and label is None and header == "yes":  # there may be labels that are not read
+                others = {self.label_name.casefold(), str(usual_label(names)).casefold()}
+                text = [one for one in text if names[one].casefold() not in others]
+        if not text or (len(text) > 1 and not columns):
+            remedy = "Use --text-columns NAME[,NAME] or, without a header row, numbers from 1."
+            raise DataError(f"{listed}: which hold the text?", remedy=remedy)
         if label == "":
             remedy = "Use --label-column NAME or, without a header row, a number from 1."
             raise DataError(f"{listed}: which holds the label?", remedy=remedy)
-        place = _place(label, names, where, header, "--label-column") if label else None
         if place in text:
             raise DataError(
                 f"{where}: the column {label!r} is used both as text and as label.",
                 remedy="Choose other columns with --text-columns or --label-column.",
             )
         shown = [str(number + 1) for number in range(len(names))] if header == "no" else unique(names)
-        id = _place(self.id_column, shown, where, header, "--id-column") if self.id_column else None
         self.column_names = shown
         return _Layout(shown, text, place, id)
+
+    def _describe(self, file: OpenFile, layout: _Layout, header: Sequence[str], separator: str = "") -> None:
+        """Say once how a table is read."""
+        text, label = ", ".join(layout.names[place] for place in layout.text), layout.label
+        parts = [f"header: {', '.join(header)[:100]}", f"text column: {text}"]
+        parts += [] if label is None else [f"label column: {layout.names[label]}"]
+        usual = {"csv": ",", "tsv": "\t"}.get(file.format, "")
+        parts += [f"separator: {_SHOWN.get(separator, separator)}"] if separator != usual else []
+        if (line := "; ".join(parts)) not in self._said:
+            self._said.add(line)
+            self._say(f"{Path(file.name).name}: {line}")
 
     # -- cells --------------------------------------------------------------------------------
 
@@ -246,6 +274,13 @@ class TextSource(_Records):
     def __iter__(self) -> Iterator[str]:
         return self._read_texts()
 
+    def open(self) -> Iterator[OpenFile]:
+        """Each file in turn; rows that were left out are named once."""
+        yield from super().open()
+        for note in {*self.notes()} - self._said:
+            self._said.add(note)
+            self._say(note)
+
     def with_ids(self) -> Iterator[tuple[str, str]]:
         """Each text after its id."""
         if self.id_column:
@@ -259,28 +294,31 @@ class RowSource(_Records):
     Blank rows (and blank lines of a .txt file) are skipped. A label is its cell as text: ``true`` and
     ``false`` for JSON and Parquet booleans, ``3`` for the numbers 3 and 3.0. It is missing if the cell is
     blank, null or not a number (also spelled out: ``nan``).
-
-    Attributes:
-        n_dropped: Rows without a label that the latest pass has left out.
     """
 
-    n_dropped = 0
-
     def __iter__(self) -> Iterator[Row]:
-        self.n_dropped, has_label = 0, False
+        self._unlabeled, has_label = LeftOut("without a label"), False
         for row in (row for file in self.open() for row in self._read_rows(file)):
             has_label = has_label or row.label is not None
             if row.label is not None or self.label_config is None:
                 yield row
             elif self.label_config.drop_unlabeled:
-                self.n_dropped += 1
+                self._unlabeled.add(row.place)
             else:
                 raise DataError(f"{row.place}: the row has no label.", remedy=_UNLABELED)
-        if self.n_dropped and not has_label:
+        if self._unlabeled.n and not has_label:
             listed = ", ".join(self.column_names)[:200]
             raise DataError(
                 f"{self.name}: no row has a label.", remedy=f"Use --label-column NAME ({listed})."
             )
+
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about the rows of the latest pass."""
+        return (*self._unlabeled.notes(), *super().notes())
+
+
+def _has_text(names: Iterable[str]) -> bool:
+    return "text" in map(str.casefold, names)
 
 
 def usual_label(names: Collection[str], texts: Collection[str] = ()) -> str | None:
@@ -289,10 +327,10 @@ def usual_label(names: Collection[str], texts: Collection[str] = ()) -> str | No
     >>> usual_label(["title", "body", "category"])
     'category'
     """
-    if "label" in names and "label" not in texts:
-        return "label"
-    usual = [name for name in _USUAL_LABELS if name in names and name not in texts]
-    return usual[0] if len(usual) == 1 else None
+    names = [name for name in names if name not in texts]
+    known = {name.casefold(): name for name in names} | {name: name for name in names}
+    usual = [known[name] for name in _USUAL_LABELS if name in known]
+    return known.get("label") or (usual[0] if len(usual) == 1 else None)
 
 
 def unique(names: Iterable[str]) -> list[str]:
@@ -313,9 +351,16 @@ def unique(names: Iterable[str]) -> list[str]:
 
 
 def _place(name: str, names: list[str], where: str, header: _Header, flag: str) -> int:
-    """Where the column of this name or number is."""
-    if header != "no" and name in names:
-        return names.index(name)
+    """Where the column of this name, in capitals or not, or of this number is."""
+    same = [place for place, other in enumerate(names) if other == name and header != "no"]
+    if not same and header != "no":
+        same = [place for place, other in enumerate(names) if other.casefold() == name.casefold()]
+    if len(same) == 1:
+        return same[0]
+    if same:
+        numbers = join_names(str(place + 1) for place in same)
+        remedy = f"Choose one by {'its exact name' if header == 'json' else f'number ({numbers})'}: {flag}."
+        raise DataError(f"{where} has {len(same)} columns called {name!r}.", remedy=remedy)
     if header != "json" and name.isdecimal() and 1 <= int(name) <= len(names):
         return int(name) - 1
     hint = f"{nearest(name, names)} Choose with {flag}."

@@ -53,8 +53,16 @@ class ReadConfig(Config):
         "", "Text columns, by name or number (starting at 1), such as title,body; joined by a space."
     )
     header: Literal["auto", "yes", "no"] = option(
-        "auto", "Whether a table's first row names its columns; auto: no if columns are numbers."
+        "auto",
+        "Whether a table's first row names its columns; auto: yes, unless columns are given by number.",
     )
+    separator: Literal["auto", ",", ";", "tab", "|"] = option(
+        "auto", "What separates the columns of a table."
+    )
+    quotes: Literal["auto", "yes", "no"] = option(
+        "auto", 'Whether "quotes" can enclose a field; no: they are characters like any other.'
+    )
+    skip_bad_rows: bool = option(False, "Leave out rows that cannot be read instead of stopping at them.")
     blocks: Literal["lines", "paragraphs"] = option(
         "lines", "A text in a .txt file is a line, or a paragraph between blank lines."
     )

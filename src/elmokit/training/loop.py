@@ -190,8 +190,8 @@ class _Run:
         return self.result(stopped)
 
     def loop(self, stop: threading.Event, advance: Advance) -> Stopped:
-        saved = shown = begun = counted = time.monotonic()
-        since_shown, begun_step = 0, self.position.step
+        saved = shown = planned = counted = time.monotonic()
+        since_shown, planned_step = 0, self.position.step
         log_every = max(1, self.per_epoch // 50)
         while self.position.step < (self.position.n_steps or self.limit):
             place = self.position
@@ -219,9 +219,11 @@ class _Run:
                 figures = {"loss": loss, "lr": lr, "gradient_norm": norm, "n_words": place.n_words}
                 self.log.add("train", place.step, **figures, seconds=round(place.seconds, 3))
                 self.reporter.event("train", step=place.step, epoch=epoch, **figures)
-            if self.config.max_time is not None and place.n_steps is None:
-                if place.step - begun_step >= _PLAN_AFTER and now - begun > 2.0:
-                    self.plan((now - begun) / (place.step - begun_step), advance)
+            if self.config.max_time is not None and place.step - planned_step >= _PLAN_AFTER:
+                # Again each time as much time has passed as before: the first steps may be slow or fast.
+                if now - planned > max(2.0, place.seconds / 2):
+                    self.plan((now - planned) / (place.step - planned_step), advance)
+                    planned, planned_step = now, place.step
             out_of_time = self.config.max_time is not None and place.seconds >= self.config.max_time
             is_last = out_of_time or place.step >= (place.n_steps or self.limit)
             if is_last or self.evaluation_due(index):

@@ -103,7 +103,7 @@ class Manifest:
             if not all(0 <= values[name] < 1 << 48 for name in values if cls.__annotations__[name] == "int"):
                 raise ValueError("a count is out of range")
             return cls(**values)
-        except (LookupError, TypeError, ValueError, AttributeError, ConfigError) as error:
+        except (LookupError, TypeError, ValueError, OverflowError, AttributeError, ConfigError) as error:
             raise DataError(f"{file} is damaged: {error!r}.", remedy=_FRESH) from error
 
 

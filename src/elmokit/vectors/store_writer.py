@@ -109,7 +109,7 @@ def embed(
         model = ModelRef("" if isinstance(encoder, Elmo) else Path(encoder).resolve().name, elmo.fingerprint)
         config.factors(elmo.n_layers)  # checks them
         elmo.embed([], state=config.state)  # the model may have no warm state to start from
-        texts = TextSource(source, read, id_column=config.id_column, exclude=out)
+        texts = TextSource(source, read, id_column=config.id_column, exclude=out, say=reporter.note)
         n_layers = elmo.n_layers if config.all_layers else 1
         manifest = Manifest(
             elmokit.__version__, model, config, read.to_dict(), [], n_layers, elmo.dim, config.dtype
@@ -157,7 +157,7 @@ def _check_exports(exports: Sequence[str], config: StoreConfig) -> None:
 def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
     """Refuse to resume with another model, other settings or other files."""
     changes = describe_changes(
-        {"settings": before.settings.to_dict(), "reading": before.reading},
+        {"settings": before.settings.to_dict(), "reading": ReadConfig().to_dict() | dict(before.reading)},
         {"settings": now.settings.to_dict(), "reading": now.reading},
     )
     if before.model.fingerprint != now.model.fingerprint:

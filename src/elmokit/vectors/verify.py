@@ -176,7 +176,7 @@ def _find_sentences(path: Path, files: list[Path]) -> list[Sentences]:
             places: Any = file.read_json("sentence_to_index") if "sentence_to_index" in file.shapes else None
             by_place = {int(place): str(sentence) for sentence, place in places.items()}
             return [[by_place[place].split() for place in range(len(by_place))]]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(
                 f"{path} does not say which sentences it holds: sentence_to_index must number them from 0.",
                 remedy="Name a list of them with --sentences.",
