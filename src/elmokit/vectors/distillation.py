@@ -85,7 +85,7 @@ class DistillResult:
         ]
 
 
-def distill(
+def distill(  # many parameters because each is a flag of the verb
     teacher: str | Path,
     texts: str | Path | Sequence[str | Path],
     out: str | Path,
