@@ -260,7 +260,8 @@ def test_a_mix_that_normalizes_layers_does_so_here_too(tmp_path: Path, elmo: Elm
 
 @pytest.mark.parametrize("mix", ["function", "frozen"])
 def test_neighbors_are_those_of_the_classifiers_own_mix(tmp_path: Path, elmo: Elmo, mix: str) -> None:
-    model = untrained(elmo, mix=mix, **({"mix_width": 5} if mix == "function" else {}))
+    settings: dict[str, Any] = {"mix_width": 5} if mix == "function" else {}
+    model = untrained(elmo, mix=mix, **settings)
     model.save(tmp_path / "model")
     registry = open_registry([tmp_path / "model"], CORPUS)
     with TestClient(make_app(registry), base_url="http://127.0.0.1") as client:
@@ -458,7 +459,12 @@ def test_every_text_is_tokenized_once(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, address: str, body: dict[str, Any]
 ) -> None:
     split, seen = TextPipeline.words, list[str]()
-    monkeypatch.setattr(TextPipeline, "words", lambda self, text: seen.append(text) or split(self, text))
+
+    def watch(pipeline: TextPipeline, text: str) -> list[str]:
+        seen.append(text)
+        return split(pipeline, text)
+
+    monkeypatch.setattr(TextPipeline, "words", watch)
     ask(client, address, **body)
     assert seen == body["texts"]
 
