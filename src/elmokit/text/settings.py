@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from elmokit.core.config import Config, option
 
@@ -70,6 +70,11 @@ class ReadConfig(Config):
     errors: Literal["strict", "replace", "ignore"] = option(
         "strict", "What to do with bytes that cannot be decoded."
     )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ever, but without settings that 0.1 did not have if they are as usual: its runs can resume."""
+        usual = {"separator": "auto", "quotes": "auto", "skip_bad_rows": False}
+        return {name: value for name, value in super().to_dict().items() if usual.get(name, ...) != value}
 
     @property
     def columns(self) -> list[str]:

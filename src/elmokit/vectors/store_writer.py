@@ -157,7 +157,7 @@ def _check_exports(exports: Sequence[str], config: StoreConfig) -> None:
 def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
     """Refuse to resume with another model, other settings or other files."""
     changes = describe_changes(
-        {"settings": before.settings.to_dict(), "reading": ReadConfig().to_dict() | dict(before.reading)},
+        {"settings": before.settings.to_dict(), "reading": before.reading},
         {"settings": now.settings.to_dict(), "reading": now.reading},
     )
     if before.model.fingerprint != now.model.fingerprint:
