@@ -153,7 +153,11 @@ def test_several_seeds_flip_signs_as_scipys_permutation_test_does() -> None:
     second = answers(rng, hardness, 1, skill=0.1)
     lead = first.mean(axis=0) - second.mean(axis=0)
     expected = stats.permutation_test(
-        (lead,), np.mean, permutation_type="samples", n_resamples=20_000, rng=np.random.default_rng(0)
+        (lead,),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=20_000,
+        random_state=np.random.default_rng(0),
     )
     found = compare_pair(first, second, n_resamples=20_000)
     assert found.difference == pytest.approx(lead.mean())
