@@ -272,7 +272,7 @@ def encode(
         parts["context"], parts["layers"] = _read(
             cast(Encoder, encoder), texts, max_words, progress, every_layer="layers" in names
         )
-    if "sentence" in dense_views(encoder):
+    if "sentence" in {*names, *dense_views(encoder)}:
         parts["sentence"] = [_unit(encoder.sentences(texts))]
     parts["vectors"] = parts.get("context", []) + parts.get("sentence", [])
     parts["layers"] = parts.get("layers", []) + parts.get("sentence", [])
