@@ -324,7 +324,7 @@ def test_fit_without_flags_makes_a_stack_that_every_verb_takes(encoder: Path, tm
     assert evaluate(tmp_path / "made", test).values["accuracy"] == result.scores["test"]["accuracy"]
     assert predict(tmp_path / "made", test, tmp_path / "out.csv").n_rows == 30
     assert (tmp_path / "made" / "report.html").exists()
-    with pytest.raises(RunError, match="not empty"):
+    with pytest.raises(RunError, match="already holds a classifier"):
         fit(encoder, train, tmp_path / "made")
     trained = fit(encoder, train, tmp_path / "trained", epochs=1, max_steps=1)
     assert isinstance(trained.model, TaskModel)

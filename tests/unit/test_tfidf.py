@@ -21,9 +21,11 @@ from sklearn.svm import LinearSVC
 from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.corpora import mini_news
+from elmokit.tasks.classification import ClassPrediction
 from elmokit.tasks.task import Examples, Labels
 from elmokit.tasks.tfidf import METHODS, Terms, TfidfModel, fit_tfidf
 from folders import drop_checksums
+from program import Cli
 
 ODD = ["", "   ", "?!", "zzzz qqqq", "a", "\ud800 broken", "THE MATCH was won, was won!", "__label__0"]
 
@@ -224,6 +226,18 @@ def test_a_damaged_folder_is_refused(spoil: Callable[[Path], None], message: str
     with pytest.raises(ModelError, match=message) as caught:
         TfidfModel.load(tmp_path / "model")
     assert caught.value.remedy
+
+
+def test_no_class_is_given_without_finite_probabilities(tmp_path: Path, cli: Cli) -> None:
+    fit("tfidf-lr", ["one good", "two bad"], ["a", "b"]).save(tmp_path / "m")
+    spoil_weights(tmp_path / "m")
+    drop_checksums(tmp_path / "m")
+    (tmp_path / "rows.txt").write_text("one good\n", encoding="utf-8")
+    cli("predict", tmp_path / "m", tmp_path / "rows.txt").check_refused(
+        "weights holds numbers that are not finite"
+    )
+    with pytest.raises(ModelError, match="probabilities that are not finite"):
+        ClassPrediction(labels=Labels(("a", "b")), probabilities=np.array([np.nan, 0.5]))
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:

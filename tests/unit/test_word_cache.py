@@ -144,6 +144,17 @@ def test_only_words_outside_it_are_computed(model: Path) -> None:
     assert counted.calls == [2]  # unseen, words
 
 
+def test_fitting_uses_it(model: Path) -> None:
+    words = [["the", "naïve", "fox"], ["old"]]
+    elmo = Elmo.load(model)
+    wanted = elmo.precompute(elmo.to_ids(words)).vectors
+    made(model)
+    counted = Counted(Elmo.load(model))
+    vectors = counted.elmo.precompute(counted.elmo.to_ids(words)).vectors
+    assert counted.calls == [len(SPECIALS)]  # those are in no cache
+    torch.testing.assert_close(vectors, wanted)
+
+
 def test_it_is_found_beside_the_model_or_where_it_is_said_to_be(model: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     assert write_token_cache(load_bilm(model), WORDS, elsewhere) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import os
 import sys
 from typing import Annotated, Any
@@ -90,17 +91,35 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
 def main() -> None:
     """Run the program; an elmokit error is shown in two lines and ends with code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # names of files need not fit the terminal's encoding
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except ElmokitError as error:
-        from rich.console import Console
-        from rich.markup import escape
-
-        console = Console(stderr=True, highlight=False)
-        console.print(f"[bold red]error:[/] {escape(error.message)}", soft_wrap=True)
-        if error.remedy:
-            console.print(f"  [bold]try:[/] {escape(error.remedy)}", soft_wrap=True)
+        _show(error)
         sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        problem = f"Cannot write standard output: {error.strerror}."
+        _show(ElmokitError(problem, remedy="Send it to another place, or free some space."))
+        sys.exit(2)
+
+
+def _show(error: ElmokitError) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True, highlight=False)
+    console.print(f"[bold red]error:[/] {escape(error.message)}", soft_wrap=True)
+    if error.remedy:
+        console.print(f"  [bold]try:[/] {escape(error.remedy)}", soft_wrap=True)

@@ -387,6 +387,10 @@ class FileSource:
             raise DataError("No text was given.", remedy="Name a file, a folder, or - for standard input.")
         if "-" not in map(str, sources):
             self.files = find_files(sources, exclude)
+        elif sys.stdin is None:
+            raise DataError(
+                "Standard input (-) is closed.", remedy="Pipe text into the command, or name a file."
+            )
         elif len(sources) == 1:
             self._stdin = tempfile.TemporaryFile(prefix="elmokit-")  # noqa: SIM115 (lives with self)
             shutil.copyfileobj(sys.stdin.buffer, self._stdin)

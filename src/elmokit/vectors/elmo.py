@@ -208,7 +208,7 @@ class Elmo(Described):
 
     def precompute(self, ids: TokenIds) -> TokenIds:
         """The same texts with the token encoder's vectors of all their words, until weights change."""
-        return ids.with_vectors(self.model.encoder)
+        return self.word_cache.precompute(ids)
 
     @property
     def has_sentence_vector(self) -> bool:

@@ -30,6 +30,7 @@ class TokenIds(Ragged[np.int32]):
 
     features: Rows  # one for each distinct word, as the token encoder takes it
     vectors: Tensor | None = None  # what the token encoder makes of them, (n_distinct, dim)
+    words: tuple[str, ...] = ()  # their spelling
 
     def batch(self, rows: IntArray, token_encoder: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
         """Vectors of words, (n_words, dim); which of them stands where, (batch, time); lengths, (batch,)."""
@@ -69,7 +70,9 @@ def number_words(
         if len(ids) == offsets[-1]:
             ids.append(PAD)
         offsets.append(len(ids))
-    return TokenIds(np.array(ids, np.int32), np.array(offsets, np.int64), features.rows(list(places)))
+    return TokenIds(
+        np.array(ids, np.int32), np.array(offsets, np.int64), features.rows(list(places)), None, (*places,)
+    )
 
 
 @dataclass(frozen=True, eq=False)

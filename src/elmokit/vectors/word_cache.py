@@ -10,7 +10,7 @@ import itertools
 import json
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +29,7 @@ from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.text.tokenizing import SPECIALS, UNK
 from elmokit.text.vocabulary import Rows
+from elmokit.vectors.encoder import TokenIds
 
 CACHE_FOLDER = "token_cache"
 _FORMAT, _VERSION = "elmokit token cache", 1
@@ -81,6 +82,14 @@ class WordCache:
             if new := [word for word in dict.fromkeys(flat) if word not in places]:
                 self._add(new)
             return self._table, [places[word] for word in flat]
+
+    def precompute(self, ids: TokenIds) -> TokenIds:
+        """Texts with the vectors of all their words: of those that are stored, the stored ones."""
+        if not self._stored.places:
+            return ids.with_vectors(self._encoder)
+        blocks = [list(ids.words[first : first + _BLOCK]) for first in range(0, len(ids.words), _BLOCK)]
+        with torch.no_grad():
+            return replace(ids, vectors=torch.cat([self._vectors(words) for words in blocks]))
 
     def keep(self, words: Iterable[str]) -> None:
         """Compute the vectors of ``words`` now (the first ones, up to the capacity), pin them, and forget
