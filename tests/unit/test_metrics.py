@@ -13,7 +13,7 @@ import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.core.errors import DataError
+from elmokit.core.errors import ModelError
 from elmokit.tasks.classification import Classification, ClassPrediction
 from elmokit.tasks.metrics import ClassificationMetrics, ClassScore, Mistake, MultilabelMetrics
 from elmokit.tasks.task import Examples, Labels
@@ -140,7 +140,7 @@ def test_classes_that_do_not_occur_and_probabilities_of_zero_do_no_harm() -> Non
 
 
 def test_probabilities_that_are_not_numbers_are_refused() -> None:
-    with pytest.raises(DataError, match="not numbers") as caught:
+    with pytest.raises(ModelError, match="not finite numbers") as caught:
         measure(["cat"], np.full((1, 3), np.nan))
     assert caught.value.remedy
 
