@@ -9,7 +9,7 @@ the frozen mean vector alone ("mean") and by ``fit`` without flags ("stack"): IM
 News, Reuters. With ``--full``, a folder with its softmax (the bundled one has none) is adapted instead, and
 its exact perplexity on held-out text of the kind it was made from is taken before and after.
 
-A stopped run goes on where it was: adaptation resumes, and every draw is one line of WORK/results.jsonl.
+A stopped run resumes: so does the adaptation itself, and every draw is one line of WORK/results.jsonl.
 Data is found through ELMOKIT_DATA.
 """
 

@@ -6,7 +6,7 @@ Names are those of ``elmokit fit``. "Alone" is logistic regression on the frozen
 of ``elmokit fit``, which adds views of words and characters. TF-IDF + SVM is always measured. Speed is of
 encoding the test rows, in texts per second of CPU time with one thread.
 
-Every draw is one line of the result file, so that a stopped run goes on where it was.
+Every draw is one line of the result file, so that a stopped run resumes.
 """
 
 from __future__ import annotations
