@@ -20,7 +20,7 @@ from elmokit.report.document import (
     make_list,
     make_table,
 )
-from elmokit.report.figures import Line, Point, draw_lines, draw_scatter
+from elmokit.report.figures import Line, Point, draw_lines, draw_reliability, draw_scatter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -87,6 +87,7 @@ def make_figures(names: list[str]) -> list[Figure]:
             x_label="time",
             y_label="accuracy",
         ),
+        draw_reliability([(0, 0.0, 0.0), (1200, 0.41, 0.35), (40, 0.9, 0.8)], caption=names[0]),
     ]
 
 

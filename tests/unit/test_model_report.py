@@ -42,13 +42,13 @@ def cells(table: Table | Any) -> list[list[str]]:
 
 def test_a_report_has_all_its_parts() -> None:
     document = report()
-    names = ["scores", "confusion", "classes", "mistakes", "training", "mix", "details"]
+    names = ["scores", "confusion", "classes", "calibration", "mistakes", "training", "mix", "details"]
     assert [section.id for section in document.sections] == names
     assert document.context == "Measured on the test split: 60 rows, 4 classes."
     assert [fact.label for fact in document.facts][:2] == ["Accuracy", "Macro F1"]
     assert document.notes == ("Read me first.",)
     n_figures = {part.id: sum(isinstance(item, Figure) for item in part.items) for part in document.sections}
-    assert [n_figures[name] for name in ("training", "mix")] == [2, 1]
+    assert [n_figures[name] for name in ("calibration", "training", "mix")] == [1, 2, 1]
     text = render_markdown(document)
     assert "1 min 15 s" in text
     assert "not learned" not in text
@@ -86,7 +86,7 @@ def test_unseen_labels_are_noted_and_have_their_row() -> None:
 
 def test_several_labels_a_row_have_neither_matrix_nor_mistakes() -> None:
     document = report(several=True)
-    assert not {"confusion", "mistakes"} & {section.id for section in document.sections}
+    assert not {"confusion", "calibration", "mistakes"} & {section.id for section in document.sections}
     assert document.facts[0].label == "Micro F1"
     render_html(document)
 
@@ -165,6 +165,7 @@ def test_the_scores_of_an_svm_are_not_written_as_probabilities(tmp_path: Path) -
         assert (mistake["probability"] is not None) == calibrated
         part = section(document, "mistakes")
         assert ("probability" in part.text) == calibrated
+        assert ("calibration" in [section.id for section in document.sections]) == calibrated
         assert any(cell.note for table in part.items for row in table.rows for cell in row) == calibrated  # type: ignore[union-attr]
         assert ("robabilit" in render_markdown(document)) == calibrated
         rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"

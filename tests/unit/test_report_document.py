@@ -28,7 +28,7 @@ def test_page_is_closed_unique_escaped_and_needs_nothing_from_outside(names: lis
     outline = Outline(page)
     assert [name for name in outline.ids if name in ("values", "figures", "confusion", "details")]
     assert len(outline.ids) == len(set(outline.ids)), "every id is used once"
-    assert outline.tags.count("svg") == 3
+    assert outline.tags.count("svg") == 4
     assert not {"script", "link", "img", "iframe", "image", "object"} & set(outline.tags)
     assert not re.search(r'(?:src|href)="(?!#)', page.replace("http://www.w3.org/2000/svg", ""))
     page.encode("utf-8")
@@ -71,6 +71,8 @@ def test_figures_are_svg_in_the_colors_of_the_page_and_say_what_they_show(names:
         assert figure.alt
     assert "0.5000 at epoch 1" in figures[0].alt
     assert "50.00% at rows 10" in figures[1].alt
+    assert "33% to 67%, mean 41.0%: 35.0% of 1,200 right." in figures[3].alt
+    assert "0% to 33%" not in figures[3].alt, "a range without predictions"
 
 
 def test_figures_are_the_same_every_time() -> None:
@@ -96,7 +98,7 @@ def test_confusion_matrices_are_written_as_png_up_to_thirty_classes(tmp_path: Pa
 
 def test_figures_are_also_files_of_their_own_in_fixed_colors(tmp_path: Path) -> None:
     paths = write_report(tmp_path, make_document(["a", "b"]), {})[3:]
-    names = ["figures", "figures-2", "figures-3"]
+    names = ["figures", "figures-2", "figures-3", "figures-4"]
     assert [path.name for path in paths] == [f"{name}.{kind}" for name in names for kind in ("svg", "png")]
     for svg, png in zip(paths[::2], paths[1::2], strict=True):
         text = svg.read_text(encoding="utf-8")

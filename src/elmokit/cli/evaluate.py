@@ -32,7 +32,7 @@ def command(
     """Measure a model. What is measured depends on its kind.
 
     [green]A fitted model[/]: accuracy, precision, recall and F1 on labeled rows; with --out, a report with
-    the confusion matrix, calibration error and the most confident mistakes. It reads the same
+    the confusion matrix, calibration and the most confident mistakes. It reads the same
     columns as elmokit fit did.
 
     [green]A language model[/]: exact perplexity of a text, forward, backward and combined. Words outside the

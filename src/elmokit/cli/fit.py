@@ -50,7 +50,7 @@ def command(
     [green]--finetune[/] trains the encoder, too: slower, and usually better with many labeled rows.
 
     Besides the model, the folder holds report.html with accuracy, precision, recall, F1, confusion
-    matrices, loss curves, mix weights, calibration error and the most confident mistakes.
+    matrices, loss curves, mix weights, calibration and the most confident mistakes.
     """
     from elmokit.core.console import Reporter
     from elmokit.tasks.fit import fit

@@ -158,6 +158,32 @@ def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str) -> Figu
         return _figure(canvas, f"{y_label} and {x_label}", sentences)
 
 
+def draw_reliability(bins: Sequence[tuple[int, float, float]], *, caption: str) -> Figure:
+    """How often predictions are right by their probability, with their number above each bar.
+
+    Args:
+        bins: Of equal ranges of the probability: predictions, their mean probability, share of right ones.
+    """
+    used = [(place / len(bins), *one) for place, one in enumerate(bins) if one[0]]
+    lows, counts, probabilities, shares = zip(*used, strict=True)
+    with _canvas(300) as canvas:
+        axes = canvas.subplots()
+        axes.plot([0, 1], [0, 1], color=_MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        bars = axes.bar(lows, shares, 0.94 / len(bins), align="edge", color=_ACCENT, alpha=0.4)
+        axes.bar_label(bars, [f"{n:,}" for n in counts], padding=7, color=_MUTED, fontsize=9.5)
+        axes.plot(probabilities, shares, "o", color=_ACCENT)
+        axes.set(
+            xlim=(-0.03, 1.03), ylim=(0, 1.1), xlabel="probability of the prediction", ylabel="share right"
+        )
+        axes.xaxis.set_major_formatter(_format_percent)
+        axes.yaxis.set_major_formatter(_format_percent)
+        sentences = [
+            f"{low:.0%} to {low + 1 / len(bins):.0%}, mean {mean:.1%}: {share:.1%} of {n:,} right."
+            for low, n, mean, share in used
+        ]
+        return _figure(canvas, "Share of right predictions by their probability", sentences, caption)
+
+
 def save_confusion_png(path: Path, table: Table) -> None:
     """A confusion matrix as a picture for slides."""
     side = 44 if len(table.columns) <= 10 else 32

@@ -24,6 +24,7 @@ from elmokit.report.document import (
     make_pairs_table,
     make_table,
 )
+from elmokit.report.figures import draw_reliability
 from elmokit.tasks.heads import BilstmHead, Head, LinearHead, PoolHead
 from elmokit.tasks.metrics import MAX_MATRIX, ClassificationMetrics, Mistake, MultilabelMetrics
 from elmokit.tasks.task import Examples, Labels, Prediction, Task, Words, join_texts
@@ -126,12 +127,14 @@ class Classification(Task[ClassPrediction, Metrics]):
         return {"prediction": prediction.label, one: prediction.probability, each: shares}
 
     def sections(self, metrics: Mapping[str, Metrics]) -> list[Section]:
-        """Confusion matrices, scores by class and, of the last split, the most confident mistakes."""
+        """Confusion matrices, scores by class and, of the last split, calibration and mistakes."""
         single = {split: one for split, one in metrics.items() if isinstance(one, ClassificationMetrics)}
         if not single:
             return [_classes_section(metrics)]
-        mistakes = [*single.values()][-1].mistakes()
-        further = [_mistakes_section(mistakes)] if mistakes else []
+        split, last = [*single.items()][-1]
+        further = [_calibration_section(split, last)] if last.calibrated else []
+        if mistakes := last.mistakes():
+            further.append(_mistakes_section(mistakes))
         return [_confusion_section(single), _classes_section(metrics), *further]
 
 
@@ -187,6 +190,16 @@ def _classes_section(metrics: Mapping[str, Metrics]) -> Section:
             lines.append(f"- Labels of {split} rows that training never saw, counted as wrong: {names}.")
     table = make_table(columns, rows, searchable=many)
     return Section("classes", "Scores by class", "\n\n".join(lines), (table,))
+
+
+def _calibration_section(split: str, metrics: ClassificationMetrics) -> Section:
+    figure = draw_reliability(metrics.bins, caption=f"{split}: ECE {percent(metrics.values['ece'])}%")
+    text = (
+        "A bar shows how many predictions of about that probability are right, a dot their mean probability, "
+        "a number how many there are. On the dashed line, probability and share agree; below it, the model "
+        "is overconfident. ECE is the mean distance from the line."
+    )
+    return Section("calibration", "Calibration", text, (figure,))
 
 
 def _mistakes_section(mistakes: Sequence[Mistake]) -> Section:

@@ -183,7 +183,7 @@ class ClassificationMetrics(ClassMetrics):
         """Expected calibration error and log loss: of calibrated probabilities, and of known labels."""
         ece, loss, known = None, None, self.true < len(self.classes)
         if self.calibrated:
-            gaps = (n / self.n * abs(right - sure) for n, sure, right in self._bins if n)
+            gaps = (n / self.n * abs(right - sure) for n, sure, right in self.bins if n)
             ece = sum(gaps)
         if self.calibrated and known.any():
             chances = self.probabilities[known, self.true[known]]
@@ -191,7 +191,7 @@ class ClassificationMetrics(ClassMetrics):
         return {"ece": ece, "log_loss": loss}
 
     @cached_property
-    def _bins(self) -> list[tuple[int, float, float]]:
+    def bins(self) -> list[tuple[int, float, float]]:
         """Of each tenth of all probabilities: predictions, their mean probability, share of right ones."""
         sure, right = self.probabilities.max(axis=1), self.predicted == self.true
         places, bins = np.minimum((sure * _N_BINS).astype(int), _N_BINS - 1), []
@@ -222,7 +222,7 @@ class ClassificationMetrics(ClassMetrics):
         matrix: dict[str, Any] = {"confusions": self.confusions}
         if len(self.names) <= MAX_MATRIX:
             matrix = {"confusion": self.confusion.tolist(), "confusion_rows": list(self.names)}
-        for place, (n, sure, right) in enumerate(self._bins if self.calibrated else ()):
+        for place, (n, sure, right) in enumerate(self.bins if self.calibrated else ()):
             means = {"confidence": sure if n else None, "accuracy": right if n else None}
             bins.append({"low": place / _N_BINS, "high": (place + 1) / _N_BINS, "n": n, **means})
         return {
