@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,13 +158,16 @@ class CompareConfig(Config):
 
 
 def choose_methods(known: Sequence[Method], names: Iterable[str], usual: Sequence[str] = ()) -> list[Method]:
-    """The methods with these ids or families (of these, the ``usual`` if any), in the order of ``known``."""
-    families = defaultdict[str, set[str]](set)
-    for method in known:
-        families[method.family].add(method.id)
-    groups = {family: ids.intersection(usual) or ids for family, ids in families.items()}
+    """The methods with these ids, names of foreign encoders or families, in the order of ``known``.
+
+    Of a family, the ``usual`` methods if any.
+    """
+    groups, chosen = dict[str, set[str]](), set[str]()
+    for family in dict.fromkeys(method.family for method in known):
+        ids = {method.id for method in known if method.family == family}
+        groups[family] = ids.intersection(usual) or ids
+    groups |= {method.base: {method.id} for method in known if method.family == "foreign"}
     groups |= {method.id: {method.id} for method in known}
-    chosen = set[str]()
     for name in names:
         if name not in groups:
             remedy = f"{nearest(str(name), groups)} All: {', '.join(groups)}."

@@ -88,28 +88,24 @@ def make_plan(
     base = recipes[recipe]
     changes = config if isinstance(config, Mapping) else _read_changes(Path(config)) if config else {}
     varied = _vary_methods(_vary_methods(catalog(), base), changes)
-    names, listed = _split(methods) or changes.get("methods", []), _split(curve_methods)
-    foreign = _foreign_methods(names)
+    names, counts = _split(methods) or changes.get("methods", []), _parse_counts(curve)
     known = [varied[id] for id in dict.fromkeys([*base["methods"], *varied])]
     usual = [method.id for method in known if method.id in base["methods"] or method.id not in catalog()]
-    wanted = [foreign[name].id if name in foreign else name for name in names]
-    chosen = choose_methods([*known, *foreign.values()], wanted or usual, usual)
-    model = next((method for method in chosen if method.family == "elmo"), varied["elmo-trainable"])
-    for method in (*chosen, model):
+    requested = choose_methods([*known, *_foreign_methods(names)], names or usual, usual)
+    model = next((method for method in requested if method.family == "elmo"), varied["elmo-trainable"])
+    for method in (*requested, model):
         _check_settings(method)
-    requested, (chosen, left_out) = chosen, _leave_out(chosen)
-    in_curve = [method.id for method in chosen if method.id in _CURVE or method.family == "foreign"]
-    if listed:
-        ids = [foreign[name].id if name in foreign else name for name in listed]
-        in_curve = [method.id for method in choose_methods(requested, ids) if method in chosen]
-    counts = _parse_counts(curve)
+    chosen, left_out = _leave_out(requested)
+    in_curve = [method for method in chosen if method.id in _CURVE or method.family == "foreign"]
+    if listed := _split(curve_methods):
+        in_curve = [method for method in choose_methods(requested, listed) if method in chosen]
     return Plan(
         recipe,
         tuple(with_text(chosen, pretraining_config(model, 1).text)),
         seeds=tuple(range(seeds or changes.get("seeds") or base["seeds"])),
         counts=counts,
         draws=draws,
-        curve=tuple(in_curve or [method.id for method in chosen[:3]]) if counts else (),
+        curve=tuple(method.id for method in in_curve or chosen[:3]) if counts else (),
         left_out=tuple(left_out),
     )
 
@@ -137,17 +133,17 @@ def _package(method: Method) -> str:
     return "morfessor" if pretraining_config(method, 1).model.input == "morpheme" else ""
 
 
-def _foreign_methods(names: Iterable[str]) -> dict[str, Method]:
-    """A method for each foreign encoder among some names, by that name."""
+def _foreign_methods(names: Iterable[str]) -> list[Method]:
+    """A method for each foreign encoder among some names."""
     from elmokit.vectors.foreign import ForeignName
 
-    methods: dict[str, Method] = {}
-    for name in names:
+    methods = list[Method]()
+    for name in dict.fromkeys(names):
         if (foreign := ForeignName.parse(name)) is not None:
             id = re.sub(r"[^\w.-]+", "-", f"{foreign.prefix}-{foreign.label}")
-            id += f"-{len(methods)}" if id in (method.id for method in methods.values()) else ""
+            id += f"-{len(methods)}" if any(method.id == id for method in methods) else ""
             title, vectors = f"{foreign.label} ({foreign.prefix}) + LR", {"fingerprint": foreign.fingerprint}
-            methods[name] = Method(id, title, "foreign", name, vectors=vectors)
+            methods.append(Method(id, title, "foreign", name, vectors=vectors))
     return methods
 
 
@@ -191,15 +187,15 @@ def _vary_methods(methods: Mapping[str, Method], changes: Mapping[str, Any]) -> 
     """The methods with the settings of a recipe or file, and its variants of them."""
     varied = dict(methods)
     for id, method in methods.items():
-        common = dict(changes.get("classifier", {}))
-        if method.family == "elmo":
-            varied[id] = method.vary(language_model=changes.get("language_model", {}))
+        common = changes.get("classifier", {})
         if method.has_linear_head:
             common = {name: value for name, value in common.items() if name not in _LINEAR_HEAD}
+        elif method.family == "linear" or method.is_stack:
+            common = {}
         elif not method.classifier.get("finetune"):
             common = {**changes.get("head", {}), **common}
-        if method.family != "linear" and not method.is_stack:
-            varied[id] = varied[id].vary(classifier=common)
+        model = changes.get("language_model", {}) if method.family == "elmo" else {}
+        varied[id] = method.vary(classifier=common, language_model=model)
     for id, settings in changes.get("method", {}).items():
         like = settings.get("like", id)
         if like not in varied:
