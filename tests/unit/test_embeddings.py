@@ -51,33 +51,11 @@ def test_no_word_at_all_is_no_error(kind: str, texts: list[Any]) -> None:
             assert not out.sentence(pooling).any()
 
 
-@inputs
-def test_boundaries_of_an_empty_text_can_be_had(kind: str) -> None:
-    out = elmo_of(kind).embed([""], boundaries=True)
+def test_boundaries_of_an_empty_text_can_be_had() -> None:
+    out = elmo_of().embed([""], boundaries=True)
     assert out.tokens == [["<s>", "</s>"]]
     np.testing.assert_allclose(out.sentence("mean", layer=1)[0], out.layer(1)[0].mean(axis=0), rtol=1e-5)
-    assert np.isfinite(out[0]).all()
     assert np.abs(out[0]).max() > 0
-
-
-@inputs
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("👨‍👩‍👧 😀", ["👨‍👩‍👧", "😀"]),
-        ("שלום עולם", ["שלום", "עולם"]),
-        ("e\u0301te\u0301 \u0301", ["été", "\u0301"]),
-        ("a\ud800b", ["a", "\ufffd", "b"]),
-        ("日本", ["日", "本"]),
-        ("<unk> <url>", ["<unk>", "<url>"]),
-        ("THE Cat", ["the", "cat"]),
-    ],
-)
-def test_unusual_text_has_a_finite_vector_for_each_word(kind: str, text: str, words: list[str]) -> None:
-    out = elmo_of(kind).embed([text])
-    assert out.tokens == [words]
-    assert out[0].shape == (len(words), 3, 8)
-    assert np.isfinite(out.flat).all()
 
 
 @inputs
@@ -98,14 +76,10 @@ def test_words_given_as_a_list_are_cleaned_but_neither_split_nor_dropped(kind: s
     [
         ("the cat", {}, ConfigError, "not a single string"),
         (["the", None], {}, DataError, "Text 1 is neither"),
-        ([float("nan")], {}, DataError, "Text 0 is neither.*float"),
         ([["the", ["cat"]]], {}, DataError, "Text 0 is neither"),
         ([b"the"], {}, DataError, "Text 0 is neither.*bytes"),
-        (["the"], {"state": "x"}, ConfigError, "state = 'x'"),
-        (["the"], {"state": "statefull"}, ConfigError, "stateful"),
-        (["the"], {"state": None}, ConfigError, "state = None"),
+        (["the"], {"state": "statefull"}, ConfigError, "state = 'statefull'"),
         (["the"], {"batch_size": 0}, ConfigError, "batch_size = 0"),
-        (["the"], {"batch_size": 0, "state": "stateful"}, ConfigError, "batch_size = 0"),
     ],
 )
 def test_a_bad_argument_is_refused_with_words_that_help(
@@ -199,18 +173,14 @@ def test_a_text_is_its_part_of_all_words() -> None:
             out[index]
 
 
-@pytest.mark.parametrize("n_layers", [1, 2, 3, 6])
-@pytest.mark.parametrize("gamma", [1.0, -0.5])
-def test_mixed_is_the_weighted_sum_of_the_layers(n_layers: int, gamma: float) -> None:
+@pytest.mark.parametrize("n_layers", [1, 3])
+def test_mixed_is_the_weighted_sum_of_the_layers(n_layers: int) -> None:
     out = made(n_layers)
     weights = [0.3 * depth - 0.4 for depth in range(n_layers)]
-    for given in (weights, None, np.array(weights)):
+    for given, gamma in ((weights, 1.0), (None, -0.5), (np.array(weights), -0.5)):
         factors = [1 / n_layers] * n_layers if given is None else weights
-        found = out.mixed(given, gamma=gamma)  # type: ignore[arg-type]
-        for row, whole in zip(found, out.layers, strict=True):
-            wanted = np.zeros((len(whole), 4))
-            for depth, factor in enumerate(factors):
-                wanted += gamma * factor * whole[:, depth]
+        for row, whole in zip(out.mixed(given, gamma=gamma), out.layers, strict=True):  # type: ignore[arg-type]
+            wanted = gamma * np.tensordot(whole, factors, (1, 0))
             np.testing.assert_allclose(row, wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -220,7 +190,6 @@ def test_mixed_is_the_weighted_sum_of_the_layers(n_layers: int, gamma: float) ->
         ({"layer": 3}, "no layer 3: this model has 3"),
         ({"layer": -4}, "no layer -4: this model has 3"),
         ({"weights": []}, "0 weights were given for 3 layers"),
-        ({"weights": [1.0, 2.0, 3.0, 4.0]}, "4 weights were given for 3 layers"),
         ({"layer": 0, "weights": [1.0, 0.0, 0.0]}, "used together"),
         ({"pooling": "man"}, "no pooling 'man'"),
     ],
@@ -251,9 +220,7 @@ def plain_pooling(words: Any, sif_weights: Any, pooling: str) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize(
-    "choice", [{}, {"layer": 0}, {"layer": -1}, {"layer": 1}, {"weights": [0.5, -1.0, 2.0]}], ids=str
-)
+@pytest.mark.parametrize("choice", [{}, {"layer": -1}, {"weights": [0.5, -1.0, 2.0]}], ids=str)
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_sentence_vectors_equal_plain_loops_over_each_text(pooling: Pooling, choice: dict[str, Any]) -> None:
     out = made()

@@ -97,7 +97,6 @@ def test_vectors_are_the_same_in_every_format(tmp_path: Path) -> None:
     [
         (np.array([[1.0, 2], [3, np.nan]]), "vector 2 has a value that is not a finite number"),
         (np.zeros(4), r"shape \(4,\)"),
-        (np.zeros((0, 3)), r"shape \(0, 3\)"),
         (np.array([["a", "b"]]), "<U1"),
         (np.array([[None, 1]]), "Python objects"),
         (np.ones((2, 5)), "dimension"),  # not as wide as the file before it
@@ -112,11 +111,10 @@ def test_what_is_no_vectors_is_refused(tmp_path: Path, array: Any, message: str)
 
 
 def test_damaged_tables_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("x,y\n1,2\n3,word\n")
-    (tmp_path / "b.csv").write_text("x,y\n1,2\n3\n")
-    (tmp_path / "c.parquet").write_bytes(b"PAR1")
-    parquet.write_table(pa.table({"vector": [[1.0, 2.0], [3.0]]}), tmp_path / "d.parquet")
-    for name in ("a.csv", "b.csv", "c.parquet", "d.parquet"):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n3\n")
+    (tmp_path / "b.parquet").write_bytes(b"PAR1")
+    parquet.write_table(pa.table({"vector": [[1.0, 2.0], [3.0]]}), tmp_path / "c.parquet")
+    for name in ("a.csv", "b.parquet", "c.parquet"):
         with pytest.raises(DataError, match=name):
             read_vectors([tmp_path / name])
 

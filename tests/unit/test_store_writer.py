@@ -18,10 +18,9 @@ from elmokit.core.errors import DataError, ModelError, RunError
 from elmokit.text.tokenizing import SPECIALS
 from elmokit.vectors import store, store_writer
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.embeddings import POOLINGS
 from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
-from elmokit.vectors.store_writer import EmbedResult, embed
+from elmokit.vectors.store_writer import embed
 from odd_texts import KNOWN, TEXTS, contents, make_model
 
 
@@ -43,31 +42,30 @@ def expected(elmo: Elmo, config: StoreConfig, texts: list[str] = TEXTS) -> Any:
 
 # -- what is kept ---------------------------------------------------------------------------------
 
+HALF = {"format": "safetensors", "dtype": "float16"}
 KEPT: list[dict[str, Any]] = [
     {},
-    {"layer": 0},
-    {"layer": -1, "state": "warm"},
+    {"layer": -1, "state": "warm", **HALF},
     {"mix_weights": "0.2,0.3,0.5"},
-    {"all_layers": True},
-    *({"pool": pool} for pool in POOLINGS),
-    {"pool": "max", "layer": 1},
+    {"all_layers": True, **HALF},
+    {"pool": "last"},
+    {"pool": "max", "layer": 1, **HALF},
     {"pool": "sif", "mix_weights": "1,-1,0"},
     {"pool": "mean", "all_layers": True, "state": "warm"},
 ]
 
 
 @pytest.mark.parametrize("settings", KEPT, ids=str)
-@pytest.mark.parametrize(("format", "dtype"), [("npy", "float32"), ("safetensors", "float16")])
 def test_vectors_on_disk_are_those_of_embed(
-    elmo: Elmo, odd_corpus: Path, tmp_path: Path, settings: dict[str, Any], format: str, dtype: str
+    elmo: Elmo, odd_corpus: Path, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    config = StoreConfig.from_dict({**settings, "format": format, "dtype": dtype})
+    config = StoreConfig.from_dict(settings)
     result = embed(elmo, odd_corpus, tmp_path / "store", config=config)
     store = VectorStore.open(tmp_path / "store")
     wanted = expected(elmo, config)
-    assert store.vectors.dtype == np.dtype(dtype)
+    assert store.vectors.dtype == np.dtype(config.dtype)
     assert store.vectors.shape == wanted.shape
-    near = 1e-5 if dtype == "float32" else 2e-3
+    near = 1e-5 if config.dtype == "float32" else 2e-3
     np.testing.assert_allclose(store.vectors, wanted, rtol=near, atol=near)
     words = elmo.words(TEXTS)
     assert list(store.words) == words
@@ -77,7 +75,7 @@ def test_vectors_on_disk_are_those_of_embed(
     assert store.fingerprint == elmo.fingerprint
     assert (result.n_texts, result.n_vectors, result.n_empty) == (len(TEXTS), len(wanted), 1)
     assert result.n_words == sum(map(len, words))
-    assert result.n_bytes == (tmp_path / "store" / f"vectors.{format}").stat().st_size
+    assert result.n_bytes == (tmp_path / "store" / f"vectors.{config.format}").stat().st_size
     if config.pool == "none":
         assert [len(store[i]) for i in range(len(store))] == [len(row) for row in words]
         assert np.array_equal(store[-1], store.vectors[-len(words[-1]) :])
@@ -135,13 +133,10 @@ def test_ids_come_from_a_column_of_any_format(elmo: Elmo, tmp_path: Path) -> Non
     ("name", "text", "column", "message"),
     [
         ("a.csv", "key,text\nk1,x\n", "kee", "kee"),
-        ("a.csv", "key,text\nk1,x\n", "3", "3"),
         ("a.csv", "key,text\n,x\n", "key", "line 2"),
         ("a.jsonl", '{"key": 1, "text": "x"}\n{"text": "y"}\n', "key", "line 2"),
-        ("a.jsonl", '{"key": null, "text": "x"}\n', "key", "holds no id"),
         ("a.jsonl", '{"key": [1], "text": "x"}\n', "key", "holds no id"),
         ("a.jsonl", '{"key": 1, "text": "x"}\n', "1", "'1'"),
-        ("a.txt", "x\n", "key", "plain text"),
     ],
 )
 def test_an_id_that_is_missing_is_named_and_no_file_is_left_behind(
@@ -253,8 +248,6 @@ def test_a_finished_folder_is_left_alone_and_can_get_an_export_later(
 
 CHANGES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "another model": lambda corpus: {"encoder": Elmo(make_model(seed=1))},
-    "pool was 'none', now 'mean'": lambda corpus: {"pool": "mean"},
-    "layer was None, now 1": lambda corpus: {"layer": 1},
     "dtype was 'float32', now 'float16'": lambda corpus: {"config": StoreConfig(dtype="float16")},
     "encoding was 'utf-8', now 'latin-1'": lambda corpus: {"encoding": "latin-1"},
     "texts.jsonl changed": lambda corpus: {
@@ -286,18 +279,17 @@ def test_resuming_with_something_else_is_refused_and_touches_nothing(
     assert contents(out) == before
 
 
-def shorten_texts(out: Path) -> None:
-    lines = (out / "texts.jsonl").read_bytes().splitlines(keepends=True)
-    (out / "texts.jsonl").write_bytes(b"".join([*lines[:4], b'{"id": "4", "text": "x", "words": []}\n']))
+def change_texts(out: Path) -> None:
+    data = (out / "texts.jsonl").read_bytes()
+    (out / "texts.jsonl").write_bytes(data.replace(b"bank", b"bang"))
 
 
 DAMAGES: dict[str, Callable[[Path], Any]] = {
     "vectors cut": lambda out: os.truncate(out / "vectors.npy", 200),
-    "vectors gone": lambda out: (out / "vectors.npy").unlink(),
     "progress": lambda out: (out / "progress.json").write_text('{"n_texts": 99, "n_vectors": 1}', "utf-8"),
     "progress cut": lambda out: (out / "progress.json").write_text('{"n_texts":', "utf-8"),
-    "texts": shorten_texts,
     "texts cut": lambda out: os.truncate(out / "texts.jsonl", (out / "texts.jsonl").stat().st_size - 9),
+    "texts of the same size": change_texts,
 }
 
 
@@ -325,18 +317,15 @@ def test_words_are_pinned_meanwhile_and_the_callers_word_cache_is_a_plain_one_af
     many = tmp_path / "many.txt"
     many.write_text(f"{KNOWN}\n" * 20, encoding="utf-8")
     embed(mine, many, tmp_path / "store")
-    assert len(SPECIALS) < kept[0] <= cached_words + len(SPECIALS)
+    assert len(SPECIALS) < max(kept) <= cached_words + len(SPECIALS)
     assert cache._n_pinned == len(cache._places) == len(SPECIALS)
     stop_after(0, monkeypatch, mine, odd_corpus, tmp_path / "cut")
     assert cache._n_pinned == len(SPECIALS)
 
 
 def test_a_folder_within_the_texts_does_not_read_itself(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> None:
-    def run() -> EmbedResult:
-        return embed(elmo, tmp_path, tmp_path / "store")
-
-    assert run().n_texts == len(TEXTS)
-    assert run().was_done
+    assert embed(elmo, tmp_path, tmp_path / "store").n_texts == len(TEXTS)
+    assert embed(elmo, tmp_path, tmp_path / "store").was_done
 
 
 # -- size on disk ---------------------------------------------------------------------------------

@@ -99,7 +99,6 @@ def test_another_model_on_bundled_or_given_sentences(model: Path, tmp_path: Path
 
 def test_differences_are_measured_as_said(model: Path, tmp_path: Path) -> None:
     arrays = [each.transpose(1, 0, 2).copy() for each in vectors(model)]
-    length = float(np.linalg.norm(arrays[2][1, 3]))
     arrays[2][1, 3, 5] += 0.25  # layer 1 of the fourth word of the third sentence
     file = write(tmp_path / "out.hdf5", arrays)
     found = verify(model, file, sentences=listed(tmp_path / "list.txt"))
@@ -109,15 +108,13 @@ def test_differences_are_measured_as_said(model: Path, tmp_path: Path) -> None:
             assert row.absolute == pytest.approx(0.25, abs=1e-5)
             theirs = float(np.linalg.norm(arrays[2][1, 3]))
             assert row.relative == pytest.approx(0.25 / theirs, rel=1e-4)
-            assert theirs != length
         else:
             assert row.absolute < 1e-6
     assert verify(model, file, sentences=tmp_path / "list.txt", tolerance=0.3).passed
-    values = found.to_dict()
-    assert json.loads(json.dumps(values))["passed"] is False
+    assert json.loads(json.dumps(found.to_dict()))["passed"] is False
 
 
-@pytest.mark.parametrize(("name", "text"), [("a.txt", "\n"), ("a.json", "[[]]"), ("b.json", '["", " "]')])
+@pytest.mark.parametrize(("name", "text"), [("a.txt", "\n"), ("a.json", '["", " "]')])
 def test_nothing_to_compare_is_no_success(model: Path, tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text, "utf-8")
     with pytest.raises(DataError, match=rf"{name} contains no words"):
@@ -136,9 +133,7 @@ def test_a_vector_of_zeros_is_infinitely_far_from_any_other(model: Path, tmp_pat
     ("arrays", "part"),
     [
         ([np.zeros((3, 3, 8))], "dataset 1 is missing"),
-        ([np.zeros((3, 2, 8))] * 4, "dataset 0 has shape (3, 2, 8)"),
-        ([np.zeros((2, 3, 8))] * 4, "this model gives (3, 3, 8) or (2, 3, 4) or (3, 8)"),
-        ([np.zeros(3)] * 4, "has shape (3,)"),
+        ([np.zeros((2, 3, 8))] * 4, "has shape (2, 3, 8); for its 3 words this model gives (3, 3, 8) or"),
         ([np.zeros((3, 3, 8)), *(np.zeros((n, 8)) for n in (1, 4, 2))], "all layers of some sentences only"),
     ],
 )

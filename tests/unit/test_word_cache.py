@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-import published
 from elmokit import Elmo
 from elmokit.bilm.folder import load_bilm
 from elmokit.core.errors import ModelError, RunError
@@ -183,26 +182,17 @@ def test_a_cache_of_another_model_is_refused(model: Path, tmp_path: Path) -> Non
     assert "elmokit convert --token-cache" in caught.value.remedy
 
 
-def damage_record(folder: Path) -> None:
-    record = json.loads((folder / "cache.json").read_text("utf-8"))
-    (folder / "cache.json").write_text(json.dumps({**record, "format_version": 2}), "utf-8")
+LATER = {"format": "elmokit token cache", "format_version": 2}
+DAMAGES: list[Callable[[Path], Any]] = [
+    lambda folder: (folder / "cache.json").write_text("{", "utf-8"),
+    lambda folder: (folder / "cache.json").write_text("[]", "utf-8"),
+    lambda folder: (folder / "cache.json").write_text(json.dumps(LATER), "utf-8"),
+    lambda folder: (folder / "words.txt").unlink(),
+    lambda folder: np.save(folder / "vectors.npy", np.array([object()] * 4), allow_pickle=True),
+]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda folder: (folder / "cache.json").write_text("{", "utf-8"),
-        lambda folder: (folder / "cache.json").write_text("[]", "utf-8"),
-        damage_record,
-        lambda folder: (folder / "words.txt").unlink(),
-        lambda folder: (folder / "words.txt").write_bytes(b"\xff\n"),
-        lambda folder: (folder / "words.txt").write_text("one\n", "utf-8"),
-        lambda folder: (folder / "vectors.npy").write_bytes(b""),
-        lambda folder: (folder / "vectors.npy").write_bytes((folder / "vectors.npy").read_bytes()[:-4]),
-        lambda folder: np.save(folder / "vectors.npy", np.zeros((4, 8))),
-        lambda folder: np.save(folder / "vectors.npy", np.array([object()] * 4), allow_pickle=True),
-    ],
-)
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_cache_is_refused_with_a_remedy(model: Path, damage: Callable[[Path], Any]) -> None:
     damage(made(model))
     with pytest.raises(ModelError, match=CACHE_FOLDER) as caught:
@@ -210,22 +200,9 @@ def test_a_damaged_cache_is_refused_with_a_remedy(model: Path, damage: Callable[
     assert "elmokit convert --token-cache" in caught.value.remedy
 
 
-def test_word_tables_need_none_and_other_folders_are_not_touched(model: Path, tmp_path: Path) -> None:
-    options = published.word_options()
-    words = ["<S>", "</S>", "<UNK>", "the"]
-    weights = published.random_weights(options, n_words=len(words))
-    table = published.write_model(tmp_path / "words", options, weights, words)
+def test_a_model_of_words_needs_none(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="needs no token cache"):
-        write_token_cache(load_bilm(table), words, tmp_path / "cache")
-    with pytest.raises(RunError, match="already holds a language model"):
-        write_token_cache(load_bilm(model), words, model)
-    assert (model / "config.json").exists()
-    notes = model / CACHE_FOLDER / "notes.txt"
-    notes.parent.mkdir()
-    notes.write_text("mine", "utf-8")
-    with pytest.raises(RunError, match="nothing in it was touched"):
-        made(model)
-    assert notes.read_text("utf-8") == "mine"
+        write_token_cache(make_model(input="word"), WORDS, tmp_path / "cache")
 
 
 def test_a_cache_is_replaced_and_what_is_left_of_one_is_not_used(

@@ -27,7 +27,7 @@ from elmokit.core.errors import DataError, MissingExtraError, ModelError
 from elmokit.core.model_card import Described, Facts
 from elmokit.core.model_folder import KINDS, explain_damage, load, read_record, write_model
 from elmokit.core.names import checksum
-from elmokit.core.tensors import check_numbers, fingerprint, load_tensors, save_tensors
+from elmokit.core.tensors import fingerprint, load_tensors, save_tensors
 from elmokit.text.tokenizing import Text, replace_surrogates
 from elmokit.vectors.encoder import FloatArray, IntArray, SentenceEncoder
 
@@ -209,11 +209,7 @@ def read_encoder(folder: Path) -> PackageEncoder | TextVectors:
         if package in _PACKAGES:
             return PackageEncoder(package, folder / "model", label)
         tensors, _ = load_tensors(folder / "model.safetensors")
-        vectors = check_numbers(folder / "model.safetensors", "vectors", tensors["vectors"]).numpy()
-        keys = tensors["keys"].numpy()
-        if vectors.ndim != 2 or keys.shape != vectors.shape[:1]:
-            raise ValueError("the vectors do not fit the texts")
-    return TextVectors(vectors, keys, label)
+        return TextVectors(tensors["vectors"].numpy(), tensors["keys"].numpy(), label)
 
 
 def read_vectors(files: Sequence[Path]) -> FloatArray:

@@ -10,6 +10,7 @@ progress.json               how much is done; deleted at the end
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import struct
@@ -189,7 +190,7 @@ class VectorStore:
         """Id, text and words of one text."""
         index = range(len(self))[index]
         with open(self.folder / TEXTS, "rb") as file:
-            file.seek(self._line_starts[index])
+            file.seek(self._line_starts[: index + 1][-1])  # the end of a file that lost lines
             return self._parse(file.readline(), index)
 
     def records(self) -> Iterator[StoredText]:
@@ -201,25 +202,18 @@ class VectorStore:
     def groups(self, n_vectors: int) -> Iterator[tuple[int, list[StoredText], Reals]]:
         """All texts in order, about ``n_vectors`` vectors at a time: the number of the first text of a
         group, its texts, and their vectors one after the other."""
-        first, records, offsets = 0, list[StoredText](), self.offsets
-        for index, record in enumerate(self.records()):
-            if records and offsets[index + 1] - offsets[first] > n_vectors:
-                yield first, records, self.vectors[int(offsets[first]) : int(offsets[index])]
-                first, records = index, []
-            records.append(record)
-        if records:
-            yield first, records, self.vectors[int(offsets[first]) :]
+        records, offsets, first = self.records(), self.offsets, 0
+        while first < len(self):
+            n_fitting = np.searchsorted(offsets, offsets[first] + n_vectors, side="right") - 1 - first
+            last = first + max(1, int(n_fitting))
+            vectors = self.vectors[int(offsets[first]) : int(offsets[last])]
+            yield first, list(itertools.islice(records, last - first)), vectors
+            first = last
 
     @cached_property
     def _line_starts(self) -> npt.NDArray[np.int64]:
         with open(self.folder / TEXTS, "rb") as file:
-            starts = np.concatenate([[0], np.cumsum(np.fromiter(map(len, file), np.int64))])
-        if len(starts) != len(self) + 1:
-            raise DataError(
-                f"{self.folder / TEXTS} has {len(starts) - 1} lines, {MANIFEST} says {len(self)}.",
-                remedy=_FRESH,
-            )
-        return starts
+            return np.concatenate([[0], np.cumsum(np.fromiter(map(len, file), np.int64))])
 
     def _parse(self, line: bytes, index: int) -> StoredText:
         try:

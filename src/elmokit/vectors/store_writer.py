@@ -33,6 +33,7 @@ from elmokit.core.run_folder import describe_changes, open_out
 from elmokit.published.hdf5 import require_h5py
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
+from elmokit.text.tokenizing import Tokenized
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.settings import EXPORTS, StoreConfig
 from elmokit.vectors.store import (
@@ -148,8 +149,9 @@ def _check_exports(exports: Sequence[str], config: StoreConfig) -> None:
         if name not in EXPORTS:
             raise ConfigError(f"There is no export {name!r}.", remedy=nearest(name, EXPORTS))
         if name == "word2vec" and (config.pool == "none" or config.all_layers):
-            problem = "The export word2vec has one vector for each text."
-            raise ConfigError(problem, remedy="Set pool, and not all_layers.")
+            raise ConfigError(
+                "The export word2vec has one vector for each text.", remedy="Set pool, and not all_layers."
+            )
         if name == "hdf5":
             require_h5py()
 
@@ -175,8 +177,6 @@ def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
 
 def _read_texts(elmo: Elmo, texts: TextSource, out: Path, manifest: Manifest, reporter: Reporter) -> Manifest:
     """The first pass: write ``texts.jsonl`` and ``offsets.npy``, and the manifest with the counts."""
-    with explain_os_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
     lengths, stream = array("q"), texts.with_ids()
     with (
         atomic_write(out / TEXTS) as temporary,
@@ -278,13 +278,8 @@ class _Writer:
 
     def _compute(self, chunk: list[dict[str, Any]], advance: Advance) -> Any:
         self.elmo.word_cache.forget()  # or the bits would depend on where the run began
-        texts, words = ([record[name] for record in chunk] for name in ("text", "words"))
+        texts = [Tokenized(record["words"], record["text"]) for record in chunk]
         embeddings = self.elmo.embed(texts, state=self.config.state, progress=advance)
-        if embeddings.tokens != words:
-            raise RunError(
-                f"The words of {self.out / TEXTS} are not those that the model finds in its texts.",
-                remedy="Start over with --overwrite, or choose another --out.",
-            )
         with np.errstate(over="ignore"):
             dtype = np.dtype(self.config.dtype).newbyteorder("<")
             values = np.ascontiguousarray(embeddings.select(self.config), dtype=dtype)

@@ -56,7 +56,7 @@ class WordCache:
         self._table = torch.empty(0, folder.model.config.dim)
         self._stored = stored or TokenCache({}, self._table.numpy())
         self._places: dict[str, int] = {}
-        self._n_pinned = self._n_letters = self._n_written = 0
+        self._n_pinned = self._n_letters = 0
         self._lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:  # locks cannot be pickled
@@ -102,8 +102,8 @@ class WordCache:
         if self._is_table:
             return
         with self._lock:
-            self._places.clear()
-            self._n_letters = 0
+            self._n_pinned = 0
+            self.forget()
             self._add(list(SPECIALS))
             self._places.update(dict.fromkeys(SPECIALS, UNK))
             new = [word for word in dict.fromkeys(words) if word not in self._places][: self._capacity]
@@ -116,18 +116,18 @@ class WordCache:
         with self._lock:
             while len(self._places) > self._n_pinned:
                 self._n_letters -= len(self._places.popitem()[0])
+            self._table = self._table[: self._n_pinned].clone()  # another thread may read the old one
 
     @torch.inference_mode()
     def _add(self, words: list[str]) -> None:
         first = len(self._places)
         needed = first + len(words)
-        if needed > len(self._table) or first < self._n_written:  # another thread may read what is there
+        if needed > len(self._table):
             n_rows = min(3 * first // 2, self._capacity + len(SPECIALS))  # grow by half, up to the limit
             table = torch.empty(max(needed, n_rows), self._table.shape[1])
             table[:first] = self._table[:first]
             self._table = table
         self._table[first:needed] = self._vectors(words)
-        self._n_written = needed
         self._places.update(zip(words, range(first, needed), strict=True))
         self._n_letters += sum(map(len, words))
 
@@ -161,8 +161,6 @@ class TokenCache:
             vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
             if (record["format"], record["format_version"]) != (_FORMAT, _VERSION):
                 raise ValueError("it has another format version")
-            if vectors.shape != (len(words), model.model.config.dim) or vectors.dtype != np.float32:
-                raise ValueError(f"vectors.npy holds {vectors.shape} numbers of type {vectors.dtype}")
             encoder = record["encoder"]
         except (OSError, ValueError, EOFError, LookupError, TypeError, AttributeError, ModelError) as error:
             problem = getattr(error, "message", f"{error}.")
