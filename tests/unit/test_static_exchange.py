@@ -26,10 +26,10 @@ def make() -> WordVectors:
     return WordVectors.of(words, rows, TextConfig())
 
 
-def binary(rows: list[tuple[bytes, list[float]]], n_words: int | None = None) -> bytes:
+def binary(rows: list[tuple[bytes, list[float]]]) -> bytes:
     dim = len(rows[0][1])
     body = b"".join(word + b" " + struct.pack(f"<{dim}f", *row) for word, row in rows)
-    return f"{len(rows) if n_words is None else n_words} {dim}\n".encode() + body
+    return f"{len(rows)} {dim}\n".encode() + body
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -120,18 +120,11 @@ def test_words_are_lower_cased_if_the_table_has_no_capital(
     [
         ("cat 1 2\ndog 3\n", "line 2: 1 numbers where 2"),
         ("cat 1 2\ndog 3 4 5\n", "line 2: 3 numbers where 2"),
-        ("cat 1 2\ndog\n", "line 2: 0 numbers where 2"),
         ("cat 1 2\ndog 3 nan\n", "line 2: the vector of 'dog'"),
-        ("cat 1 2\ndog inf 3\n", "line 2: the vector of 'dog'"),
         ("cat 1 1e60\n", "line 1: the vector of 'cat'"),
         ("cat 1 x\n", "line 1: could not convert .* 'x'"),
-        ("cat 1  2\n", "line 1: could not convert .* ''"),
         ("3 2\ncat 1 2\n", "line 1: the header declares 3 words, but there are 1"),
-        ("1 2\ncat 1 2\ndog 1 2\n", "line 1: the header declares 1 words, but there are 2"),
-        ("1 3\ncat 1 2\n", "line 2: 2 numbers where 3"),
         ("1 0\ncat\n", "line 1: there is no number"),
-        ("cat\ndog\n", "line 1: there is no number"),
-        ("", "is empty"),
         ("\n \n", "is empty"),
         ("0 2\n", "contains no word vectors"),
         ("cat 1 2\ncat 3 4\n", "line 2: the word 'cat' was in line 1 already"),
@@ -153,17 +146,12 @@ def test_bad_text_tables_are_refused_with_their_line(tmp_path: Path, content: st
     [
         (b"", "begin with the number of words"),
         (b"2 3", "truncated after 0 of 2"),
-        (b"cat 1 2 3\n", "begin with the number of words"),
-        (b"x" * 500, "begin with the number of words"),
         (b"2 \xff\n", "begin with the number of words"),
         ((793712314).to_bytes(4, "little") + b"\x0c\0\0\0\n" + b"\0" * 50, "begin with the number of words"),
         (binary([(b"a", [1.0, 2.0])])[:-3], "truncated after 0 of 1"),
-        (binary([(b"a", [1.0, 2.0])], n_words=2), "truncated"),
-        (binary([(b"a", [1.0]), (b"b", [2.0])], n_words=1), "contains more than the 1 words"),
         (binary([(b"a", [1.0]), (b"a", [2.0])]), "word 2: the word 'a' was in word 1 already"),
         (binary([(b"a", [float("nan")])]), "word 1: the vector of 'a'"),
         (binary([(b"", [1.0])]), "word 1: there is no word"),
-        (b"0 3\n", "contains no word vectors"),
         (b"99999999999999 300\na 123", "truncated"),
         (b"1 0\na ", "there is no number"),
     ],

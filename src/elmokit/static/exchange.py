@@ -199,12 +199,6 @@ def _read_binary(file: Path, max_words: int | None, encoding: str, errors: str) 
                 yield number, word, np.frombuffer(buffer[space + 1 : end], dtype="<f4").astype(np.float32)
                 start = end
             del buffer[:start]
-            if number == limit < n_words:
+            if number == limit:
                 return
-            if number == n_words and buffer.strip(b"\n"):
-                raise DataError(
-                    f"{file} contains more than the {n_words:,} words that its header declares.",
-                    remedy="Correct the header, or download the file again.",
-                )
-    if number < n_words:
-        raise DataError(f"{file} is truncated after {number:,} of {n_words:,} words.", remedy=_DAMAGED)
+    raise DataError(f"{file} is truncated after {number:,} of {n_words:,} words.", remedy=_DAMAGED)

@@ -62,14 +62,12 @@ def _count_forward(ids: Any, size: int, n_words: int, window: int, distance: str
     edge = (ids == BOS) | (ids == EOS)
     document[edge] = -np.arange(1, edge.sum() + 1)  # an edge is in no document
     words = ids.astype(np.int32)
-    before, after, weights = [], [], []
+    before, after, weights = [words[:0]], [words[:0]], [np.empty(0)]
     for step in range(1, min(window, len(ids) - 1) + 1):
         together = np.flatnonzero(document[:-step][:size] == document[step:][:size])
         before.append(words[together])
         after.append(words[together + step])
         weights.append(np.full(len(together), 1.0 if distance == "flat" else 1.0 / step))
-    if not before:
-        return sparse.csr_array((n_words, n_words), dtype=np.float64)
     places = (np.concatenate(before), np.concatenate(after))
     return sparse.coo_array((np.concatenate(weights), places), shape=(n_words, n_words)).tocsr()
 

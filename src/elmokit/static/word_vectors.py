@@ -19,7 +19,7 @@ from elmokit.bilm.lstm import shared_dropout
 from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.core.atomic import write_text
 from elmokit.core.config import DropoutConfig
-from elmokit.core.errors import FRESH, DataError, ModelError
+from elmokit.core.errors import DataError, ModelError
 from elmokit.core.model_card import Described, Facts, origin_rows
 from elmokit.core.model_folder import explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
@@ -65,14 +65,6 @@ class WordVectors(Described):
     has_sentence_vector = False
     n_edge = 0
 
-    def __post_init__(self) -> None:
-        shape, dtype = self.vectors.shape, self.vectors.dtype
-        if len(shape) != 2 or shape[0] != len(self.vocabulary) or shape[1] < 1 or dtype != np.float32:
-            problem = f"A {dtype} table of shape {shape} does not fit a vocabulary of {len(self)} words."
-            raise ModelError(problem, remedy="There must be one float32 row for each word.")
-        if not np.isfinite(self.vectors).all():
-            raise ModelError("A table of word vectors has a value that is not a finite number.")
-
     @classmethod
     def of(
         cls,
@@ -87,11 +79,12 @@ class WordVectors(Described):
         """
         table = np.asarray(rows, dtype=np.float32)
         places = {word: place for place, word in enumerate(words)}
-        if table.ndim != 2 or not len(table) == len(words) == len(places) > 0:
+        is_table = table.ndim == 2 and table.size and np.isfinite(table).all()
+        if not is_table or not len(table) == len(words) == len(places):
             raise ModelError(
                 f"{len(words)} words ({len(places)} distinct) and a table of shape {table.shape} "
                 "do not make word vectors.",
-                remedy="Give distinct words, and a row for each.",
+                remedy="Give distinct words, and a row of finite numbers for each.",
             )
         special = np.zeros((len(SPECIALS), table.shape[1]), dtype=np.float32)
         special[UNK] = table.mean(axis=0, dtype=np.float64)
@@ -293,9 +286,6 @@ class WordVectors(Described):
             text, training = TextConfig.from_dict(record["text"]), dict(record["training"])
             n_words, dim = int(record["n_words"]), int(record["dim"])
         vocabulary, _ = load_words(folder, n_words, n_words)
-        file = folder / "model.safetensors"
-        weights = load_weights(file, {"vectors": torch.empty(n_words, dim, device="meta")})
-        try:
-            return cls(vocabulary, weights["vectors"].numpy(), text, training)
-        except ModelError as error:
-            raise ModelError(f"{file}: {error.message}", remedy=FRESH) from error
+        expected = {"vectors": torch.empty(n_words, dim, device="meta")}
+        weights = load_weights(folder / "model.safetensors", expected)
+        return cls(vocabulary, weights["vectors"].numpy(), text, training)
