@@ -20,6 +20,7 @@ from elmokit.bilm.folder import load_bilm, save_bilm
 from elmokit.vectors import store_writer
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.store import VectorStore
+from odd_texts import contents
 from program import Cli, Start, small_disk, wait_for_more
 
 N_TEXTS = 500
@@ -50,10 +51,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = (" ".join(rng.choices(words, k=rng.randint(3, 40))) + f" {i:x}" for i in range(N_TEXTS))
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
 
 
 def n_done(out: Path) -> int:

@@ -14,15 +14,13 @@ import torch
 from test_bilm import Reference, random_state, row_state
 
 from elmokit.bilm.folder import BilmFolder
-from elmokit.bilm.model import Bilm
-from elmokit.bilm.settings import BilmConfig
 from elmokit.bilm.state import BilmState
 from elmokit.core.errors import ModelError
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
-from elmokit.text.vocabulary import Vocabulary, learn_bpe
 from elmokit.vectors import elmo as elmo_module
 from elmokit.vectors.elmo import Elmo
+from odd_texts import make_model
 
 TOLERANCE = 1e-5
 TEXT = "the cat sat on a mat and dogs ran unhappily away from naïve cats 日 本 , ."
@@ -71,25 +69,13 @@ few_shapes = pytest.mark.parametrize("shape", ["char", "char, projected and clip
 
 @functools.cache
 def folder_of(shape: str) -> BilmFolder:
-    small = {"dim": 4, "hidden_dim": 4, "max_chars": MAX_CHARS, "char_dim": 3, "filters": ((1, 3), (3, 4))}
-    config = BilmConfig.from_dict({**small, **SHAPES[shape]})
-    text = TextConfig(lowercase=True)
-    pipeline = TextPipeline(text)
-    vocabulary = Vocabulary([*SPECIALS, *KNOWN])
-    tokenizer = pipeline.word_tokenizer(vocabulary.words)
-    n_pieces = 0
-    if config.input == "subword":
-        counts = np.arange(len(vocabulary), 0, -1, dtype=np.int64)
-        tokenizer = pipeline.tokenizer(learn_bpe(vocabulary.words, counts, 60))
-        n_pieces = tokenizer.get_vocab_size()
-    torch.manual_seed(3)
-    model = Bilm(config, len(vocabulary), n_pieces)
+    small = {"dim": 4, "hidden_dim": 4, "max_chars": MAX_CHARS}
+    made = make_model(3, known=TEXT, text=TextConfig(lowercase=True), **{**small, **SHAPES[shape]})
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "stack" in name:
+        for name, parameter in made.model.named_parameters():
+            if "stack" in name:  # so large that every clip has an effect
                 parameter.normal_(0.0, 0.7)
-    start = random_state(model, 1)
-    return BilmFolder(model.eval(), text, vocabulary, tokenizer, {}, start)
+    return replace(made, start_state=random_state(made.model, 1))
 
 
 def row_of(folder: BilmFolder, word: str) -> reference.Ints:

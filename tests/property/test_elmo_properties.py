@@ -13,15 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.bilm.folder import BilmFolder
-from elmokit.bilm.model import Bilm
-from elmokit.bilm.settings import BilmConfig
-from elmokit.bilm.state import BilmState
-from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline
-from elmokit.text.vocabulary import Vocabulary, learn_bpe
+from elmokit.text.tokenizing import SPECIALS, Text
 from elmokit.vectors import elmo as elmo_module
 from elmokit.vectors.elmo import Elmo, State
 from elmokit.vectors.encoder import FloatArray
+from odd_texts import make_model
 
 FEW = settings(max_examples=5, deadline=None)
 TOLERANCE = 1e-5
@@ -37,25 +33,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 @functools.cache
 def folder_of(shape: str) -> BilmFolder:
-    small = {"dim": 4, "hidden_dim": 4, "max_chars": 10, "char_dim": 3, "filters": ((1, 2), (3, 4))}
-    config = BilmConfig.from_dict({**small, **SHAPES[shape]})
-    pipeline = TextPipeline(TextConfig())
-    vocabulary = Vocabulary([*SPECIALS, *WORDS])
-    tokenizer = pipeline.word_tokenizer(vocabulary.words)
-    if config.input == "subword":
-        counts = np.arange(len(vocabulary), 0, -1, dtype=np.int64)
-        tokenizer = pipeline.tokenizer(learn_bpe(vocabulary.words, counts, 40))
-    torch.manual_seed(0)
-    model = Bilm(config, len(vocabulary), tokenizer.get_vocab_size() if config.input == "subword" else 0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "stack" in name:
-                parameter.normal_(0.0, 0.7)
-    rng = torch.Generator().manual_seed(1)
-    start = {
-        name: torch.randn(x.shape, generator=rng) / 5 for name, x in model.zero_state(1).tensors().items()
-    }
-    return BilmFolder(model.eval(), TextConfig(), vocabulary, tokenizer, {}, BilmState.from_tensors(start))
+    return make_model(known=" ".join(WORDS), **{"dim": 4, "hidden_dim": 4, **SHAPES[shape]})
 
 
 def vectors(
