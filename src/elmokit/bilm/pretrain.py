@@ -41,6 +41,7 @@ from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, re
 
 _HELD_OUT_WORDS, _RANKED_WORDS = 100_000, 20_000
 _PIECES = ("subword", "morpheme")
+_FIGURES = ("perplexity", "forward", "backward")
 _LENGTHS = ("epochs", "max_steps", "max_time")  # with more of any, a finished run goes on
 _SOFTMAX, _SOFTMAX_RATE = "predictor.", 4.0  # a new one learns so much faster than the model
 _FIT_SHARE, _FIT_RATE = 0.2, 2.5  # at first it is trained alone, and faster still: of the steps or the time
@@ -72,21 +73,17 @@ class LanguageModeling:
     """Language modeling over streams of running text, for the training loop.
 
     Args:
-        base: The model that ``saved`` was made from.
+        new_softmax: The model is trained, but not its softmax, which learns faster than the rest.
 
     Attributes:
-        new_softmax: The model is trained, but not its softmax, which learns faster than the rest.
         part: The part of the model that is trained, as its parameters begin; "" for all of it.
     """
 
     def __init__(
-        self, saved: BilmFolder, corpus: Corpus, config: TrainingConfig, base: BilmFolder | None = None
+        self, saved: BilmFolder, corpus: Corpus, config: TrainingConfig, *, new_softmax: bool = False
     ) -> None:
-        self.model, self.corpus, self.config, self.part = saved.model, corpus, config, ""
-        has_old = (
-            base is None or base.model is saved.model or isinstance(base.model.predictor, TablePredictor)
-        )
-        self.new_softmax = not has_old
+        self.model, self.corpus, self.config = saved.model, corpus, config
+        self.new_softmax, self.part = new_softmax, ""
         self.features = saved.features.rows(corpus.words)
         # A validation text is measured whole; of a held-out share, enough for a steady figure.
         self.valid = corpus.valid if corpus.has_valid else corpus.valid.spread(_HELD_OUT_WORDS)
@@ -105,8 +102,8 @@ class LanguageModeling:
 
     def lr_scales(self) -> Mapping[str, float]:
         """One learning rate for all but a new softmax."""
-        new = [name for name in self.parameters() if self.new_softmax and name.startswith(_SOFTMAX)]
-        return dict.fromkeys(new, _SOFTMAX_RATE)
+        names = self.parameters() if self.new_softmax else ()
+        return {name: _SOFTMAX_RATE for name in names if name.startswith(_SOFTMAX)}
 
     def steps_per_epoch(self) -> int:
         """Windows in a pass over the text."""
@@ -132,7 +129,7 @@ class LanguageModeling:
         if self.valid.n_tokens == 0:
             return {}
         result = perplexity(self.model, self.valid, self.features)
-        figures = {"perplexity": result.perplexity, "forward": result.forward, "backward": result.backward}
+        figures = {name: getattr(result, name) for name in _FIGURES}
         return {"score": result.perplexity, **figures}
 
 
@@ -175,7 +172,7 @@ def pretrain(  # many parameters because each is a flag of the command
     """
     reporter, out = reporter or Reporter("silent"), Path(out)
     base = load_bilm(from_model) if from_model is not None else None
-    config, read, start = _merge(preset, read or ReadConfig(), settings, base, words_from)
+    config, read, words = _merge(preset, read or ReadConfig(), settings, base, words_from)
     folder = open_out(out, "bilm", resume=True, overwrite=overwrite)
     with folder.lock():
         source = TextSource(texts, read, exclude=out, say=reporter.note)
@@ -196,23 +193,20 @@ def pretrain(  # many parameters because each is a flag of the command
         if base is not None:
             inputs["start_from.weights"] = fingerprint(*base.model.parameters())
             inputs["start_from.n_words"] = str(prepared.n_vocabulary)
-        if start is not None:
-            inputs["words_from"] = start.fingerprint
+        if words is not None:
+            inputs["words_from"] = words.fingerprint
         ended = read_json(out / "config.json").get("training", {}).get("stopped", "interrupted")
         may_grow = _LENGTHS if ended != "interrupted" else ()
         folder.require_same(config.to_dict(), inputs, may_grow, lambda: reopen(folder.run))
-        saved = (
-            _adapt(base, config, prepared) if base else _build(config, prepared, folder.run, reporter, start)
-        )
-        task = LanguageModeling(saved, prepared, config.training, base)
+        if base is not None:
+            saved, new_softmax = _adapt(base, config, prepared)
+        else:
+            saved, new_softmax = _build(config, prepared, folder.run, reporter, words), False
+        task = LanguageModeling(saved, prepared, config.training, new_softmax=new_softmax)
         _describe(task, reporter)
         result = _train(task, folder.run, reporter, checkpoint_every)
         if not (result.was_done and kind_of(out)):
             _save(out, saved, task, result, prepared.record(source), command)
-            if result.stopped != "interrupted":
-                sample = task.valid.spread(_RANKED_WORDS)
-                accuracy = next_word_accuracy(saved.model, sample, task.features)
-                write_pretrain_report(out, result, prepared, task.valid, _held_out(result) or {}, accuracy)
     end, held_out = result.position, _held_out(result)
     return PretrainResult(out, result.stopped, held_out, end.step, end.n_words, end.seconds, result.was_done)
 
@@ -223,8 +217,9 @@ def _merge(
     settings: Mapping[str, Any],
     base: BilmFolder | None,
     words_from: str | Path | None,
-) -> tuple[PretrainConfig, ReadConfig, _StartingRows | None]:
-    """The settings with all changes made; a model that is trained further keeps its shape and cleaning."""
+) -> tuple[PretrainConfig, ReadConfig, Any]:
+    """The settings with all changes made, and the model that ``words_from`` names. A model that is trained
+    further keeps its shape and cleaning."""
     preset = preset or ("adapt" if base else "small")
     config = resolve(preset) if isinstance(preset, str) else preset
     if base is not None:
@@ -241,12 +236,13 @@ def _merge(
         model = base.model.config
         model = replace(model, objective="sampled") if model.objective == "none" else model
         config = replace(config, text=base.text, model=model)
-    start = _StartingRows.load(words_from) if words_from is not None else None
-    if start is not None:
-        config = replace(config, model=replace(config.model, input="char+word", table_dim=start.dim))
+    words = _load_words(words_from) if words_from is not None else None
+    if words is not None:
+        dim = (_word_table(words) or words).dim
+        config = replace(config, model=replace(config.model, input="char+word", table_dim=dim))
     if base is None and config.model.input == "morpheme":
         require_morfessor()
-    return config, configs["read"], start
+    return config, configs["read"], words
 
 
 def _describe(task: LanguageModeling, reporter: Reporter) -> None:
@@ -264,36 +260,19 @@ def _describe(task: LanguageModeling, reporter: Reporter) -> None:
     )
 
 
-@dataclass(frozen=True)
-class _StartingRows:
-    """Vectors for the table of the input ``char+word``: words with rows, or a table that is read as it is."""
+def _load_words(name: str | Path) -> Any:
+    """Word vectors for the table of the input ``char+word``, or a model whose word table is read as it is."""
+    model = load(name)
+    if model.kind != "word-vectors" and _word_table(model) is None:
+        raise ConfigError(
+            f"{name} has no word vectors for the table.",
+            remedy="Give a folder made by elmokit baseline, or a model with a word table.",
+        )
+    return model
 
-    fingerprint: str
-    dim: int
-    vectors: tuple[Sequence[str], npt.NDArray[np.float32]] | None  # words, and their rows (n_words, dim)
-    table: WordTable | None
 
-    @classmethod
-    def load(cls, name: str | Path) -> _StartingRows:
-        model: Any = load(name)
-        if model.kind == "word-vectors":
-            return cls(model.fingerprint, model.dim, (model.vocabulary.words, model.vectors), None)
-        table: WordTable | None = model.folder.word_table if model.kind == "bilm" else None
-        if table is None:
-            raise ConfigError(
-                f"{name} has no word vectors for the table.",
-                remedy="Give a folder made by elmokit baseline, or a model with a word table.",
-            )
-        return cls(model.fingerprint, table.dim, None, table)
-
-    @torch.no_grad()
-    def fill(self, weight: nn.Parameter, forms: Sequence[str]) -> None:
-        """Copy the rows of known forms; the first word of a form counts."""
-        assert self.vectors is not None
-        words, rows = self.vectors
-        places, firsts = np.unique(FormIds(forms).rows(words)[:, 0], return_index=True)
-        known = places > 0
-        weight[places[known]] = torch.from_numpy(rows[firsts[known]])
+def _word_table(model: Any) -> WordTable | None:
+    return model.folder.word_table if model is not None and model.kind == "bilm" else None
 
 
 def _new_model(config: PretrainConfig, corpus: Corpus, n_pieces: int, table: WordTable | None) -> Bilm:
@@ -307,12 +286,10 @@ def _new_model(config: PretrainConfig, corpus: Corpus, n_pieces: int, table: Wor
     return model
 
 
-def _build(
-    config: PretrainConfig, corpus: Corpus, run: Path, reporter: Reporter, start: _StartingRows | None
-) -> BilmFolder:
+def _build(config: PretrainConfig, corpus: Corpus, run: Path, reporter: Reporter, words: Any) -> BilmFolder:
     """A new model before its first step."""
     vocabulary, pipeline, file = corpus.vocabulary, TextPipeline(config.text), run / "tokenizer.json"
-    table, n_pieces = start.table if start else None, 0
+    table, n_pieces = _word_table(words), 0
     if config.model.input in _PIECES:
         if not file.exists():  # pieces are learned once in a run
             with reporter.counting("Learning pieces"):
@@ -329,8 +306,12 @@ def _build(
         if config.model.input == "char+word" and table is None:
             n_pieces = 1 + len(forms_of(vocabulary))
     model = _new_model(config, corpus, n_pieces, table)
-    if start is not None and table is None:
-        start.fill(model.encoder.table.weight, forms_of(vocabulary))  # type: ignore[union-attr, arg-type]
+    if words is not None and table is None:  # copy the rows of known forms; the first word of a form counts
+        forms = FormIds(forms_of(vocabulary)).rows(words.vocabulary.words)[:, 0]
+        places, firsts = np.unique(forms, return_index=True)
+        known = places > 0
+        with torch.no_grad():
+            model.encoder.table.weight[places[known]] = torch.from_numpy(words.vectors[firsts[known]])  # type: ignore[union-attr, operator]
     return BilmFolder(model, config.text, vocabulary, tokenizer, {}, word_table=table)
 
 
@@ -341,15 +322,17 @@ def _kept_words(base: BilmFolder) -> tuple[str, ...]:
     return tuple(base.vocabulary.words) if has_rows or config.objective != "none" else SPECIALS
 
 
-def _adapt(base: BilmFolder, config: PretrainConfig, corpus: Corpus) -> BilmFolder:
-    """``base`` with the words of the corpus. New words start as what the model took them for: ``<unk>``, or a
-    word without a row in the table."""
+def _adapt(base: BilmFolder, config: PretrainConfig, corpus: Corpus) -> tuple[BilmFolder, bool]:
+    """``base`` with the words of the corpus, and whether its softmax is new.
+
+    New words start as what the model took them for: ``<unk>``, or a word without a row in the table.
+    """
     old, vocabulary, known = base.model, corpus.vocabulary, weights_of(base.model)
     if base.vocabulary.counts is not None and len(_kept_words(base)) == old.n_words:
         vocabulary.counts = corpus.counts[: len(vocabulary)].copy()
         vocabulary.counts[: old.n_words] += base.vocabulary.counts
     if len(vocabulary) == old.n_words and old.config == config.model:
-        return replace(base, vocabulary=vocabulary)
+        return replace(base, vocabulary=vocabulary), False
     has_pieces = config.model.input in _PIECES
     n_pieces = 1 + len(forms_of(vocabulary)) if old.n_pieces and not has_pieces else old.n_pieces
     model = _new_model(config, corpus, n_pieces, input_table(old))
@@ -367,7 +350,7 @@ def _adapt(base: BilmFolder, config: PretrainConfig, corpus: Corpus) -> BilmFold
             shares = torch.from_numpy(target_counts(corpus))[places] + 0.5
             model.predictor.bias[places] += (shares / shares.sum()).log().float()  # type: ignore[operator, index]
     tokenizer = base.tokenizer if has_pieces else base.pipeline.word_tokenizer(vocabulary.words)
-    return replace(base, model=model, vocabulary=vocabulary, tokenizer=tokenizer)
+    return replace(base, model=model, vocabulary=vocabulary, tokenizer=tokenizer), not is_table
 
 
 def _train(task: LanguageModeling, run: Path, reporter: Reporter, checkpoint_every: float) -> TrainingResult:
@@ -410,7 +393,7 @@ def _held_out(result: TrainingResult) -> dict[str, float] | None:
     """The figures of the weights that are kept."""
     place = result.position
     best = [entry for entry in place.history if entry["step"] == place.best_step]
-    return {name: best[-1][name] for name in ("perplexity", "forward", "backward")} if best else None
+    return {name: best[-1][name] for name in _FIGURES} if best else None
 
 
 def _save(
@@ -421,11 +404,12 @@ def _save(
     corpus: dict[str, Any],
     command: str,
 ) -> None:
-    """Write the model folder, with where the model comes from."""
+    """Write the model folder, with where the model comes from; of a run that has ended, also its report."""
+    held_out = _held_out(result)
     record: dict[str, Any] = {
         "settings": task.config.to_dict(),
         "corpus": corpus,
-        "held_out": _held_out(result),
+        "held_out": held_out,
         "history": result.position.history,
         "stopped": result.stopped,
         "n_steps": result.position.step,
@@ -438,3 +422,7 @@ def _save(
     saved.model.eval()
     start_state = average_state(saved.model, task.corpus.train, task.features)
     save_bilm(out, replace(saved, training=record, start_state=start_state))
+    if result.stopped != "interrupted":
+        sample = task.valid.spread(_RANKED_WORDS)
+        accuracy = next_word_accuracy(saved.model, sample, task.features)
+        write_pretrain_report(out, result, task.corpus, task.valid, held_out or {}, accuracy)

@@ -39,8 +39,8 @@ def write_pretrain_report(
     ``perplexity`` is that of the weights that are kept, empty if nothing is held out; ``accuracy`` the shares
     of words that are the first, and among the first five, of those predicted. Both are by direction.
     """
-    about_text = Section("text", "Text", "", (make_list(text_rows(corpus, valid)),))
-    sections, facts = [_training_section(out, result), about_text], []
+    text = Section("text", "Text", "", (make_list(text_rows(corpus, valid)),))
+    sections, facts = [_training_section(out, result), text], []
     if perplexity:
         facts = [Fact("Perplexity", f"{perplexity['perplexity']:,.1f}", "on held-out text")]
         facts += [Fact("Top 1", f"{top_1:.1%}", f"{name} words") for name, (top_1, _) in accuracy.items()]
@@ -51,10 +51,8 @@ def write_pretrain_report(
         about = "Top 1, top 5: how often the next word is predicted first, or among the first five."
         table = make_table(["Direction", "Perplexity", "Top 1", "Top 5"], rows)
         sections.insert(0, Section("scores", "Held-out text", about, (table,)))
-    title, notes = (
-        f"Language model {out.resolve().name}",
-        tuple(filter(None, [held_out_warning(valid.n_words)])),
-    )
+    title = f"Language model {out.resolve().name}"
+    notes = tuple(filter(None, [held_out_warning(valid.n_words)]))
     context = f"{result.position.step:,} steps over {corpus.n_words:,} words."
     unknown_share = valid.unknown_share(corpus.n_vocabulary)
     record = {
