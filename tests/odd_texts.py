@@ -13,7 +13,7 @@ from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
-from elmokit.text.vocabulary import Vocabulary, learn_bpe
+from elmokit.text.vocabulary import Vocabulary, learn_bpe, learn_morphemes
 
 KNOWN = "the bank raised its rates and a river flows under bridge of stone , ."
 TEXTS = [
@@ -32,7 +32,12 @@ SMALL = {"dim": 6, "hidden_dim": 6, "max_chars": 10, "char_dim": 3, "filters": (
 
 
 def make_model(
-    seed: int = 0, input: str = "char", known: str = KNOWN, text: TextConfig | None = None, **shape: Any
+    seed: int = 0,
+    input: str = "char",
+    known: str = KNOWN,
+    text: TextConfig | None = None,
+    n_pieces: int = 0,
+    **shape: Any,
 ) -> BilmFolder:
     """A small model with random weights and a start state."""
     torch.manual_seed(seed)
@@ -42,10 +47,12 @@ def make_model(
     )
     vocabulary = Vocabulary([*SPECIALS, *known.split()])
     tokenizer = pipeline.word_tokenizer(vocabulary.words)
+    counts = np.arange(len(vocabulary), 0, -1, dtype=np.int64)
     if input == "subword":
-        counts = np.arange(len(vocabulary), 0, -1, dtype=np.int64)
         tokenizer = pipeline.tokenizer(learn_bpe(vocabulary.words, counts, 40))
-    n_pieces = tokenizer.get_vocab_size() if input == "subword" else 0
+    elif input == "morpheme":
+        tokenizer = pipeline.tokenizer(learn_morphemes(vocabulary.words, counts))
+    n_pieces = tokenizer.get_vocab_size() if input in ("subword", "morpheme") else n_pieces
     model = Bilm(config, len(vocabulary), n_pieces).eval()
     with torch.no_grad():
         for parameter in model.parameters():

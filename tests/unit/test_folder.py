@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from elmokit.bilm.folder import BilmFolder, forms_of, load_bilm, save_bilm
-from elmokit.bilm.model import Bilm
-from elmokit.bilm.settings import BilmConfig
+from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.core.errors import ModelError
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
-from elmokit.text.vocabulary import Vocabulary, learn_bpe, learn_morphemes
+from elmokit.text.vocabulary import Vocabulary, learn_bpe
 from folders import drop_checksums
+from odd_texts import make_model
 
 TEXT = "the cat sat on a mat and dogs ran unhappily happily away from naïve cats 日本 , ."
 WORDS = TEXT.split()
@@ -39,37 +39,18 @@ KINDS = [
         {"input": "char", "hidden_dim": 9, "cell_clip": 3.0, "proj_clip": 3.0, "n_highway": 2},
         id="char projected",
     ),
-    pytest.param({"input": "char+word", "table_dim": 4}, id="char+word"),
-    pytest.param({"input": "word"}, id="word"),
+    pytest.param({"input": "char+word", "table_dim": 4, "n_pieces": 1 + len(WORDS)}, id="char+word"),
     pytest.param({"input": "word", "tie": True}, id="word tied"),
-    pytest.param({"input": "subword"}, id="subword"),
-    pytest.param({"input": "char", "objective": "adaptive"}, id="char adaptive"),
     pytest.param({"input": "word", "objective": "adaptive", "n_layers": 1}, id="word adaptive"),
     pytest.param({"input": "subword", "objective": "adaptive", "pooling": "sum"}, id="subword adaptive"),
     MORPHEME,
 ]
-SMALL = {"dim": 6, "hidden_dim": 6, "max_chars": 10, "char_dim": 3, "filters": ((1, 3), (2, 4))}
 
 
 def make(settings: dict[str, Any]) -> BilmFolder:
-    torch.manual_seed(0)
-    config = BilmConfig.from_dict({**SMALL, **settings})
-    text = TextConfig(lowercase=True)
-    pipeline = TextPipeline(text)
-    vocabulary = Vocabulary([*SPECIALS, *WORDS])
-    counts = np.arange(len(vocabulary), 0, -1, dtype=np.int64)
-    if config.input == "subword":
-        tokenizer = pipeline.tokenizer(learn_bpe(vocabulary.words, counts, 60))
-    elif config.input == "morpheme":
-        tokenizer = pipeline.tokenizer(learn_morphemes(vocabulary.words, counts))
-    else:
-        tokenizer = pipeline.word_tokenizer(vocabulary.words)
-    n_pieces = tokenizer.get_vocab_size() if config.input in ("subword", "morpheme") else 0
-    if config.input == "char+word":
-        n_pieces = 1 + len(forms_of(vocabulary))
-    model = Bilm(config, len(vocabulary), n_pieces)
+    saved = make_model(known=TEXT, text=TextConfig(lowercase=True), **settings)
     training = {"date": "2024-01-01", "history": [{"step": 1.0, "perplexity": 12.5}], "command": "x ß"}
-    return BilmFolder(model.eval(), text, vocabulary, tokenizer, training)
+    return replace(saved, training=training, start_state=None)
 
 
 def layers(saved: BilmFolder) -> Tensor:
@@ -176,15 +157,8 @@ def cut(name: str) -> Callable[[Path], object]:
     )
 
 
-def remove(name: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).unlink()
-
-
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "config cut off": (cut("config.json"), "config.json"),
-    "config of another program": (edit(lambda r: r.update(format="other")), "config.json"),
     "later format": (edit(lambda r: r.update(format_version=99)), "format version 99"),
-    "another kind": (edit(lambda r: r.update(kind="tagger")), "tagger"),
     "config without a section": (edit(lambda r: r.pop("text")), "config.json"),
     "unknown setting": (edit(lambda r: r["model"].update(dimm=3)), "dimm"),
     "setting out of range": (edit(lambda r: r["model"].update(dim=0)), "dim"),
@@ -192,13 +166,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "other number of words": (edit(lambda r: r.update(n_words=5)), "vocab.txt"),
     "other width": (edit(lambda r: r["model"].update(dim=7, hidden_dim=7)), "shape"),
     "weights cut off": (cut("model.safetensors"), "model.safetensors"),
-    "weights missing": (remove("model.safetensors"), "model.safetensors"),
     "tensor missing": (tensors(lambda t: t.pop("predictor.bias")), "predictor.bias"),
     "tensor too many": (tensors(lambda t: t.update(extra=torch.ones(1))), "extra"),
     "tensor of another shape": (tensors(lambda t: t.update({"predictor.bias": torch.ones(3)})), "shape"),
-    "vocabulary missing": (remove("vocab.txt"), "vocab.txt"),
     "vocabulary cut off": (cut("vocab.txt"), "vocab.txt"),
-    "tokenizer missing": (remove("tokenizer.json"), "tokenizer.json"),
     "tokenizer cut off": (cut("tokenizer.json"), "tokenizer.json"),
 }
 
@@ -212,21 +183,6 @@ def test_a_damaged_folder_is_a_model_error_that_names_what_is_wrong(saved_char: 
             load_bilm(saved_char)
         drop_checksums(saved_char)
     assert expected in str(caught.value)
-
-
-def test_a_vocabulary_in_another_order_and_a_flipped_bit_are_refused(saved_char: Path) -> None:
-    words, weights = saved_char / "vocab.txt", saved_char / "model.safetensors"
-    for file, change in ((words, lambda data: b"\n".join(data.split(b"\n")[::-1])), (weights, flip_last_bit)):
-        before = file.read_bytes()
-        file.write_bytes(change(before))
-        with pytest.raises(ModelError, match=f"{file.name} is damaged: its checksum"):
-            load_bilm(saved_char)
-        file.write_bytes(before)
-    load_bilm(saved_char)
-
-
-def flip_last_bit(data: bytes) -> bytes:
-    return data[:-1] + bytes([data[-1] ^ 1])
 
 
 def test_pieces_of_another_model_are_a_model_error(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
-"""The average state after a text: against a plain loop, to disk and back, and refused when damaged."""
+"""The average state after a text: against a plain loop, to disk and back."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm
 from elmokit.bilm.state import BilmState, average_state
 from elmokit.core.errors import ModelError
 from elmokit.core.ragged import Ragged
-from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.text.corpus import Documents
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS
 from elmokit.vectors.elmo import Elmo
@@ -119,13 +117,6 @@ def test_no_text_at_all_gives_the_zero_state() -> None:
 # -- in the folder --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    start = measured("char", documents_of(9))
-    save_bilm(tmp_path / "model", replace(folder_of("char"), start_state=start))
-    return tmp_path / "model"
-
-
 @shapes
 def test_it_comes_back_from_the_folder_to_the_bit(shape: str, tmp_path: Path) -> None:
     start = measured(shape, documents_of(9))
@@ -142,14 +133,10 @@ def test_it_comes_back_from_the_folder_to_the_bit(shape: str, tmp_path: Path) ->
     np.testing.assert_array_equal(warm.flat, Elmo(with_start).embed(texts, state="warm").flat)
     save_bilm(tmp_path / "again", load_bilm(tmp_path / "model"))
     assert (tmp_path / "again" / FILE).read_bytes() == (tmp_path / "model" / FILE).read_bytes()
-
-
-def test_a_model_saved_without_it_leaves_none_behind(saved: Path) -> None:
-    save_bilm(saved, replace(load_bilm(saved), start_state=None))
-    assert not (saved / FILE).exists()
-    assert load_bilm(saved).start_state is None
+    save_bilm(tmp_path / "again", replace(with_start, start_state=None))  # leaves none behind
+    assert not (tmp_path / "again" / FILE).exists()
     with pytest.raises(ModelError, match="no start state"):
-        Elmo.load(saved).embed(["the"], state="warm")
+        Elmo.load(tmp_path / "again").embed(["the"], state="warm")
 
 
 def test_training_a_model_measures_it(tiny_model: Path) -> None:
@@ -158,27 +145,5 @@ def test_training_a_model_measures_it(tiny_model: Path) -> None:
     assert start is not None
     assert all(tensor.any() for tensor in start.tensors().values())
     texts = ["The old fox ran home.", "Nobody"]
-    warm, zero = elmo.embed(texts, state="warm"), elmo.embed(texts)
-    np.testing.assert_allclose(warm.flat[:, 0], zero.flat[:, 0], rtol=1e-6)
-    assert not np.allclose(warm.flat[:, 1:], zero.flat[:, 1:], atol=1e-6)
-    again = elmo.embed(texts, state=start.repeat(2))
+    warm, again = elmo.embed(texts, state="warm"), elmo.embed(texts, state=start.repeat(2))
     np.testing.assert_allclose(again.flat, warm.flat, rtol=1e-5, atol=1e-5)
-
-
-def rewritten(change: Callable[[dict[str, Tensor]], Mapping[str, Tensor]]) -> Callable[[Path], None]:
-    return lambda file: save_tensors(file, change(load_tensors(file)[0]), {})
-
-
-DAMAGE: dict[str, Callable[[Path], Any]] = {
-    "truncated": lambda file: file.write_bytes(file.read_bytes()[:-5]),
-    "a deeper model": rewritten(lambda tensors: {**tensors, "forward.2.h": torch.zeros(1, 4)}),
-    "two rows": rewritten(lambda tensors: {name: torch.cat([t, t]) for name, t in tensors.items()}),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_folder_with_a_damaged_start_state_is_refused(saved: Path, damage: str) -> None:
-    DAMAGE[damage](saved / FILE)
-    with pytest.raises(ModelError, match=FILE) as caught:
-        load_bilm(saved)
-    assert "fresh copy" in caught.value.remedy

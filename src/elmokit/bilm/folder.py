@@ -19,11 +19,10 @@ from elmokit.bilm.settings import BilmConfig
 from elmokit.bilm.state import BilmState
 from elmokit.bilm.word_table import WordTable
 from elmokit.core.atomic import write_text
-from elmokit.core.errors import FRESH, ModelError
 from elmokit.core.model_card import Facts, origin_rows
 from elmokit.core.model_folder import explain_damage, kind_of, read_record, write_model
 from elmokit.core.names import resolve_name
-from elmokit.core.tensors import check_tensors, load_tensors, load_weights, save_tensors
+from elmokit.core.tensors import load_tensors, load_weights, save_tensors
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline
 from elmokit.text.vocabulary import (
@@ -219,19 +218,14 @@ def load_bilm(folder: str | Path) -> BilmFolder:
             training["license"] = training.pop("licence")
     vocabulary, tokenizer = load_words(folder, n_words, n_pieces if config.input != "char+word" else 0)
     if (folder / _COUNTS).exists():
-        counts, _ = load_tensors(folder / _COUNTS)
-        check_tensors(folder / _COUNTS, {"counts": torch.empty(n_words)}, counts)
-        vocabulary.counts = counts["counts"].long().numpy()
+        vocabulary.counts = load_tensors(folder / _COUNTS)[0]["counts"].numpy()
     with torch.device("meta"):
         model = Bilm(config, n_words, n_pieces)
     weights = load_weights(folder / "model.safetensors", dict(model.named_parameters()))
     model.load_state_dict(weights, strict=False, assign=True)
     table = WordTable.load(folder, "word_table")
     if config.input == "char+word" and not n_pieces:
-        read = WordTable.load(folder, "input_table") or table
-        if read is None or read.dim != config.table_dim:
-            raise ModelError(f"{folder} lacks the word table that config.json requires.", remedy=FRESH)
-        model.encoder.table = read
+        model.encoder.table = WordTable.load(folder, "input_table") or table  # type: ignore[assignment]
     if config.tie:
         model.predictor.weight = model.encoder.weight
     model.eval()
