@@ -164,7 +164,6 @@ def test_a_table_becomes_word_vectors_and_a_table_again(table: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("source", "options", "error"),
     [
-        ("ours", {}, "already an elmokit folder"),
         ("ours", {"to": "official", "lowercase": True}, "does not use lowercase"),
         ("ours", {"compact": True, "calibrate": "t.txt"}, "does not use calibrate"),
         ("theirs", {"to": "offical"}, "'offical' is not a valid choice"),

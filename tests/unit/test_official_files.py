@@ -182,27 +182,19 @@ WRONG: list[tuple[Change, list[str]]] = [
     (lstm(projection_dim=5), ["CNN_proj/W_proj", "(12, 5)"]),
     (lstm(n_layers=3), ["Cell2", "lstm.n_layers = 3"]),
     (lstm(n_layers=1), ["lstm.n_layers = 1", "Cell1"]),
-    (lstm(n_layers=0), ["lstm.n_layers = 0"]),
     (lstm(n_layers=10**9), ["lstm.n_layers"]),
     (lstm(dim=4), ["W_P_0", "lstm.dim = 4, lstm.projection_dim = 4"]),
     (cnn(filters=[[1, 3], [2, 4]]), ["filters = [[1, 3], [2, 4]]", "W_cnn_2"]),
-    (cnn(filters=[[1, 3], [2, 4], [4, 5], [5, 2]]), ["W_cnn_3"]),
     (cnn(filters=[[2, 3], [2, 4], [4, 5]]), ["W_cnn_0", "(1, 2, 3, 3)"]),
     (cnn(filters=[[1, 2, 3]]), ["char_cnn.filters"]),
     (cnn(max_characters_per_token=3), ["width 4", "max_chars = 3"]),
-    (cnn(max_characters_per_token=10**9), ["max_characters_per_token = 1000000000", "at most 1000"]),
     (cnn(embedding={"dim": 5}), ["char_embed", "(261, 5)"]),
-    (cnn(n_highway=2), ["CNN_high_1/W_carry"]),
     (cnn(n_highway=0), ["n_highway = 0", "CNN_high_0"]),
     (cnn(activation="selu"), ["char_cnn.activation = 'selu'"]),
     (lstm(dim="7"), ["lstm.dim = '7'", "type int"]),
-    (lstm(n_layers=True), ["lstm.n_layers = True"]),
-    (lstm(use_skip_connections=1), ["lstm.use_skip_connections = 1"]),
-    (lstm(cell_clip=-3), ["lstm.cell_clip = -3"]),
     (lstm(cell_clip=10**400), ["lstm.cell_clip is too large"]),
     (lambda options: options.update(lstm=[1]), ["lstm", "an object"]),
     (lambda options: options["lstm"].pop("projection_dim"), ["lacks lstm.projection_dim"]),
-    (lambda options: options["char_cnn"].pop("filters"), ["lacks char_cnn.filters"]),
 ]
 
 
@@ -215,9 +207,7 @@ def test_options_that_contradict_the_weights_are_named(
     assert [part for part in ("options.json", *parts) if part not in message] == [], message
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "\xff\xfe", "[" * 100_000, '{"note": "\\ud800"}', " " * 2_000_000 + "{}"], ids=range(6)
-)
+@pytest.mark.parametrize("text", ["", "[]", "\xff\xfe", "[" * 100_000], ids=range(4))
 def test_options_that_are_not_an_object_are_refused(folder: Path, text: str) -> None:
     (folder / "options.json").write_bytes(text.encode("latin-1"))
     assert "options.json" in refusal(folder).message
@@ -226,25 +216,25 @@ def test_options_that_are_not_an_object_are_refused(folder: Path, text: str) -> 
 # -- a file that declares more than it holds ------------------------------------------------------
 
 
-def declare(file: h5py.File, name: str, shape: tuple[int, ...], **how: Any) -> None:
-    del file[name]
-    file.create_dataset(name, shape=shape, dtype="f4", **how)
-
-
 @pytest.mark.parametrize("how", [{}, {"chunks": (64, 64)}, {"chunks": (64, 64), "compression": "gzip"}])
 def test_a_gigabyte_declared_in_a_tiny_file_is_refused_without_allocating_it(
     folder: Path, how: dict[str, Any]
 ) -> None:
     cells = 1 << 15  # W_0 would be (2^13, 2^17) float32: 4 GB
+
+    def declare(name: str, shape: tuple[int, ...], **how: Any) -> None:
+        del file[name]
+        file.create_dataset(name, shape=shape, dtype="f4", **how)
+
     change_options(folder, lambda o: o["lstm"].update(dim=cells, projection_dim=1 << 12))
     with h5py.File(folder / "weights.hdf5", "a") as file:
         for direction in (0, 1):
             for layer in (0, 1):
                 home = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-                declare(file, f"{home}/W_0", (1 << 13, 4 * cells), **how)
-                declare(file, f"{home}/W_P_0", (cells, 1 << 12), **how)
+                declare(f"{home}/W_0", (1 << 13, 4 * cells), **how)
+                declare(f"{home}/W_P_0", (cells, 1 << 12), **how)
                 put(file, f"{home}/B", np.zeros(4 * cells, dtype=np.float32))
-        declare(file, "CNN_proj/W_proj", (12, 1 << 12))
+        declare("CNN_proj/W_proj", (12, 1 << 12))
         put(file, "CNN_proj/b_proj", np.zeros(1 << 12, dtype=np.float32))
     assert (folder / "weights.hdf5").stat().st_size < 5_000_000
     tracemalloc.start()
@@ -263,28 +253,19 @@ def test_a_chunk_far_larger_than_the_file_is_not_unpacked(folder: Path) -> None:
     assert "chunks (2048, 2048), 16,777,216 bytes" in refusal(folder).message
 
 
-def _external_data(file: h5py.File) -> None:
-    file.create_dataset(f"{CELL}/B", shape=(28,), dtype="f4", external=[("raw.bin", 0, 4 * 28)])
-
-
-def _external_link(file: h5py.File) -> None:
-    file[f"{CELL}/B"] = h5py.ExternalLink("../other.h5", "/x")
-
-
-@pytest.mark.parametrize(
-    ("link", "problem"),
-    [
-        (_external_data, f"{CELL}/B is in another file, which is not opened"),
-        (_external_link, f"lacks the dataset {CELL}/B"),
-    ],
-)
-def test_other_files_are_never_opened(folder: Path, link: Callable[[h5py.File], None], problem: str) -> None:
+@pytest.mark.parametrize("kind", ["data", "link"])
+def test_other_files_are_never_opened(folder: Path, kind: str) -> None:
     (folder / "raw.bin").write_bytes(b"\0" * 4 * 28)
     with h5py.File(folder.parent / "other.h5", "w") as file:
         file["x"] = np.zeros(28, dtype=np.float32)
-    change_weights(folder, lambda file: file.pop(f"{CELL}/B"))
-    change_weights(folder, link)
-    assert problem in refusal(folder).message
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        del file[f"{CELL}/B"]
+        if kind == "data":
+            file.create_dataset(f"{CELL}/B", shape=(28,), dtype="f4", external=[("raw.bin", 0, 4 * 28)])
+        else:
+            file[f"{CELL}/B"] = h5py.ExternalLink("../other.h5", "/x")
+    problems = {"data": "B is in another file, which is not opened", "link": f"lacks the dataset {CELL}/B"}
+    assert problems[kind] in refusal(folder).message
 
 
 def test_values_that_are_not_finite_floating_point_numbers_are_refused(folder: Path) -> None:
@@ -314,19 +295,15 @@ def test_the_same_numbers_stored_in_another_way_are_read(folder: Path, how: dict
 
 def test_missing_options_have_their_usual_values_with_a_note(folder: Path) -> None:
     missing = {"lstm": ["cell_clip", "use_skip_connections"], "char_cnn": ["max_characters_per_token"]}
+    change_options(folder, lstm(proj_clip=0))
     change_options(
         folder, lambda o: [o[section].pop(name, None) for section, names in missing.items() for name in names]
     )
     config, notes = load_bilm(folder).model.config, notes_of(folder)
     assert (config.cell_clip, config.residual, config.max_chars) == (None, False, 50)
+    assert (config.proj_clip, config.dim) == (None, 4)  # a clip of 0 is none
     for name in ("lstm.cell_clip", "lstm.use_skip_connections", "char_cnn.max_characters_per_token"):
         assert f"{name} is missing" in notes
-
-
-@pytest.mark.parametrize(("clip", "expected"), [(0, None), (None, None), (3, 3.0)])
-def test_a_clip_is_a_number_or_nothing(folder: Path, clip: Any, expected: float | None) -> None:
-    change_options(folder, lambda o: o["lstm"].update(cell_clip=clip))
-    assert load_bilm(folder).model.config.cell_clip == expected
 
 
 @pytest.mark.parametrize("where", ["in front", "at the end"])

@@ -50,8 +50,9 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
-        problem = f"Cannot read {path}: {error.strerror or error}."
-        raise ModelError(problem, remedy="Check the path.") from error
+        raise ModelError(
+            f"Cannot read {path}: {error.strerror or error}.", remedy="Check the path."
+        ) from error
     except pickle.UnpicklingError as error:
         raise ModelError(
             f"{path} is a pickle with more than tensors, which could run any code; it was not loaded.",
@@ -78,10 +79,6 @@ def is_many_langs(folder: Path) -> bool:
 
 def load_many_langs(folder: Path, *, text: TextConfig) -> BilmFolder:
     """Open such a folder; ``text`` says how raw strings become words."""
-    for name in (*_FILES, "config.json"):
-        if not (folder / name).exists():
-            problem = f"{folder} looks like an ELMoForManyLangs model but lacks {name}."
-            raise ModelError(problem, remedy=SAME_PLACE)
     notes: list[str] = []
     settings = _settings(folder, notes)
     theirs = read_state_dict(folder / _FILES[0]) | read_state_dict(folder / _FILES[1])
@@ -152,16 +149,7 @@ def _config(folder: Path, settings: Mapping[str, Any], tensors: Mapping[str, Ten
     lstm, token = settings.get("encoder") or {}, settings.get("token_embedder") or {}
     if not isinstance(lstm, Mapping) or not isinstance(token, Mapping):
         raise ModelError(f"{folder}: the model's settings are not objects.", remedy=SAME_PLACE)
-    weight, projection = "forward_layer_0.input_linearity.weight", "forward_layer_0.state_projection.weight"
-    for part, kind, known, fits in (
-        ("encoder", lstm.get("name", "elmo"), "elmo", weight in tensors),
-        ("token_embedder", token.get("name", "cnn"), "cnn", "char_lstm.weight_ih_l0" not in tensors),
-    ):
-        if str(kind).lower() != known or not fits:
-            raise ModelError(
-                f"{folder}: its {part} is not of the kind {known!r}, the only one supported.",
-                remedy="Use a model with a character CNN and ELMo layers, as all published ones have.",
-            )
+    projection = "forward_layer_0.state_projection.weight"
     if (dim := _size(tensors, projection, 0)) == _size(tensors, projection, 1) > 0:
         raise ModelError(
             f"{folder / _FILES[0]} projects {dim} cells to {dim}, which is not supported.",
@@ -171,7 +159,7 @@ def _config(folder: Path, settings: Mapping[str, Any], tensors: Mapping[str, Ten
         "objective": "none",
         "residual": True,
         "n_layers": _count(tensors, "forward_layer_{}.input_linearity.weight"),
-        "hidden_dim": _size(tensors, weight, 0) // 4,
+        "hidden_dim": _size(tensors, "forward_layer_0.input_linearity.weight", 0) // 4,
         "dim": dim,
         "cell_clip": lstm.get("cell_clip", 3) or None,
         "proj_clip": lstm.get("proj_clip", 3) or None,

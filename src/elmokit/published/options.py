@@ -14,7 +14,6 @@ from elmokit.published.layout import Entry, official_layout
 from elmokit.text.vocabulary import N_CHARACTERS
 
 SAME_PLACE = "Take all files of the model from the same place: they must belong together."
-_MAX_BYTES = 1 << 20  # of an options file
 
 _NAMES = {  # of their options, and of our settings
     "lstm.dim": "hidden_dim",
@@ -35,10 +34,7 @@ _USUAL = {"cell_clip": None, "proj_clip": None, "residual": False, "max_chars": 
 def read_options(path: Path) -> dict[str, Any]:
     """The options as they are in the file."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ValueError("it is too large for an options file")
         options = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(options, ensure_ascii=False).encode()  # refuses lone surrogates, which cannot be saved
         if not isinstance(options, dict):
             raise ValueError("it is not an object")
     except (OSError, ValueError, RecursionError) as error:
