@@ -70,6 +70,7 @@ def assert_close(found: Tensor, wanted: reference.Array) -> None:
 
 def test_only_a_layer_without_projection_and_clips_takes_the_fused_path() -> None:
     assert {kind for kind in KINDS if layer_of(kind).fused} == {"fused"}
+    assert LstmLayer(4, 4, None, 1.0).fused  # outputs are within one without a clip
 
 
 @pytest.mark.parametrize("with_state", [False, True], ids=["zero state", "given state"])

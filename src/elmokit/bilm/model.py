@@ -159,8 +159,6 @@ class Bilm(nn.Module):
                 part_lengths = None if ragged is None else (ragged - start).clamp(0, window)
                 outputs, state = stack(x[start : start + window], state, part_lengths, rates, rng)
                 parts.append(outputs)
-            if len(parts) == 1:
-                return parts[0], state
             return [torch.cat(layer) for layer in zip(*parts, strict=True)], state
 
         forward, forward_state = run(self.forward_stack, x, state.forward)

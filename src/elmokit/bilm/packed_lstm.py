@@ -109,7 +109,6 @@ class _Weights:
                 release(weight)  # it is hardly needed anymore
             return result
 
-        self.key = _key(layer) if packed else []
         self._packed, self._linear = packed, product if packed else F.linear
         self._input, self._bias = layer.input_weight.detach(), layer.bias.detach()
         if packed and is_mapped(self._input):  # then the weight itself costs no memory
@@ -135,21 +134,17 @@ class _Weights:
         return m if self._projection is None else self._linear(m, self._projection)
 
 
-_PACKED: WeakKeyDictionary[LstmLayer, _Weights] = WeakKeyDictionary()
+_PACKED: WeakKeyDictionary[LstmLayer, tuple[list[tuple[int, int]], _Weights]] = WeakKeyDictionary()
 
 
 def _weights(layer: LstmLayer) -> _Weights:
     """The layer's products; packed weights are kept until the layer changes or goes."""
     if not packing_works() or any(parameter.is_inference() for parameter in layer.parameters()):
         return _Weights(layer, packed=False)
-    known = _PACKED.get(layer)
-    if known is None or known.key != _key(layer):
-        known = _PACKED[layer] = _Weights(layer, packed=True)
-    return known
-
-
-def _key(layer: LstmLayer) -> list[tuple[int, int]]:
-    return [(parameter.data_ptr(), parameter._version) for parameter in layer.parameters()]
+    versions = [(parameter.data_ptr(), parameter._version) for parameter in layer.parameters()]
+    if layer not in _PACKED or _PACKED[layer][0] != versions:
+        _PACKED[layer] = versions, _Weights(layer, packed=True)
+    return _PACKED[layer][1]
 
 
 # -- matrix products by oneDNN ----------------------------------------------------------------

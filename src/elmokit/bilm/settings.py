@@ -47,15 +47,10 @@ class BilmConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tie and self.input != "word":
+        if self.tie and (self.input != "word" or self.objective == "adaptive"):
             raise ConfigError(
-                f"tie = True needs input = 'word', not {self.input!r}: only a word table can be shared.",
-                remedy="Leave tie out, or choose input = 'word'.",
-            )
-        if self.tie and self.objective == "adaptive":
-            raise ConfigError(
-                "tie = True does not work with objective = 'adaptive', whose tables have different widths.",
-                remedy="Choose objective = 'sampled' or 'full', or leave tie out.",
+                f"tie = True does not work with input = {self.input!r} and objective = {self.objective!r}.",
+                remedy="Leave tie out, or choose input = 'word' and objective = 'sampled' or 'full'.",
             )
         widest = max(width for width, _ in self.filters)
         if self.input in ("char", "char+word", "dictionary") and widest > self.max_chars:
@@ -102,9 +97,9 @@ class PretrainConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.model.objective == "none" or self.model.input == "dictionary":
-            name = "objective = 'none'" if self.model.objective == "none" else "input = 'dictionary'"
             raise ConfigError(
-                f"{name} is for converted models, which do not predict words and cannot be pretrained.",
+                "objective = 'none' and input = 'dictionary' are for converted models, which do not predict "
+                "words and cannot be pretrained.",
                 remedy="Choose another. Use a converted model to embed texts or to fit a classifier.",
             )
 

@@ -44,12 +44,14 @@ class BilmState:
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> BilmState:
         """The inverse of ``tensors``."""
-        depths = range(len(tensors) // 4)
-
-        def stack(name: str) -> list[LayerState]:
-            return [(tensors[f"{name}.{depth}.h"], tensors[f"{name}.{depth}.c"]) for depth in depths]
-
-        return cls(stack("forward"), stack("backward"))
+        stacks = (
+            [
+                (tensors[f"{name}.{depth}.h"], tensors[f"{name}.{depth}.c"])
+                for depth in range(len(tensors) // 4)
+            ]
+            for name in ("forward", "backward")
+        )
+        return cls(*stacks)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> BilmState:
         """The state with every tensor replaced by ``change(tensor)``."""

@@ -157,9 +157,9 @@ class CharacterEncoder(nn.Module):
             CharacterFilter(width, config.char_dim, count) for width, count in config.filters
         )
         self.widest = max(width for width, _ in config.filters)
-        total = sum(count for _, count in config.filters)
-        self.highways = nn.ModuleList(Highway(total) for _ in range(config.n_highway))
-        self.projection = nn.Linear(total, config.dim) if total != config.dim else None
+        self.n_filters = sum(count for _, count in config.filters)
+        self.highways = nn.ModuleList(Highway(self.n_filters) for _ in range(config.n_highway))
+        self.projection = nn.Linear(self.n_filters, config.dim) if self.n_filters != config.dim else None
 
     def forward(self, features: Tensor) -> Tensor:
         """(n_words, max_chars) -> (n_words, dim)"""
@@ -193,8 +193,7 @@ class DictionaryEncoder(CharacterEncoder):
 
     def __init__(self, config: BilmConfig, n_words: int, n_characters: int) -> None:
         super().__init__(config, n_characters)
-        total = sum(count for _, count in config.filters)
-        self.projection = nn.Linear(total, config.dim)
+        self.projection = nn.Linear(self.n_filters, config.dim)
         self.words = nn.Parameter(random_normal(n_words, config.dim))
 
     def forward(self, features: Tensor) -> Tensor:
@@ -211,8 +210,7 @@ class CharacterWordEncoder(CharacterEncoder):
 
     def __init__(self, config: BilmConfig, n_rows: int) -> None:
         super().__init__(config)
-        total = sum(count for _, count in config.filters)
-        self.projection = nn.Linear(total + config.table_dim, config.dim)
+        self.projection = nn.Linear(self.n_filters + config.table_dim, config.dim)
         scale = config.table_dim**-0.5
         self.table: nn.Module | None = (
             WordEncoder(n_rows, config.table_dim, sparse=True, scale=scale) if n_rows else None
