@@ -13,12 +13,12 @@ import pytest
 
 import published
 from elmokit import Elmo
-from elmokit.bilm.folder import load_bilm
-from elmokit.bilm.pretrain import pretrain
+from elmokit.bilm.folder import load_bilm, save_bilm
 from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.published.convert import convert
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.settings import TextConfig
+from odd_texts import make_model
 
 TEXTS = [["the", "cat"], ["naïve"]]
 
@@ -65,16 +65,14 @@ def test_options_and_notes_are_kept_and_written_back(folder: Path, tmp_path: Pat
 def test_limits_of_other_tools_are_noted(folder: Path, tmp_path: Path) -> None:
     notes = convert(folder, tmp_path / "same", to="official").notes
     assert list(notes) == load_bilm(folder).training["notes"]
+    words = ["<S>", "</S>", "<UNK>", "the"]
+    weights = published.random_weights(options := published.word_options(), n_words=len(words))
+    published.write_model(tmp_path / "words", options, weights, words)
     options = published.options_with({"use_skip_connections": False})
-    plain = published.write_model(tmp_path / "plain", options, published.random_weights(options))
-    notes = convert(plain, tmp_path / "out", to="official").notes
-    assert any("it reads residual models only" in note for note in notes)
-    options, words = published.word_options(), ["<S>", "</S>", "<UNK>", "the"]
-    weights = published.random_weights(options, n_words=len(words))
-    notes = convert(
-        published.write_model(tmp_path / "w", options, weights, words), tmp_path / "o", to="official"
-    ).notes
-    assert any("character-input models only" in note for note in notes)
+    published.write_model(tmp_path / "plain", options, published.random_weights(options))
+    for name, limit in (("words", "character-input models only"), ("plain", "residual models only")):
+        notes = convert(tmp_path / name, tmp_path / f"{name} again", to="official").notes
+        assert any(limit in note for note in notes)
 
 
 def test_a_full_disk_leaves_nothing_half_written(
@@ -97,9 +95,7 @@ def test_a_full_disk_leaves_nothing_half_written(
 
 
 def test_models_that_the_official_format_cannot_hold_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 30, encoding="utf-8")
-    shape: dict[str, Any] = {"input": "subword", "dim": 4, "hidden_dim": 4, "max_steps": 1, "n_pieces": 60}
-    pretrain([tmp_path / "text.txt"], tmp_path / "pieces", "tiny", **shape)
+    save_bilm(tmp_path / "pieces", make_model(input="subword"))
     with pytest.raises(ModelError, match="subword input cannot be written"):
         convert(tmp_path / "pieces", tmp_path / "out", to="official")
     assert not (tmp_path / "out").exists()

@@ -207,7 +207,7 @@ def test_options_that_contradict_the_weights_are_named(
     assert [part for part in ("options.json", *parts) if part not in message] == [], message
 
 
-@pytest.mark.parametrize("text", ["", "[]", "\xff\xfe", "[" * 100_000], ids=range(4))
+@pytest.mark.parametrize("text", ["", "[]", "\xff\xfe", "[" * 100_000, '{"note": "\\ud800"}'], ids=range(5))
 def test_options_that_are_not_an_object_are_refused(folder: Path, text: str) -> None:
     (folder / "options.json").write_bytes(text.encode("latin-1"))
     assert "options.json" in refusal(folder).message

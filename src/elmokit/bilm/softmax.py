@@ -215,8 +215,7 @@ class AdaptivePredictor(Predictor):
 
     def __init__(self, config: BilmConfig, n_words: int) -> None:
         super().__init__(n_words)
-        cutoffs = [cut for cut in (2_000, 10_000, 60_000) if cut < n_words * 0.8]
-        cutoffs = cutoffs or [max(1, n_words // 2)]
+        cutoffs = [cut for cut in (2_000, 10_000, 60_000) if cut < n_words * 0.8] or [max(1, n_words // 2)]
         narrower = 4.0
         while config.dim // narrower ** len(cutoffs) < 1:
             narrower /= 2

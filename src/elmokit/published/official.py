@@ -200,11 +200,6 @@ def save_official(folder: str | Path, saved: BilmFolder) -> list[str]:
         lines = [*THEIR_SPECIALS, *(words[place] for place in kept)]
         write_text(staged / "vocab.txt", "".join(f"{line}\n" for line in lines))
         write_text(staged / "options.json", json.dumps(options, indent=2, ensure_ascii=False) + "\n")
-    return _limits(saved)
-
-
-def _limits(saved: BilmFolder) -> list[str]:
-    config = saved.model.config
     notes = {
         "The word predictor is left out: the format has no place for it.": config.objective != "none",
         "The start state is left out: the format has no place for it.": saved.start_state is not None,

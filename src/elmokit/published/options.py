@@ -35,6 +35,7 @@ def read_options(path: Path) -> dict[str, Any]:
     """The options as they are in the file."""
     try:
         options = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(options, ensure_ascii=False).encode()  # refuses lone surrogates, which cannot be saved
         if not isinstance(options, dict):
             raise ValueError("it is not an object")
     except (OSError, ValueError, RecursionError) as error:
