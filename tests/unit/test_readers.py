@@ -191,7 +191,8 @@ def test_packed_files_are_read(tmp_path: Path, packing: str) -> None:
         if packing == "gz"
         else b"".join(pa.compress(part, codec="zstd", asbytes=True) for part in parts)
     )
-    assert read(write(tmp_path / f"a.txt.{packing}", packed)) == ["one", "two"]
+    name = os.fsdecode(b"\xe9.txt.") if sys.platform.startswith("linux") else "a.txt."  # need not be UTF-8
+    assert read(write(tmp_path / f"{name}{packing}", packed)) == ["one", "two"]
 
 
 @pytest.mark.parametrize("packing", ["gz", "zst"])

@@ -102,7 +102,7 @@ def open_bytes(path: Path) -> IO[bytes]:
     """The file's bytes, decompressed if its name ends in .gz or .zst."""
     try:
         if path.suffix.lower() == ".zst":
-            return cast(IO[bytes], pa.CompressedInputStream(pa.OSFile(str(path), "rb"), "zstd"))
+            return cast(IO[bytes], pa.CompressedInputStream(open(path, "rb"), "zstd"))
         if path.suffix.lower() == ".gz":
             return cast(IO[bytes], gzip.open(path, "rb"))
         return open(path, "rb")
