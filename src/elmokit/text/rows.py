@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import itertools
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any
 
 from elmokit.core.errors import DataError, nearest
 from elmokit.core.formatting import join_names
-from elmokit.text.readers import FileSource, LeftOut, OpenFile, column_values
+from elmokit.text.readers import (
+    LeftOut,
+    OpenFile,
+    column_values,
+    find_files,
+    format_of,
+    open_bytes,
+    read_chunks,
+)
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
 
@@ -17,8 +31,6 @@ _USUAL_LABELS = ("class", "category", "target")
 _SHOWN = {"\t": "tab"}
 _MISSING = ("", "nan", "<na>")
 _UNLABELED = "Give every row a label, or drop unlabeled rows with --set drop_unlabeled=true."
-_Header = Literal["yes", "no", "json"]
-"""Whether columns have names and numbers, only numbers, or only names."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,7 @@ _Record = tuple[int, Sequence[Any], _Layout]
 """The number of a record, its cells and their layout."""
 
 
-class _Records(FileSource):
+class _Records:
     """Finds the text, the label and the id of each record: the base of ``TextSource`` and ``RowSource``.
 
     Args:
@@ -74,25 +86,81 @@ class _Records(FileSource):
         say: Callable[[str], None] = lambda line: None,
         label_name: str = "",
     ) -> None:
-        super().__init__(sources, config, exclude)
+        sources = [sources] if isinstance(sources, str | Path) else sources
+        self.config = config or ReadConfig()
+        self._stdin: IO[bytes] | None = None
+        self.files: list[Path] = []
+        remedy = "Name a file, a folder, or - for standard input."
+        if not sources:
+            raise DataError("No text was given.", remedy=remedy)
+        if "-" not in map(str, sources):
+            self.files = find_files(sources, exclude)
+        elif len(sources) > 1 or sys.stdin is None:
+            problem = "cannot be mixed with files" if sys.stdin else "is closed"
+            raise DataError(f"Standard input (-) {problem}.", remedy=remedy)
+        else:
+            self._stdin = tempfile.TemporaryFile(prefix="elmokit-")  # noqa: SIM115 (lives with self)
+            shutil.copyfileobj(sys.stdin.buffer, self._stdin)
+        self._unreadable, self._unlabeled = LeftOut("that could not be read"), LeftOut("without a label")
         self.label_config, self.id_column, self.keep = label_config, id_column, keep
+        self._label_column = label_config.label_column if label_config else None  # "": one of the usual names
         self._say, self.label_name, self._said = say, label_name, set[str]()
         self.column_names: Sequence[str] = ("text",)  # of the records read last
-        if (label_config or id_column) and (plain := self.plain_file()):
+        plain = [str(path) for path in self.files if format_of(path) == "txt"]
+        if (label_config or id_column) and (plain or not self.files):
             what = "labels" if label_config else f"column {id_column!r}"
             more = "" if label_config else ", or leave --id-column out: texts are then numbered from 0"
             raise DataError(
-                f"{plain} is plain text, which has no {what}.",
+                f"{(plain or ['Standard input'])[0]} is plain text, which has no {what}.",
                 remedy=f"Use rows in .csv, .tsv, .jsonl or .parquet{more}.",
             )
 
-    def _read_texts(self) -> Iterator[str]:
-        """The text of every record; very long lines of plain text come in parts."""
-        for file in self.open():
-            if file.format == "txt":
-                yield from (block for _, block in file.blocks(whole=False))
-            else:
-                yield from (row.text for row in self._read_rows(file))
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+        if self._stdin is not None:
+            return "standard input"
+        more = f" and {len(self.files) - 1} more files" if len(self.files) > 1 else ""
+        return f"{self.files[0]}{more}"
+
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about the rows of the latest pass."""
+        return (*self._unlabeled.notes(), *self._unreadable.notes())
+
+    def _streams(self) -> Iterator[tuple[str, IO[bytes]]]:
+        """The name and the bytes of each file; it is closed when the next one is opened."""
+        if self._stdin is not None:
+            self._stdin.seek(0)
+            yield "standard input", self._stdin
+        for path in self.files:
+            with open_bytes(path) as stream:
+                yield str(path), stream
+
+    def fingerprints(self, before: Sequence[Sequence[Any]] = ()) -> list[list[Any]]:
+        """Name and content hash of each file; name, size and time if ``before`` has them, as in 0.1."""
+        if any(len(mark) == 3 for mark in before):
+            return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in self.files]
+        marks = list[list[Any]]()
+        for name, stream in self._streams():
+            digest = hashlib.blake2b(digest_size=16)
+            for chunk in read_chunks(stream, name):
+                digest.update(chunk)
+            short = Path(name).name.encode("utf-8", "replace").decode() if self.files else "-"
+            marks.append([short, digest.hexdigest()])
+        return marks
+
+    def open(self) -> Iterator[OpenFile]:
+        """Each file in turn, for one pass over all of them."""
+        self._unreadable, self._unlabeled = LeftOut(self._unreadable.what), LeftOut(self._unlabeled.what)
+        for name, stream in self._streams():
+            yield OpenFile(name, format_of(Path(name)), stream, self.config, self._unreadable)
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    def _say_once(self, line: str, file: str = "") -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self._say(file + line)
 
     def _read_rows(self, file: OpenFile) -> Iterator[Row]:
         for number, cells, layout in self._records(file):
@@ -112,40 +180,39 @@ class _Records(FileSource):
     def _records(self, file: OpenFile) -> Iterator[_Record]:
         if file.format == "jsonl":
             yield from self._objects(file)
-        elif file.format in ("csv", "tsv"):
+        elif file.format == "parquet":
+            yield from self._parquet_rows(file)
+        elif file.format == "txt":
+            layout = _Layout(["text"], [0])
+            yield from ((number, (block,), layout) for number, block in file.blocks(whole=True))
+        else:
             separator, table = file.table()
             for number, first in table:
-                layout, has_header = self._table_layout(first, file.name)
+                names, where = [name.strip() for name in first], file.name
+                if not (has_header := self._has_header(names)):
+                    names = [str(place) for place in range(1, len(first) + 1)]
+                    where = f"{file.name} (without a header row)"
+                layout = self._layout(names, where, self._label_column)
                 self._describe(file, layout, layout.names if has_header else ["none"], separator)
                 if not has_header:
                     yield number, first, layout
                 yield from ((number, cells, layout) for number, cells in table)
-        elif file.format == "parquet":
-            yield from self._parquet_rows(file)
-        else:
-            layout = _Layout(["text"], [0])
-            yield from ((number, (block,), layout) for number, block in file.blocks(whole=True))
-
-    @property
-    def _label_name(self) -> str | None:
-        """Name or number of the label's column; "" for the usual ones, None if labels are not read."""
-        return self.label_config.label_column if self.label_config else None
 
     def _objects(self, file: OpenFile) -> Iterator[_Record]:
         """JSON objects: each has fields of its own, and the label may be in some of them only."""
-        label, may_lack = self._label_name, self.label_config and self.label_config.drop_unlabeled
+        label, may_lack = self._label_column, self.label_config and self.label_config.drop_unlabeled
         for number, record in file.objects():
             if label == "":
                 label = usual_label(record, self.config.columns or ["text"]) or ""
             wanted = None if may_lack and (label or "").casefold() not in map(str.casefold, record) else label
-            layout = self._layout(list(record), file.place(number), "json", wanted)
+            layout = self._layout(list(record), file.place(number), wanted, is_object=True)
             yield number, list(record.values()), layout
 
     def _parquet_rows(self, file: OpenFile) -> Iterator[_Record]:
         """The rows of a Parquet file; unless all columns are kept, only those that are used are read."""
         with file.parquet() as table:
             names, start = table.schema_arrow.names, 1
-            layout = self._layout(names, file.name, "yes", self._label_name)
+            layout = self._layout(names, file.name, self._label_column)
             self._describe(file, layout, layout.names)
             used = [names[place] for place in (*layout.text, layout.label, layout.id) if place is not None]
             keep = self.keep or len({*names}) < len(names)  # columns of one name are told apart by number
@@ -158,31 +225,37 @@ class _Records(FileSource):
                     yield number, cells, layout
                 start += len(batch)
 
-    def _table_layout(self, first: Sequence[str], file: str) -> tuple[_Layout, bool]:
-        """The layout of a table by its first row, and whether that row names the columns.
+    def _has_header(self, names: Sequence[str]) -> bool:
+        """Whether the first row of a table names the columns.
 
         It does unless columns are given, all by number, and no name in it is a usual one.
         """
-        names, label, header = [name.strip() for name in first], self._label_name, self.config.header
-        if header == "auto":
-            given = [name for name in (*self.config.columns, label, self.id_column) if name]
-            is_usual = len(names) > 1 and (_has_text(names) or usual_label(names) is not None)
-            header = "no" if given and all(map(str.isdecimal, given)) and not is_usual else "yes"
-        return self._layout(names, file, header, label), header == "yes"
+        if self.config.header != "auto":
+            return self.config.header == "yes"
+        given = filter(None, (*self.config.columns, self._label_column, self.id_column))
+        is_usual = len(names) > 1 and (_has_text(names) or usual_label(names) is not None)
+        return is_usual or {name.isdecimal() for name in given} != {True}
 
-    def _layout(self, names: list[str], where: str, header: _Header, label: str | None) -> _Layout:
-        """Where the text, the label and the id are; ``where`` is the file (of JSON: the line), for errors."""
+    def _layout(self, names: list[str], where: str, label: str | None, *, is_object: bool = False) -> _Layout:
+        """Where the text, the label and the id are.
+
+        Args:
+            names: The columns of a table (numbers without a header), or the fields of a JSON object.
+            where: The file (of JSON: the line), for errors.
+        """
         columns, listed = self.config.columns, f"{where} has {len(names)} columns ({', '.join(names)[:200]})"
-        if not columns and (header == "json" or (header == "yes" and _has_text(names))):
+        if not columns and (is_object or _has_text(names)):
             columns = ["text"]
-        text = [_place(name, names, where, header, "--text-columns") for name in columns]
-        id = _place(self.id_column, names, where, header, "--id-column") if self.id_column else None
-        if label == "" and header != "no":
+        place_of = functools.partial(_place, names=names, where=where, has_numbers=not is_object)
+        text = [place_of(name, flag="--text-columns.") for name in columns]
+        id = place_of(self.id_column, flag="--id-column.") if self.id_column else None
+        if label == "":
             label = usual_label(names, [names[place] for place in text]) or ""
-        place = _place(label, names, where, header, "--label-column") if label else None
+        flag = f"--label-column. {_UNLABELED}" if is_object else "--label-column."
+        place = place_of(label, flag=flag) if label else None
         if not text:
             text = [one for one in range(len(names)) if one not in (place, id)] if len(names) > 1 else [0]
-            if len(text) > 1 and label is None and header == "yes":  # there may be labels that are not read
+            if len(text) > 1 and label is None:  # there may be labels that are not read
                 others = {self.label_name.casefold(), str(usual_label(names)).casefold()}
                 text = [one for one in text if names[one].casefold() not in others]
         if not text or (len(text) > 1 and not columns):
@@ -196,9 +269,8 @@ class _Records(FileSource):
                 f"{where}: the column {label!r} is used both as text and as label.",
                 remedy="Choose other columns with --text-columns or --label-column.",
             )
-        shown = [str(number + 1) for number in range(len(names))] if header == "no" else unique(names)
-        self.column_names = shown
-        return _Layout(shown, text, place, id)
+        self.column_names = unique(names)
+        return _Layout(self.column_names, text, place, id)
 
     def _describe(self, file: OpenFile, layout: _Layout, header: Sequence[str], separator: str = "") -> None:
         """Say once how a table is read."""
@@ -207,9 +279,7 @@ class _Records(FileSource):
         parts += [] if label is None else [f"label column: {layout.names[label]}"]
         usual = {"csv": ",", "tsv": "\t"}.get(file.format, "")
         parts += [f"separator: {_SHOWN.get(separator, separator)}"] if separator != usual else []
-        if (line := "; ".join(parts)) not in self._said:
-            self._said.add(line)
-            self._say(f"{Path(file.name).name}: {line}")
+        self._say_once("; ".join(parts), f"{Path(file.name).name}: ")
 
     # -- cells --------------------------------------------------------------------------------
 
@@ -238,24 +308,22 @@ class _Records(FileSource):
     def _label(self, cell: Any, place: str) -> str | None:
         """The label in a cell; None if there is none."""
         assert self.label_config is not None
-        separator, labels = self.label_config.label_separator, []
+        separator = self.label_config.label_separator
         is_list = isinstance(cell, list) and separator != ""
-        for part in cell if is_list else [cell]:
-            label = self._scalar(part, place)
-            if isinstance(part, dict | list):
-                raise DataError(
-                    f"{place}: the label is {'an object' if isinstance(part, dict) else 'a list'}.",
-                    remedy="A label must be a text, a number, or true or false. "
-                    "If rows can have several labels, add --label-separator '|'.",
-                )
-            if is_list and separator in label:
-                raise DataError(
-                    f"{place}: the label {label!r} contains the separator {separator!r}.",
-                    remedy="Choose a --label-separator that does not occur in any label.",
-                )
-            if label.lower() not in _MISSING:
-                labels.append(label)
-        joined = separator.join(labels)
+        parts = cell if is_list else [cell]
+        if any(isinstance(part, dict | list) for part in parts):
+            raise DataError(
+                f"{place}: the label is {'an object' if isinstance(cell, dict) else 'a list'}.",
+                remedy="A label must be a text, a number, or true or false. "
+                "If rows can have several labels, add --label-separator '|'.",
+            )
+        labels = [self._scalar(part, place) for part in parts]
+        if joint := [label for label in labels if is_list and separator in label]:
+            raise DataError(
+                f"{place}: the label {joint[0]!r} contains the separator {separator!r}.",
+                remedy="Choose a --label-separator that does not occur in any label.",
+            )
+        joined = separator.join(label for label in labels if label.lower() not in _MISSING)
         return joined if self.label_config.split(joined) else None
 
     def _id(self, cell: Any, place: str) -> str:
@@ -272,14 +340,14 @@ class TextSource(_Records):
     """The texts of some files, in order; can be read any number of times."""
 
     def __iter__(self) -> Iterator[str]:
-        return self._read_texts()
-
-    def open(self) -> Iterator[OpenFile]:
-        """Each file in turn; rows that were left out are named once."""
-        yield from super().open()
-        for note in {*self.notes()} - self._said:
-            self._said.add(note)
-            self._say(note)
+        """Very long lines of plain text come in parts; rows that were left out are named at the end."""
+        for file in self.open():
+            if file.format == "txt":
+                yield from (block for _, block in file.blocks(whole=False))
+            else:
+                yield from (row.text for row in self._read_rows(file))
+        for note in self.notes():
+            self._say_once(note)
 
     def with_ids(self) -> Iterator[tuple[str, str]]:
         """Each text after its id."""
@@ -297,7 +365,7 @@ class RowSource(_Records):
     """
 
     def __iter__(self) -> Iterator[Row]:
-        self._unlabeled, has_label = LeftOut("without a label"), False
+        has_label = False
         for row in (row for file in self.open() for row in self._read_rows(file)):
             has_label = has_label or row.label is not None
             if row.label is not None or self.label_config is None:
@@ -311,10 +379,6 @@ class RowSource(_Records):
             raise DataError(
                 f"{self.name}: no row has a label.", remedy=f"Use --label-column NAME ({listed})."
             )
-
-    def notes(self) -> tuple[str, ...]:
-        """What a person should know about the rows of the latest pass."""
-        return (*self._unlabeled.notes(), *super().notes())
 
 
 def _has_text(names: Iterable[str]) -> bool:
@@ -339,34 +403,26 @@ def unique(names: Iterable[str]) -> list[str]:
     >>> unique(["text", "note", "note"])
     ['text', 'note', 'note_2']
     """
-    names = list(names)
-    result: dict[str, None] = {}
+    names, result = list(names), list[str]()
     for name in names:
-        number, new = 1, name
-        while new in result or (number > 1 and new in names):
-            number += 1
-            new = f"{name}_{number}"
-        result[new] = None
-    return list(result)
+        if name in result:
+            others = (f"{name}_{number}" for number in itertools.count(2))
+            name = next(other for other in others if other not in (*names, *result))
+        result.append(name)
+    return result
 
 
-def _place(name: str, names: list[str], where: str, header: _Header, flag: str) -> int:
+def _place(name: str, *, names: list[str], where: str, flag: str, has_numbers: bool) -> int:
     """Where the column of this name, in capitals or not, or of this number is."""
-    same = [place for place, other in enumerate(names) if other == name and header != "no"]
-    if not same and header != "no":
-        same = [place for place, other in enumerate(names) if other.casefold() == name.casefold()]
+    same = [place for place, other in enumerate(names) if other == name]
+    same = same or [place for place, other in enumerate(names) if other.casefold() == name.casefold()]
+    if not same and has_numbers and name.isdecimal() and 1 <= int(name) <= len(names):
+        same = [int(name) - 1]
     if len(same) == 1:
         return same[0]
+    problem, hint = f"no {'column' if has_numbers else 'field'} {name!r}", nearest(name, names)
     if same:
         numbers = join_names(str(place + 1) for place in same)
-        remedy = f"Choose one by {'its exact name' if header == 'json' else f'number ({numbers})'}: {flag}."
-        raise DataError(f"{where} has {len(same)} columns called {name!r}.", remedy=remedy)
-    if header != "json" and name.isdecimal() and 1 <= int(name) <= len(names):
-        return int(name) - 1
-    hint = f"{nearest(name, names)} Choose with {flag}."
-    if header == "json" and flag == "--label-column":
-        hint += f" {_UNLABELED}"
-    elif header == "no" or (header == "yes" and name.isdecimal()):
-        hint = f"Choose by number, from 1 to {len(names)}, with {flag}."
-    kind = {"yes": "column", "no": "header row and so no column", "json": "field"}[header]
-    raise DataError(f"{where} has no {kind} {name!r}.", remedy=hint)
+        problem = f"{len(same)} columns called {name!r}"
+        hint = f"Name one by {f'number ({numbers})' if has_numbers else 'its exact name'}."
+    raise DataError(f"{where} has {problem}.", remedy=f"{hint} Choose with {flag}")
