@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +14,7 @@ from tokenizers import Tokenizer
 from elmokit.text.batching import Streams, bucket_batches
 from elmokit.text.cleaning import normalizer
 from elmokit.text.corpus import Documents
-from elmokit.text.settings import PIPELINES, TextConfig
+from elmokit.text.settings import PIPELINES
 from elmokit.text.tokenizing import SPECIALS, TextPipeline, split_sentences
 from elmokit.text.vocabulary import N_CHARACTERS, Characters, Vocabulary
 
@@ -66,18 +64,6 @@ def test_classic_words_are_clean_already(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_two_pipelines_with_the_same_settings_agree(name: str) -> None:
-    other = TextPipeline(TextConfig.from_dict(PIPELINES[name].to_dict()))
-
-    @given(texts)
-    @settings(max_examples=50)
-    def agree(text: str) -> None:
-        assert other.words(text) == PIPELINE[name].words(text)
-
-    agree()
-
-
-@pytest.mark.parametrize("name", PIPELINES)
 @given(known=texts, text=texts)
 @settings(max_examples=50)
 def test_tokenizer_file_gives_identical_ids(name: str, known: str, text: str) -> None:
@@ -111,15 +97,6 @@ def test_character_rows_decode_to_the_bytes_of_the_word(words: list[str], max_ch
         assert start == 0
         assert bytes(place - 1 for place in row[1:end]) == word.encode()[: max_chars - 2]
         assert set(row[end + 1 :]) <= {261}
-
-
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n"), min_size=1), unique=True))
-def test_vocabulary_file_gives_the_same_words(words: list[str]) -> None:
-    vocabulary = Vocabulary([*SPECIALS, *(word for word in words if word not in SPECIALS)])
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "vocab.txt"
-        file.write_bytes(vocabulary.text().encode())
-        assert Vocabulary.load(file).words == vocabulary.words
 
 
 # -- streams ------------------------------------------------------------------------------------

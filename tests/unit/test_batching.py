@@ -22,11 +22,6 @@ def test_one_stream_reads_forwards_and_each_document_backwards() -> None:
     assert backward[:, 0].tolist() == [3, 11, 10, 2, 3, 22, 21, 20, 2]
 
 
-def test_order_decides_which_document_comes_first() -> None:
-    forward, _ = Streams(TWO, 1, 100, np.array([1, 0])).window(0)
-    assert forward[:, 0].tolist() == [2, 20, 21, 22, 3, 2, 10, 11, 3]
-
-
 @pytest.mark.parametrize("texts", [[], [[5]]])
 def test_text_without_a_pair_has_no_window(texts: list[list[int]]) -> None:
     assert len(Streams(documents(*texts), 4, 8)) == 0

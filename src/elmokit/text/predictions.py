@@ -42,9 +42,8 @@ class PredictionWriter:
     def __enter__(self) -> PredictionWriter:
         if self.out is None:
             sys.stdout.flush()
-            self._stream = sys.stdout
-            if hasattr(sys.stdout, "buffer"):  # UTF-8 and \n on every terminal
-                self._stream = codecs.getwriter("utf-8")(sys.stdout.buffer, "replace")
+            output = getattr(sys.stdout, "buffer", None)  # UTF-8 and \n on every terminal
+            self._stream = codecs.getwriter("utf-8")(output, "replace") if output else sys.stdout
             return self
         with explain_os_errors(self.out):
             path = self.out

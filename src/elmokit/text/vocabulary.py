@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -68,10 +68,7 @@ class Vocabulary:
     def load(cls, path: Path) -> Vocabulary:
         """Read ``vocab.txt``."""
         try:
-            text = path.read_bytes().decode("utf-8")
-            if not text.endswith("\n"):
-                raise ModelError("The last line is cut off.")
-            return cls(text[:-1].split("\n"))
+            return cls(path.read_bytes().decode("utf-8").removesuffix("\n").split("\n"))
         except (OSError, UnicodeDecodeError, ModelError) as error:
             raise ModelError(f"{path} cannot be read: {error}", remedy=FRESH) from error
 
@@ -209,28 +206,27 @@ class DictionaryCharacters:
         return rows
 
 
-def _repeated(words: Sequence[str], counts: npt.NDArray[np.int64]) -> Iterator[str]:
-    """Words as often as they occur, scaled down so that training stays fast."""
-    scale = max(1.0, float(counts.sum()) / _PIECE_TOKENS)
-    for word, count in zip(words, counts, strict=True):
-        if word not in SPECIALS and count:
-            yield " ".join([word] * math.ceil(int(count) / scale))
+def _seen(words: Sequence[str], counts: npt.NDArray[np.int64]) -> list[tuple[str, int]]:
+    """The words that occur in the training text, with their counts."""
+    pairs = zip(words, counts.tolist(), strict=True)
+    return [(word, count) for word, count in pairs if count and word not in SPECIALS]
 
 
 def learn_bpe(words: Sequence[str], counts: npt.NDArray[np.int64], n_pieces: int) -> models.Model:
     """Byte-pair pieces of the words, each word weighted by its count."""
     tokenizer = Tokenizer(models.BPE(unk_token=SPECIALS[UNK], end_of_word_suffix="</w>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    seen = (word for word, count in zip(words, counts, strict=True) if count and word not in SPECIALS)
-    ends = sorted({f"{word[-1]}</w>" for word in seen})
+    seen = _seen(words, counts)
     trainer = trainers.BpeTrainer(
         vocab_size=n_pieces,
         # Ends of words are listed in order here: the library would number them at random.
-        special_tokens=[*SPECIALS, *ends],
+        special_tokens=[*SPECIALS, *sorted({f"{word[-1]}</w>" for word, _ in seen})],
         end_of_word_suffix="</w>",
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_repeated(words, counts), trainer)
+    scale = max(1.0, float(counts.sum()) / _PIECE_TOKENS)  # so that training stays fast
+    texts = (" ".join([word] * math.ceil(count / scale)) for word, count in seen)
+    tokenizer.train_from_iterator(texts, trainer)
     model: models.Model = tokenizer.model
     return model
 
@@ -248,8 +244,7 @@ def learn_morphemes(words: Sequence[str], counts: npt.NDArray[np.int64]) -> mode
     Morfessor is not needed again.
     """
     morfessor = require_morfessor()
-    pairs = zip(words, counts, strict=True)
-    known = [(1, word) for word, count in pairs if count and word not in SPECIALS][:_MORPH_WORDS]
+    known = [(1, word) for word, _ in _seen(words, counts)[:_MORPH_WORDS]]
     morfessor.utils.show_progress_bar = False
     segmenter = morfessor.BaselineModel()
     segmenter.load_data(known)
