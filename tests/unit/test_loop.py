@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from elmokit.bilm.settings import TrainingConfig
 from elmokit.core.console import Reporter
-from elmokit.core.errors import ModelError, RunError
+from elmokit.core.errors import RunError
 from elmokit.core.tensors import load_tensors
 from elmokit.training import loop
 from elmokit.training.loop import Carry, MetricsLog, StepResult, TrainingResult, train
@@ -263,14 +263,6 @@ def ticking(clock: Clock, seconds: float, *crashes: int) -> Callable[[int, int],
     return before
 
 
-def test_max_time_ends_the_run(tmp_path: Path, clock: Clock) -> None:
-    task = Toy(before=ticking(clock, 0.1))
-    result = run(task, tmp_path, settings(epochs=100, max_time=1.05))
-    assert (result.stopped, result.position.step) == ("time", 11)
-    assert result.position.stopped
-    assert result.position.history[-1]["step"] == 11
-
-
 def test_max_time_is_turned_into_steps_so_that_the_learning_rate_falls_to_its_end(
     tmp_path: Path, clock: Clock
 ) -> None:
@@ -405,13 +397,6 @@ def test_a_run_that_always_diverges_is_a_run_error_with_a_remedy(
         assert_same(seen, task.seen[0])
 
 
-def test_break_downs_are_counted_over_crashes(tmp_path: Path) -> None:
-    with pytest.raises(CrashError):
-        run(Toy(spoil=nan_at(2, 3, 4), before=crash_at(9)), tmp_path, settings(), every=0.0)
-    result = run(Toy(spoil=nan_at(2)), tmp_path, settings(), every=0.0)
-    assert (result.position.n_steps_back, result.position.lr_scale) == (4, 1 / 16)
-
-
 def test_the_weights_kept_after_a_break_down_are_those_of_the_best_score_on_record(
     tmp_path: Path, clock: Clock
 ) -> None:
@@ -433,8 +418,8 @@ def test_the_weights_kept_after_a_break_down_are_those_of_the_best_score_on_reco
 
 
 @pytest.mark.parametrize("ema", [0.0, 0.8])
-@pytest.mark.parametrize("calls", [[0], [10], [15], [4, 5, 0, 8]], ids=str)
-@pytest.mark.parametrize("every", [0.0, 3.5, math.inf], ids=["each step", "some steps", "no step"])
+@pytest.mark.parametrize("calls", [[10], [4, 5, 0, 8]], ids=str)
+@pytest.mark.parametrize("every", [3.5, math.inf], ids=["some steps", "no step"])
 def test_a_crashed_run_ends_in_the_same_bits_as_one_left_alone(
     tmp_path: Path, clock: Clock, calls: list[int], every: float, ema: float
 ) -> None:
@@ -473,15 +458,6 @@ def test_a_signal_saves_and_resuming_gives_the_same_bits(
     assert second.stopped == "done"
     assert_same(second.weights, plain.weights)
     assert_same_run(tmp_path / "stopped", tmp_path / "plain")
-
-
-def test_a_damaged_checkpoint_is_a_model_error_and_not_a_new_start(tmp_path: Path) -> None:
-    with pytest.raises(CrashError):
-        run(Toy(before=crash_at(5)), tmp_path, settings())
-    checkpoint = tmp_path / "checkpoint.safetensors"
-    checkpoint.write_bytes(checkpoint.read_bytes()[:-10])
-    with pytest.raises(ModelError, match="checkpoint"):
-        run(Toy(), tmp_path, settings())
 
 
 def test_damaged_and_later_records_go_on_resuming(tmp_path: Path) -> None:

@@ -125,9 +125,11 @@ class _Run:
         self.task, self.config, self.folder, self.reporter = task, config, folder, reporter
         self.checkpoint_every = checkpoint_every
         self.parameters = dict(task.parameters())
-        decay, scales = config.weight_decay, task.lr_scales()
         self.optimizer = Optimizer(
-            self.parameters, kind=config.optimizer, weight_decay=decay, lr_scales=scales
+            self.parameters,
+            kind=config.optimizer,
+            weight_decay=config.weight_decay,
+            lr_scales=task.lr_scales(),
         )
         self.rng = torch.Generator().manual_seed(config.seed)
         self.position = Position()
@@ -140,19 +142,23 @@ class _Run:
         self.log = MetricsLog(folder / "metrics.jsonl", upto=self.position.step)
         n_steps = config.epochs * self.per_epoch
         self.limit = min(n_steps, config.max_steps) if config.max_steps else n_steps
+        self.max_time = config.max_time or math.inf
         if config.max_time is None:
             self.position.n_steps = self.limit
 
     # -- saving -------------------------------------------------------------------------------
 
     def save(self) -> None:
-        tensors: dict[str, Tensor] = {f"weights.{name}": p for name, p in self.parameters.items()}
-        tensors |= {f"average.{name}": tensor for name, tensor in self.average.items()}
-        # "optimiser" is how checkpoints of 0.1 spell it.
-        tensors |= {f"optimiser.{name}": tensor for name, tensor in self.optimizer.tensors().items()}
-        tensors |= {f"carry.{name}": tensor for name, tensor in self.carry.items()}
-        tensors["rng"] = self.rng.get_state()
-        save_tensors(self.file, tensors, asdict(self.position))
+        parts: dict[str, Mapping[str, Tensor]] = {
+            "weights": self.parameters,
+            "average": self.average,
+            "optimiser": self.optimizer.tensors(),  # as checkpoints of 0.1 spell it
+            "carry": self.carry,
+        }
+        tensors = {
+            f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()
+        }
+        save_tensors(self.file, {**tensors, "rng": self.rng.get_state()}, asdict(self.position))
 
     def load(self) -> None:
         tensors, meta = load_tensors(self.file)
@@ -175,7 +181,7 @@ class _Run:
         place = self.position
         if place.stopped is not None:
             return self.result(place.stopped, was_done=True)
-        if place.step == 0 and not self.file.exists():
+        if not self.file.exists():
             self.save()
         elif place.step:
             self.reporter.say(f"Resuming from step {place.step:,}.")
@@ -190,9 +196,9 @@ class _Run:
         return self.result(stopped)
 
     def loop(self, stop: threading.Event, advance: Advance) -> Stopped:
-        saved = shown = planned = counted = time.monotonic()
-        since_shown, planned_step = 0, self.position.step
-        log_every = max(1, self.per_epoch // 50)
+        saved = planned = counted = time.monotonic()
+        planned_step, log_every = self.position.step, max(1, self.per_epoch // 50)
+        n_evals = min(self.config.evals_per_epoch, self.per_epoch)
         while self.position.step < (self.position.n_steps or self.limit):
             place = self.position
             epoch, index = divmod(place.step, self.per_epoch)
@@ -209,24 +215,21 @@ class _Run:
             now = time.monotonic()
             place.seconds += now - counted  # saving and evaluating included
             counted = now
-            since_shown += n_words
-            if now - shown > 0.3:
-                speed = since_shown / (now - shown)
-                advance(0, rate=f"{speed:,.0f} words/s", loss=f"{loss:.3f}")
-                shown, since_shown = now, 0
-            advance(1)
+            speed = place.n_words / max(place.seconds, 0.001)
+            advance(1, rate=f"{speed:,.0f} words/s", loss=f"{loss:.3f}")
             if place.step % log_every == 0:
                 figures = {"loss": loss, "lr": lr, "gradient_norm": norm, "n_words": place.n_words}
                 self.log.add("train", place.step, **figures, seconds=round(place.seconds, 3))
                 self.reporter.event("train", step=place.step, epoch=epoch, **figures)
-            if self.config.max_time is not None and place.step - planned_step >= _PLAN_AFTER:
-                # Again each time as much time has passed as before: the first steps may be slow or fast.
-                if now - planned > max(2.0, place.seconds / 2):
-                    self.plan((now - planned) / (place.step - planned_step), advance)
-                    planned, planned_step = now, place.step
-            out_of_time = self.config.max_time is not None and place.seconds >= self.config.max_time
+            n_since = place.step - planned_step
+            # Again each time as much time has passed as before: the first steps may be slow or fast.
+            is_due = n_since >= _PLAN_AFTER and now - planned > max(2.0, place.seconds / 2)
+            if is_due and self.max_time < math.inf:
+                self.plan((now - planned) / n_since, advance)
+                planned, planned_step = now, place.step
+            out_of_time = place.seconds >= self.max_time
             is_last = out_of_time or place.step >= (place.n_steps or self.limit)
-            if is_last or self.evaluation_due(index):
+            if is_last or (index + 1) * n_evals // self.per_epoch > index * n_evals // self.per_epoch:
                 gained = self.evaluate(epoch, advance)
                 if not gained and not is_last and 0 < self.config.patience <= place.n_evals_without_gain:
                     return "early"
@@ -260,12 +263,11 @@ class _Run:
 
     def plan(self, seconds_per_step: float, advance: Advance) -> None:
         """Turn a time limit into a number of steps, so that the schedule ends in time."""
-        assert self.config.max_time is not None
-        left = max(0.0, self.config.max_time - self.position.seconds) * _PLAN_SHARE
-        self.position.n_steps = min(self.limit, self.position.step + int(left / seconds_per_step))
-        self.position.n_steps = max(self.position.n_steps, self.position.step + 1)
+        place = self.position
+        left = max(0.0, self.max_time - place.seconds) * _PLAN_SHARE
+        place.n_steps = max(place.step + 1, min(self.limit, place.step + int(left / seconds_per_step)))
         self.save()
-        advance(0, total=self.position.n_steps)
+        advance(0, total=place.n_steps)
 
     def step_back(self, loss: float, norm: float) -> None:
         """Return to the last checkpoint with half the learning rate, a few times at most."""
@@ -288,10 +290,6 @@ class _Run:
         self.log.add("step_back", at, back_to=place.step, lr_scale=place.lr_scale)
 
     # -- evaluating ---------------------------------------------------------------------------
-
-    def evaluation_due(self, index: int) -> bool:
-        often = min(self.config.evals_per_epoch, self.per_epoch)
-        return (index + 1) * often // self.per_epoch > index * often // self.per_epoch
 
     def evaluate(self, epoch: int, advance: Advance) -> bool:
         """Measure the (averaged) weights on held-out data; keep them if they are the best so far."""

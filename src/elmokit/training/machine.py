@@ -44,18 +44,14 @@ def _keep_memory() -> None:
 
 def is_mapped(tensor: Tensor) -> bool:
     """Whether a tensor is in a memory-mapped file, so that ``release`` has an effect."""
-    if not sys.platform.startswith("linux"):
-        return False
     address = tensor.data_ptr()
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-            for line in maps:
-                span, _, _, _, inode = line.split(maxsplit=5)[:5]
-                low, high = (int(part, 16) for part in span.split("-"))
-                if low <= address < high:
-                    return inode != "0"
-    except (OSError, ValueError):
-        pass
+    # Only Linux has this file.
+    with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            span, _, _, _, inode = line.split(maxsplit=5)[:5]
+            low, high = (int(part, 16) for part in span.split("-"))
+            if low <= address < high:
+                return inode != "0"
     return False
 
 

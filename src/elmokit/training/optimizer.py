@@ -34,8 +34,16 @@ class Optimizer:
     ) -> None:
         self.parameters = dict(parameters)
         self._scales = dict(lr_scales or {})
-        self._kind, self._weight_decay = kind, weight_decay
-        self._dense: torch.optim.Optimizer | None = None
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for name, parameter in self.parameters.items():
+            decay = weight_decay if parameter.ndim > 1 else 0.0
+            groups.setdefault((decay, self._scales.get(name, 1.0)), []).append(parameter)
+        settings = [
+            {"params": members, "weight_decay": decay, "scale": scale}
+            for (decay, scale), members in groups.items()
+        ]
+        class_ = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
+        self._dense = class_(settings, betas=(_BETA1, _BETA2), eps=_EPS, fused=True)
         self._rows: dict[str, tuple[Tensor, Tensor]] = {}
         self._n_steps = 0
 
@@ -70,22 +78,9 @@ class Optimizer:
             if parameter.grad is not None and parameter.grad.is_sparse:
                 self._step_rows(name, parameter, lr * self._scales.get(name, 1.0))
                 parameter.grad = None  # used up: the dense step leaves this parameter out
-        dense = self._dense or self._make_dense()
-        for group in dense.param_groups:
+        for group in self._dense.param_groups:
             group["lr"] = lr * group["scale"]
-        dense.step()
-
-    def _make_dense(self) -> torch.optim.Optimizer:
-        class_ = torch.optim.AdamW if self._kind == "adamw" else torch.optim.Adam
-        groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
-        for name, parameter in self.parameters.items():
-            groups.setdefault((parameter.ndim > 1, self._scales.get(name, 1.0)), []).append(parameter)
-        settings = [
-            {"params": members, "weight_decay": self._weight_decay if is_matrix else 0.0, "scale": scale}
-            for (is_matrix, scale), members in groups.items()
-        ]
-        self._dense = class_(settings, betas=(_BETA1, _BETA2), eps=_EPS, fused=True)
-        return self._dense
+        self._dense.step()
 
     @torch.no_grad()
     def _step_rows(self, name: str, parameter: nn.Parameter, lr: float) -> None:
@@ -109,10 +104,9 @@ class Optimizer:
         state = {"n_steps": torch.tensor(self._n_steps)}
         for name, (mean, square) in self._rows.items():
             state[f"rows.{name}.mean"], state[f"rows.{name}.square"] = mean, square
-        if self._dense is not None:
-            for name, parameter in self.parameters.items():
-                for key, value in self._dense.state.get(parameter, {}).items():
-                    state[f"dense.{name}.{key}"] = value
+        for name, parameter in self.parameters.items():
+            for key, value in self._dense.state.get(parameter, {}).items():
+                state[f"dense.{name}.{key}"] = value
         return state
 
     def load_tensors(self, state: Mapping[str, Tensor]) -> None:
@@ -123,10 +117,11 @@ class Optimizer:
             for name in self.parameters
             if f"rows.{name}.mean" in state
         }
-        dense, keys = self._make_dense(), ("step", "exp_avg", "exp_avg_sq")
+        self._dense.state.clear()
         for name, parameter in self.parameters.items():
             if f"dense.{name}.step" in state:
-                dense.state[parameter] = {key: state[f"dense.{name}.{key}"].clone() for key in keys}
+                keys = ("step", "exp_avg", "exp_avg_sq")
+                self._dense.state[parameter] = {key: state[f"dense.{name}.{key}"].clone() for key in keys}
 
 
 def learning_rate(step: int, n_steps: int, config: RunConfig) -> float:
