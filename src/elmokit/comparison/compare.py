@@ -18,7 +18,7 @@ from elmokit.comparison.recipes import make_plan, plan_for_task, with_text
 from elmokit.comparison.report import write_report
 from elmokit.comparison.result import Comparison, build_result
 from elmokit.comparison.runner import Runner
-from elmokit.comparison.steps import StepResult, Workspace, plan_steps
+from elmokit.comparison.steps import Workspace, plan_steps
 from elmokit.core.atomic import explain_os_errors, staging, sync
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
@@ -94,13 +94,11 @@ def compare(  # many parameters because each is an argument or flag of the comma
         deadline = None if config.budget is None else start + config.budget
         steps = plan_steps(plan, cheap_first=deadline is not None)
         runner = Runner(space, steps, deadline, reporter)
-        if runner.finished:
-            reporter.say(f"Resuming: {len(runner.finished)} of {len(steps)} steps are done.")
+        if runner.results:
+            reporter.say(f"Resuming: {len(runner.results)} of {len(steps)} steps are done.")
         failed = runner.run(config.workers or torch.get_num_threads())
-        loaded = {step.id: StepResult.load(space.step_folder(step.folder)) for step in steps}
-        results = {id: result for id, result in loaded.items() if result is not None}
         about = {"title": config.title, "command": replace_surrogates(command)}
-        comparison = build_result(space, plan, steps, results, failed, **about)
+        comparison = build_result(space, plan, steps, runner.results, failed, **about)
         write_report(comparison)
         if comparison.recommended is not None:
             id = f"{comparison.recommended}-s{plan.seeds[0]}"

@@ -94,10 +94,10 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         yield _differences_section(comparison)
     if comparison.curve:
         yield _curve_section(comparison)
-    details = [result.details[MAIN_SPLIT] for result in ranked]
-    if details and all(detail.get("per_class") for detail in details):
+    details = ranked[0].details[MAIN_SPLIT] if ranked else {}
+    if "per_class" in details:
         yield _classes_section(comparison)
-    if details and all({"confusion", "confusions"} & detail.keys() for detail in details):
+    if "confusion" in details or "confusions" in details:
         yield _confusion_section(comparison)
     if comparison.examples:
         yield _examples_section(comparison)
@@ -110,10 +110,15 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         yield Section("training", "Training", "Loss of the first seed.", tuple(losses), folded=True)
     if mixes := [(result, MixRecord(**result.first.mix)) for result in ranked if result.first.mix]:
         layers = max((mix.names for _, mix in mixes), key=len)
-        rows: list[list[Cell | str]] = []
-        for result, mix in mixes:
-            values = [*mix.values, *[None] * (len(layers) - len(mix.values)), mix.gamma]
-            rows.append([_name(result), *(_or_dash(value, "{:.3f}".format) for value in values)])
+        rows: list[list[Cell | str]] = [
+            [
+                _name(result),
+                *map("{:.3f}".format, mix.values),
+                *["–"] * (len(layers) - len(mix.values)),
+                _or_dash(mix.gamma, "{:.3f}".format),
+            ]
+            for result, mix in mixes
+        ]
         text = "Weight of each layer in the mix of the first seed; γ scales the mix."
         yield Section("mix", "Mix of the layers", text, (make_table(["Method", *layers, "γ"], rows),))
     if comparison.encoder is not None:
@@ -132,8 +137,9 @@ def _facts(comparison: Comparison) -> Iterator[Fact]:
     if score.sd is not None:
         note = f"± {percent(score.sd)} over {plural(len(score.values), 'seed')}, {note}"
     yield Fact(f"{_title(comparison.metric)} on test", f"{percent(score.mean)}%", note)
-    pretraining = _or_dash(cost.pretrain_seconds, format_duration)
-    note = f"of it {pretraining} pretraining" if cost.pretrain_seconds else "to fit"
+    note = (
+        f"of it {format_duration(cost.pretrain_seconds)} pretraining" if cost.pretrain_seconds else "to fit"
+    )
     yield Fact("Time", format_duration(cost.seconds), note)
     yield Fact("Speed", _or_dash(cost.texts_per_second, _rate), "texts per second")
     if cost.n_bytes:
@@ -160,36 +166,39 @@ def make_ranking_table(comparison: Comparison, titles: Collection[str] = (), nam
     ranking, metric, ranked = comparison.ranking, _title(comparison.metric), comparison.ranked
     names = [name for name in ranked[0].records[MAIN_SPLIT][0].values if name != comparison.metric]
     further = [name for name in names if name.endswith(("precision", "recall", "f1"))][:3]
+    groups = {
+        metric: ("Test", "Valid", "Train"),
+        "Other scores on test": tuple(map(format_score_name, further)),
+        "Time": ("Pretrain", "Fit"),
+        "": ("Texts per second",),
+        "Memory and disk": ("Memory", "Disk"),
+    }
+    columns = [Column(title, "right", group) for group, own in groups.items() for title in own]
     rows = []
     for result in ranked:
-        cost, records = result.cost, result.records[MAIN_SPLIT]
-        cells = [
-            ("Test", metric, _spread(result.main)),
-            ("Valid", metric, percent(result.scores["valid"].mean)),
-            ("Train", metric, percent(result.scores["train"].mean)),
-            *(
-                (format_score_name(name), "Other scores on test", percent(Score.of(records, name).mean))
-                for name in further
-            ),
-            ("Pretrain", "Time", _or_dash(cost.pretrain_seconds, format_duration)),
-            ("Fit", "Time", format_duration(cost.fit_seconds)),
-            ("Texts per second", "", _or_dash(cost.texts_per_second, _rate)),
-            ("Memory", "Memory and disk", _or_dash(cost.peak_memory, format_size)),
-            ("Disk", "Memory and disk", _or_dash(cost.n_bytes, format_size)),
+        cost, scores = result.cost, result.scores
+        values = [
+            percent(scores["valid"].mean),
+            percent(scores["train"].mean),
+            *(percent(Score.of(result.records[MAIN_SPLIT], name).mean) for name in further),
+            _or_dash(cost.pretrain_seconds, format_duration),
+            format_duration(cost.fit_seconds),
+            _or_dash(cost.texts_per_second, _rate),
+            _or_dash(cost.peak_memory, format_size),
+            _or_dash(cost.n_bytes, format_size),
         ]
-        rows.append({Column(title, "right", group): Cell(text) for title, group, text in cells})
-        rows[-1][Column("Test", "right", metric)] = Cell(_spread(result.main), note=_interval(result))
-    columns = [
-        column
-        for column in rows[0]
-        if (not titles or column.title in titles) and any(row[column].text != "–" for row in rows)
+        rows.append([Cell(_spread(result.main), note=_interval(result)), *map(Cell, values)])
+    kept = [
+        place
+        for place, column in enumerate(columns)
+        if (not titles or column.title in titles) and any(row[place].text != "–" for row in rows)
     ]
-    lines: list[list[Cell | str]] = []
-    for result, row in zip(ranked, rows, strict=True):
-        rank = format_rank(ranking.ranks[result.method.id])
-        lines.append([_name(result, name_width), rank, *(row[column] for column in columns)])
+    lines: list[list[Cell | str]] = [
+        [_name(result, name_width), format_rank(ranking.ranks[result.method.id]), *(row[n] for n in kept)]
+        for result, row in zip(ranked, rows, strict=True)
+    ]
     highlight = ranking.order.index(comparison.recommended or "")
-    return make_table(["Method", "Rank", *columns], lines, highlight=highlight)
+    return make_table(["Method", "Rank", *(columns[n] for n in kept)], lines, highlight=highlight)
 
 
 def _scores_section(comparison: Comparison) -> Section:
@@ -265,18 +274,14 @@ def _confusion_section(comparison: Comparison) -> Section:
     if any("confusions" in result.details[split] for result in comparison.ranked for split in SPLITS):
         text = f"{len(classes):,} classes are too many for a matrix; report.json has all confusions."
         pairs, caption = first.details[MAIN_SPLIT].get("confusions", ()), f"{first.method.name}, {MAIN_SPLIT}"
-        return Section(
-            "confusion", "Confusions", text, (make_pairs_table(pairs, caption, 50),) if pairs else ()
-        )
-    tables = list[Table]()
-    for result, split in [
-        *((first, split) for split in reversed(SPLITS)),
-        *((one, MAIN_SPLIT) for one in others),
-    ]:
+        items = (make_pairs_table(pairs, caption, 50),) if pairs else ()
+        return Section("confusion", "Confusions", text, items)
+    tables, shown = list[Table](), [(first, split) for split in reversed(SPLITS)]
+    for result, split in (*shown, *((other, MAIN_SPLIT) for other in others)):
         details, caption = result.details[split], f"{shorten(result.method.name, 48)}, {split}"
-        picture, folded = f"confusion_{split}.png" if result is first else "", bool(tables)
-        names = details["confusion_rows"], classes, caption
-        tables.append(make_confusion_table(details["confusion"], *names, folded=folded, picture=picture))
+        matrix = details["confusion"], details["confusion_rows"], classes, caption
+        picture = f"confusion_{split}.png" if result is first else ""
+        tables.append(make_confusion_table(*matrix, folded=bool(tables), picture=picture))
     text = "Rows are true classes, columns are predicted ones. Counts of the first seed, shaded by row share."
     return Section("confusion", "Confusion matrix", text, tuple(tables))
 

@@ -290,19 +290,15 @@ def machine() -> dict[str, int | None]:
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """What report.json holds, with the keys of 0.1."""
-    data, plan, ranking, curve = comparison.data, comparison.plan, comparison.ranking, None
-    if comparison.curve:
-        curve = {
-            "draws": plan.draws,
-            "counts": [*plan.counts, len(data.splits["train"])],
-            "methods": {
-                id: {
-                    "name": comparison.names[id],
-                    "points": [asdict(score) | {"n": n_labels} for n_labels, score in scores.items()],
-                }
-                for id, scores in comparison.curve.items()
-            },
+    data, plan, ranking = comparison.data, comparison.plan, comparison.ranking
+    curve = {
+        id: {
+            "name": comparison.names[id],
+            "points": [asdict(score) | {"n": n_labels} for n_labels, score in scores.items()],
         }
+        for id, scores in comparison.curve.items()
+    }
+    counts = [*plan.counts, len(data.splits["train"])]
     return {
         "title": comparison.title,
         "notes": comparison.notes,
@@ -327,7 +323,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         if ranking.order
         else None,
         "pretraining": _encoder_json(comparison, comparison.encoder) if comparison.encoder else None,
-        "curve": curve,
+        "curve": {"draws": plan.draws, "counts": counts, "methods": curve} if curve else None,
         "examples": [asdict(example) for example in comparison.examples],
         "intrinsic": [],
         "left_out": plan.left_out,

@@ -41,14 +41,15 @@ class _Running:
     process: BaseProcess
     bar: TaskID
     start: float
-    status: Literal["running", "done", "failed", "interrupted"] = "running"
+    status: Literal["running", "failed", "interrupted"] = "running"
     message: str = ""
 
 
 class Runner:
     """Does the steps that are not finished, in order, each when all that it needs is.
 
-    After ``deadline``, by ``time.monotonic``, no further step is started.
+    After ``deadline``, by ``time.monotonic``, no further step is started. ``results`` holds those of the
+    finished steps by id.
     """
 
     def __init__(
@@ -57,19 +58,20 @@ class Runner:
         self.space, self.deadline, self.reporter = space, deadline, reporter
         self.steps, self.failed = steps, dict[str, str]()
         self._running: dict[Any, _Running] = {}  # by connection
-        self.finished = {step.id for step in steps if StepResult.load(space.step_folder(step.folder))}
+        loaded = {step.id: StepResult.load(space.step_folder(step.folder)) for step in steps}
+        self.results = {id: result for id, result in loaded.items() if result is not None}
 
     def run(self, n_workers: int) -> dict[str, str]:
         """Do all unfinished steps; return why some failed. When interrupted, steps save what they have."""
-        waiting = [step for step in self.steps if step.id not in self.finished]
+        waiting = [step for step in self.steps if step.id not in self.results]
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TaskProgressColumn())
         more = (TextColumn("[dim]{task.fields[message]}[/]"), TimeElapsedColumn())
         try:
             with self.reporter.progress(*columns, *more) as bars:
                 total = bars.add_task("all steps", total=len(self.steps), message="")
                 while True:
-                    bars.update(total, completed=len(self.finished))
-                    ready = [step for step in waiting if self.finished.issuperset(step.needs)]
+                    bars.update(total, completed=len(self.results))
+                    ready = [step for step in waiting if self.results.keys() >= {*step.needs}]
                     for step in ready[: n_workers - len(self._running)]:
                         if self.deadline is None or time.monotonic() < self.deadline:
                             waiting.remove(step)
@@ -120,14 +122,14 @@ class Runner:
         id, reason, code = running.step.id, running.message, running.process.exitcode
         if running.status == "interrupted":
             raise KeyboardInterrupt
-        if running.status == "done":
-            self.finished.add(id)
+        if result := StepResult.load(self.space.step_folder(running.step.folder)):
+            self.results[id] = result
             seconds = time.monotonic() - running.start
             self.reporter.event("step", step=id, status="done", seconds=round(seconds, 1))
             if self.reporter.mode == "plain":
                 self.reporter.say(f"  done {escape(id)} [dim]({seconds:,.0f} s)[/]")
             return
-        if running.status == "running":
+        if running.status != "failed":
             reason = f"Its process ended with code {code}; see its log in {self.space.folder / 'steps'}."
             if code == -signal.SIGKILL:
                 reason = "Its process was killed, as happens when memory runs out."
@@ -167,7 +169,7 @@ def _start_process(*arguments: Any) -> BaseProcess:
 
 
 def _do_in_process(connection: Connection, space: Workspace, step: Step, max_time: float | None) -> None:
-    """Do one step, and report on it over a connection."""
+    """Do one step, and report over a connection how it goes on or fails; its result is in its folder."""
     import torch
 
     if hasattr(os, "setpgid"):
@@ -180,17 +182,15 @@ def _do_in_process(connection: Connection, space: Workspace, step: Step, max_tim
     with open(f"{folder}.log", "a", encoding="utf-8") as log:
         os.dup2(log.fileno(), 1)  # what libraries print, too
         os.dup2(log.fileno(), 2)
-    status, reason = "done", ""
     try:
         do_step(space, step, _PipeReporter(connection), max_time)
     except KeyboardInterrupt:
-        status = "interrupted"
+        connection.send(("interrupted", "", 0.0))
     except ElmokitError as error:
-        status, reason = "failed", f"{error.message} {error.remedy}".strip()
+        connection.send(("failed", f"{error.message} {error.remedy}".strip(), 0.0))
     except Exception as error:
         traceback.print_exc()
-        status, reason = "failed", f"{type(error).__name__}: {error}"
-    connection.send((status, reason, 1.0))
+        connection.send(("failed", f"{type(error).__name__}: {error}", 0.0))
 
 
 def _end_with_parent() -> None:

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special, stats
 
-from elmokit.core.errors import DataError
 from elmokit.tasks.task import Metrics
 
 N_RESAMPLES = 10_000
@@ -91,13 +90,8 @@ def row_values(metrics: Metrics) -> Floats:
 
 
 def row_scores(values: npt.ArrayLike) -> RowScores:
-    """Check an array (n_seeds, n_rows), or (n_rows,) for one seed; seeds that all agree become one."""
+    """From an array (n_seeds, n_rows), or (n_rows,) for one seed; seeds that all agree become one."""
     array = np.atleast_2d(np.asarray(values))
-    if array.ndim != 2 or not array.size or not np.isfinite(array).all():
-        raise DataError(
-            f"Row scores of shape {array.shape} are not one finite number per seed and test row.",
-            remedy="Pass an array of shape (n_seeds, n_rows), measured on a test file with rows.",
-        )
     unit = 1 if np.isin(array, (0, 1)).all() else _UNIT
     whole = np.rint(array.astype(np.float64) * unit).astype(np.int64)
     return RowScores(whole[:1] if (whole == whole[0]).all() else whole, unit)

@@ -255,7 +255,6 @@ def _fit(space: Workspace, step: Step, reporter: Reporter) -> StepResult:
         train = train.select(draw_rows(train.targets, step.n_labels, step.seed))
     config = fitting_config(method, step.seed, 0 if few or method.is_stack else n_words(data.texts("train")))
     model: TaskModel | TfidfModel | StackModel
-    mix = None
     if method.family == "linear":
         model = fit_tfidf(method.base, train, seed=step.seed)
     elif method.is_stack:
@@ -275,7 +274,6 @@ def _fit(space: Workspace, step: Step, reporter: Reporter) -> StepResult:
         )
         if model.record.stopped == "interrupted":
             raise KeyboardInterrupt
-        mix = asdict(mix_record(model)) if method.family == "elmo" else None
     metrics, speed = measure_splits(model, data, is_curve=few)
     if not few and step.seed == 0:
         scores = {split: {"n": len(record.row_scores), **record.values} for split, record in metrics.items()}
@@ -289,7 +287,7 @@ def _fit(space: Workspace, step: Step, reporter: Reporter) -> StepResult:
         metrics=metrics,
         texts_per_second=speed,
         history=() if method.has_linear_head else model.record.history,  # which is what was tried
-        mix=mix,
+        mix=asdict(mix_record(model)) if isinstance(model, TaskModel) and method.family == "elmo" else None,
         notes=model.record.notes,
     )
 

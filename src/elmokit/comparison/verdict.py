@@ -30,21 +30,21 @@ def answer(comparison: Comparison) -> list[str]:
 def _recommend(comparison: Comparison, result: MethodResult) -> list[str]:
     best, *others = comparison.ranked
     score = f"{format_score_name(comparison.metric)} {result.main.mean:.1%}"
-    sentence = f"Recommended: {result.method.name} ({score} on {plural(result.main.n, 'test row')})."
+    sentences = [f"Recommended: {result.method.name} ({score} on {plural(result.main.n, 'test row')})."]
     if result is not best:
-        sentence += (
+        sentences[0] += (
             f" It is not significantly different from the best, {best.method.name} "
             f"({best.main.mean:.1%}), and takes far less time."
         )
-    ids = set(comparison.ranking.tied_with_best) - {best.method.id, result.method.id}
-    if tied := [other.method.name for other in others if other.method.id in ids]:
-        names = join_names(tied, at_most=3)
-        return [sentence, f"Also not significantly different from the best: {names}."]
-    if result is not best or not others:
-        return [sentence]
-    pair = comparison.ranking.pairs[0]
-    lead = f"{format_points(pair.difference)} points (95% interval {format_interval(pair)})"
-    return [sentence, f"Its lead over {others[0].method.name} is significant: {lead}."]
+    tied = set(comparison.ranking.tied_with_best) - {best.method.id, result.method.id}
+    if tied:
+        names = join_names((other.method.name for other in others if other.method.id in tied), at_most=3)
+        sentences.append(f"Also not significantly different from the best: {names}.")
+    elif result is best and others:
+        pair = comparison.ranking.pairs[0]
+        lead = f"{format_points(pair.difference)} points (95% interval {format_interval(pair)})"
+        sentences.append(f"Its lead over {others[0].method.name} is significant: {lead}.")
+    return sentences
 
 
 def _describe_cost(comparison: Comparison, result: MethodResult) -> str:

@@ -100,8 +100,8 @@ def draw_lines(
                 y, spread = np.array(line.y), np.array(line.spread)
                 axes.fill_between(line.x, y - spread, y + spread, color=color, alpha=0.13, linewidth=0)
             every = math.ceil(len(line.x) / 30)
-            style: Any = {"color": color, "linestyle": dash, "marker": marker}
-            axes.plot(line.x, line.y, label=names[number], markevery=every, **style)
+            style: Any = {"color": color, "linestyle": dash, "marker": marker, "markevery": every}
+            axes.plot(line.x, line.y, label=names[number], **style)
         if log_x:
             ticks = _spaced(sorted({x for line in lines for x in line.x}))
             axes.set_xscale("log")
@@ -129,26 +129,31 @@ def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str) -> Figu
             front.append(point)
     times = [x for point in points for x in (point.x, point.x_from) if x]
     with _canvas(340) as canvas:
-        from matplotlib.ticker import FixedFormatter, FixedLocator
-
         axes = canvas.subplots()
-        path = [point.x for point in front], [point.y for point in front]
-        axes.plot(*path, color=_MUTED, linewidth=1, linestyle=(0, (2, 3)))
+        xs, ys = zip(*((point.x, point.y) for point in front), strict=True)
+        axes.plot(xs, ys, color=_MUTED, linewidth=1, linestyle=(0, (2, 3)))
         for point in reversed(points):  # the first on top
             color, marker = _LOOKS[point.look % len(_LOOKS)]
             if point.x_from and point.x_from < 0.9 * point.x:
-                start = [point.x_from, point.x], [point.y, point.y]
-                axes.plot(*start, "|-", color=color, linewidth=1, alpha=0.35, markeredgecolor=color)
+                faint: Any = {"color": color, "linewidth": 1, "alpha": 0.35, "markeredgecolor": color}
+                axes.plot([point.x_from, point.x], [point.y, point.y], "|-", **faint)
             axes.vlines(point.x, point.low, point.high, color=color, alpha=0.5)
             axes.plot([point.x], [point.y], marker, color=color, markersize=17)
-            place: Any = {"xytext": (0, -2.5 if marker == "^" else 0), "textcoords": "offset points"}
-            center: Any = {"ha": "center", "va": "center", "color": _ON_ACCENT, "fontsize": 9.5}
-            axes.annotate(point.label, (point.x, point.y), **place, **center)
+            axes.annotate(
+                point.label,
+                (point.x, point.y),
+                xytext=(0, -2.5 if marker == "^" else 0),
+                textcoords="offset points",
+                ha="center",
+                va="center",
+                color=_ON_ACCENT,
+                fontsize=9.5,
+            )
         axes.grid(axis="x")
         axes.margins(y=0.14)
-        axes.set(xscale="log", xlim=(min(times) / 2, max(times) * 2), xlabel=x_label, ylabel=y_label)
-        axes.xaxis.set_major_locator(FixedLocator(_TIMES))
-        axes.xaxis.set_major_formatter(FixedFormatter(_TIME_NAMES))
+        axes.set(xscale="log", xlabel=x_label, ylabel=y_label)
+        axes.set_xticks(_TIMES, _TIME_NAMES)
+        axes.set_xlim(min(times) / 2, max(times) * 2)
         axes.minorticks_off()
         axes.yaxis.set_major_formatter(_format_percent)
         sentences = [

@@ -38,19 +38,16 @@ def write_report(folder: Path, document: Document, record: Mapping[str, Any]) ->
     """
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    texts = {
-        "report.md": render_markdown(document),
-        "report.html": render_html(document),
-    }
     with atomic_write(folder / "report.json") as temporary, open(temporary, "w", encoding="utf-8") as file:
         json.dump(to_json(record), file, ensure_ascii=False, allow_nan=False, indent=2)  # piece by piece
         file.write("\n")
-    for name, text in texts.items():
-        write_text(folder / name, text)
-    tables = [item for section in document.sections for item in section.items if isinstance(item, Table)]
-    pictures = {table.picture: table for table in tables if table.picture}
-    for name, table in pictures.items():
-        save_confusion_png(folder / name, table)
+    write_text(folder / "report.md", render_markdown(document))
+    write_text(folder / "report.html", render_html(document))
+    names = ["report.json", "report.md", "report.html"]
+    for table in (item for section in document.sections for item in section.items if isinstance(item, Table)):
+        if table.picture:
+            save_confusion_png(folder / table.picture, table)
+            names.append(table.picture)
     figures = {
         f"figures/{section.id}{f'-{number}' if number > 1 else ''}": figure
         for section in document.sections
@@ -62,8 +59,8 @@ def write_report(folder: Path, document: Document, record: Mapping[str, Any]) ->
         write_text(folder / f"{name}.svg", re.sub(r"var\(--[a-z-]+, (#\w+)\)", r"\1", figure.svg) + "\n")
         with atomic_write(folder / f"{name}.png") as temporary:
             temporary.write_bytes(figure.png)
-    files = [f"{name}.{kind}" for name in figures for kind in ("svg", "png")]
-    return [folder / name for name in ("report.json", *texts, *pictures, *files)]
+        names += [f"{name}.svg", f"{name}.png"]
+    return [folder / name for name in names]
 
 
 def to_json(value: Any) -> Any:
