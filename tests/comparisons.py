@@ -6,7 +6,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -47,6 +46,10 @@ METHODS = (
     Spec("svd", "SVD", "static", 0.8852, 19, 133, 3),
 )
 """Believable methods, the best first."""
+TRAINING = {
+    "history": [{"epoch": n, "perplexity": 130 + 320 / n} for n in range(1, 7)],
+    "held_out": {"perplexity": 141.3, "forward": 139.8, "backward": 142.9},
+}
 TEXTS = (
     "Oil prices fall as Opec signals it will pump more crude through the winter, easing fears of a shortage",
     "Sox owner says he would rather sell the web start-up than the team, whatever the league decides",
@@ -73,13 +76,12 @@ def make_comparison(
         curve: Add a learning curve.
         disagreement: How much methods and seeds differ in the rows they get right.
     """
+    specs = list[Spec]()
     if isinstance(accuracies, Mapping):
-        specs = [Spec(id, id.upper(), "linear", value, n_seeds=n_seeds) for id, value in accuracies.items()]
+        specs += [Spec(id, id.upper(), "linear", value, n_seeds=n_seeds) for id, value in accuracies.items()]
     else:
-        specs = list(accuracies)
-    methods = [_method(spec) for spec in specs]
-    results: dict[str, StepResult] = {}
-    steps: list[Step] = []
+        specs += accuracies
+    methods, steps, results = list(map(_method, specs)), list[Step](), dict[str, StepResult]()
     splits = {"train": 2 * n_rows, "valid": n_rows // 2, "test": n_rows}
     data = Data(
         TASK,
@@ -88,26 +90,19 @@ def make_comparison(
         names={"train": "train.csv", "test": "test.csv"},
     )
     space = Workspace(folder / "work", data)
+    draws = [(100, 0, 0.8), (100, 1, 0.81), (300, 0, 0.9), (300, 1, 0.91)] if curve else []
     for spec, method in zip(specs, methods, strict=True):
         for seed in range(spec.n_seeds):
             steps.append(fit_step(method, f"s{seed}", seed))
             results[steps[-1].id] = _result(spec, seed, data, disagreement)
-        if curve:
-            for n_labels, share in ((100, 0.8), (300, 0.9)):
-                for draw in range(2):
-                    steps.append(fit_step(method, f"n{n_labels}-d{draw}", draw, n_labels))
-                    few = replace(spec, accuracy=spec.accuracy * share + 0.01 * draw)
-                    results[steps[-1].id] = _result(few, draw, data, disagreement)
+        for n_labels, draw, share in draws:
+            steps.append(fit_step(method, f"n{n_labels}-d{draw}", draw, n_labels))
+            few = replace(spec, accuracy=spec.accuracy * share)
+            results[steps[-1].id] = _result(few, draw, data, disagreement)
         if spec.pretrain:
             results[method.source] = StepResult(spec.pretrain)
-            if spec.family == "elmo":
-                training: dict[str, Any] = {
-                    "history": [{"epoch": n, "perplexity": 130 + 320 / n} for n in range(1, 7)]
-                }
-                training |= {"held_out": {"perplexity": 141.3, "forward": 139.8, "backward": 142.9}}
-                model = space.encoder_folder(method)
-                if not model.exists():
-                    save_bilm(model, replace(make_model(), training=training))
+            if spec.family == "elmo" and not (model := space.encoder_folder(method)).exists():
+                save_bilm(model, replace(make_model(), training=TRAINING))
     failed = {}
     if missing:
         methods += [Method("glove", "GloVe", "static", "glove"), Method("cove", "CoVe", "elmo", "cove")]

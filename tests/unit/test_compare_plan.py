@@ -42,22 +42,17 @@ def train(tmp_path: Path) -> Path:
     return table(tmp_path / "train.csv", rows(60))
 
 
-@pytest.fixture
-def data(train: Path, tmp_path: Path) -> Data:
-    return read(train, table(tmp_path / "test.csv", rows(30, 1)))
-
-
 # -- rows -------------------------------------------------------------------------------------
 
 
-def test_a_tenth_of_each_class_is_held_out_with_a_note(data: Data) -> None:
+def test_a_tenth_of_each_class_is_held_out_and_fingerprints_change_with_any_row(
+    train: Path, tmp_path: Path
+) -> None:
+    data = read(train, table(tmp_path / "test.csv", rows(30, 1)))
     assert {split: len(part) for split, part in data.splits.items()} == {"train": 54, "valid": 6, "test": 30}
     assert sorted(data.splits["valid"].targets) == [0, 0, 1, 1, 2, 2]
     assert "6 of 60 rows were held out for validation." in data.notes
     assert data.names == {"train": "train.csv", "test": "test.csv"}
-
-
-def test_fingerprints_change_with_any_row(data: Data, train: Path, tmp_path: Path) -> None:
     more, test = tmp_path / "more.txt", rows(30, 2)
     more.write_text(f"{test[0][0]}\ntwo\n", encoding="utf-8")
     other = read(train, table(tmp_path / "other.csv", test), unlabeled=more)
@@ -67,21 +62,17 @@ def test_fingerprints_change_with_any_row(data: Data, train: Path, tmp_path: Pat
     assert "2 unlabeled texts are used for pretraining; 1 are test texts." in other.notes
 
 
-def test_test_rows_that_are_also_train_rows_are_counted(train: Path, tmp_path: Path) -> None:
-    (text, label), *others = rows(60)
-    test = table(tmp_path / "test.csv", [*rows(9, 1), (text.replace(" ", "  "), label), others[0]])
-    assert any("of the 11 test rows" in note for note in read(train, test).notes)
-
-
-def test_labels_of_the_test_rows_alone_are_noted_or_refused(train: Path, tmp_path: Path) -> None:
-    test = table(tmp_path / "test.csv", [*rows(9, 1), ("odd", "cooking"), ("odder", "cooking")])
-    notes = " ".join(read(train, test).notes)
+def test_known_test_rows_and_unknown_labels_are_noted_or_refused(train: Path, tmp_path: Path) -> None:
+    (text, label), *_ = rows(60)
+    known, odd = (text.replace(" ", "  "), label), [("odd", "cooking"), ("odder", "cooking")]
+    notes = " ".join(read(train, table(tmp_path / "test.csv", [*rows(9, 1), known, *odd])).notes)
+    assert "of the 12 test rows" in notes
     assert "2 test rows have labels that no train row has ('cooking')" in notes
     with pytest.raises(DataError, match=r"none of its labels \('cooking' and 'music'\)"):
         read(train, table(tmp_path / "test.csv", [("a text", "cooking"), ("another", "music")]))
 
 
-@pytest.mark.parametrize("n_labels", [3, 10, 99, 100])
+@pytest.mark.parametrize("n_labels", [3, 99, 100])
 def test_a_draw_is_the_same_again_and_holds_each_class(n_labels: int) -> None:
     values = np.array([0] * 90 + [1] * 8 + [2] * 2)
     first, again, other = (draw_rows(values, n_labels, number) for number in (0, 0, 1))
@@ -89,13 +80,10 @@ def test_a_draw_is_the_same_again_and_holds_each_class(n_labels: int) -> None:
     assert len(set(first.tolist())) == n_labels == len(first)
     assert set(values[first]) == {0, 1, 2}
     assert n_labels == 100 or set(first) != set(other)
-
-
-def test_fewer_labels_than_classes_are_of_classes_at_random() -> None:
-    values = np.arange(200) % 20
-    drawn = {int(value) for number in range(30) for value in values[draw_rows(values, 3, number)]}
-    assert len(drawn) > 15
-    assert all(len(set(values[draw_rows(values, 3, number)])) == 3 for number in range(30))
+    classes = np.arange(200) % 20  # more than labels: they are drawn at random
+    drawn = [{*classes[draw_rows(classes, 3, number)].tolist()} for number in range(30)]
+    assert {len(some) for some in drawn} == {3}
+    assert len(set().union(*drawn)) > 15
 
 
 # -- methods and recipes ----------------------------------------------------------------------
@@ -127,7 +115,6 @@ def test_the_write_ups_recipe_holds_every_system() -> None:
     assert max(pretraining_config(m, 10**6).model.n_layers for m in plan.methods if m.family == "elmo") == 6
     config = pretraining_config(method(plan, "elmo-trainable"), 10**6)
     assert (config.model.dim, config.training.epochs) == (150, 10)
-    assert "News" not in str(plan), "no figures of AG News beside other data"
 
 
 def test_the_mixes_share_one_language_model_and_static_heads_their_vectors() -> None:
@@ -178,8 +165,6 @@ def test_a_toml_file_changes_settings_and_adds_variants(tmp_path: Path) -> None:
     assert [method.id for method in plan.methods] == ["elmo-trainable", "svd-3"]
     assert plan.seeds == (0, 1)
     assert method(plan, "svd-3").vectors == {"dim": 300, "window": 3}
-    assert method(plan, "svd-3").text["lowercase"]
-    assert method(plan, "svd-3").base == "svd"
     assert all(method.classifier["head"] == "bilstm" for method in plan.methods)
     assert pretraining_config(method(plan, "elmo-trainable"), 10**6).training.epochs == 7
 
@@ -195,15 +180,12 @@ def test_a_toml_file_changes_settings_and_adds_variants(tmp_path: Path) -> None:
         ("[method.x]\nlike = 'svdd'", "'svdd'"),
         ("[method.svd.vectors]\nwindo = 3", "windo"),
         ("[method.elmo-trainable.classifier]\nmix = 'mixed'", "elmo-trainable"),
-        ("[language_model.training]\nepoch = 3", "epoch"),
         ("[language_model]\nmodel = 3", "must be a section"),
-        ("[method.svd]\nvectors = 3", "must be a section"),
         ("[method.x]\nlike = 3", "must be text"),
         ('[method."../x"]\nlike = "svd"', "this name is not allowed"),
         ("[method.tfidf-lr.classifier]\nhead = 'pool'", "family linear has no classifier"),
         ("[method.elmo-frozen.vectors]\ndim = 3", "family elmo has no vectors"),
         ("[classifier]\nseed = 3", "has no seed of its own"),
-        ("not toml", "not valid TOML"),
     ],
 )
 def test_a_toml_file_that_means_nothing_is_refused(tmp_path: Path, text: str, said: str) -> None:

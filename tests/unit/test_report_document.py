@@ -41,16 +41,8 @@ def test_page_shows_every_part() -> None:
     for text in ("The answer is World.", "And more.", "91.2%", "on test", "90–92", "Command and Settings"):
         assert text in words, text
     assert "--part: 91%" in page
-    assert page.count('class="highlight"') == 1
-    assert page.count("<details>") == 1
-    assert 'colspan="2">test</th>' in page
-
-
-def test_folded_table_is_closed_until_it_is_opened() -> None:
-    table = make_table(["a", "b"], [["1", "2"]], caption="All of it", folded=True)
-    page = render_html(Document("t", "", (Section("s", "s", items=(table,)),)))
-    assert "<summary" in page
-    assert page.index("All of it") < page.index("<table")
+    for tag in ('class="highlight"', "<details>", 'colspan="2">test</th>'):
+        assert page.count(tag) == 1, tag
 
 
 # -- figures --------------------------------------------------------------------------------------
@@ -73,10 +65,6 @@ def test_figures_are_svg_in_the_colors_of_the_page_and_say_what_they_show(names:
     assert "50.00% at rows 10" in figures[1].alt
     assert "33% to 67%, mean 41.0%: 35.0% of 1,200 right." in figures[3].alt
     assert "0% to 33%" not in figures[3].alt, "a range without predictions"
-
-
-def test_figures_are_the_same_every_time() -> None:
-    assert [figure.svg for figure in make_figures(["a"])] == [figure.svg for figure in make_figures(["a"])]
 
 
 def test_long_line_is_described_by_a_dozen_values() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
-
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from elmokit.comparison.ranking import Ranking, rank, recommend
+from elmokit.comparison.ranking import rank, recommend
 from elmokit.comparison.statistics import (
     PooledVariance,
     compare_pair,
@@ -26,10 +23,6 @@ from reports import make_metrics
 
 Bools = npt.NDArray[np.bool_]
 FAST = 1000
-
-
-def pool(methods: Iterable[Bools]) -> PooledVariance | None:
-    return pool_variance(map(row_scores, methods))
 
 
 def answers(
@@ -176,7 +169,7 @@ def test_a_difference_that_seeds_alone_make_is_not_taken_for_real() -> None:
 
 @pytest.mark.parametrize(
     ("n_a", "n_b", "spread_a", "spread_b"),
-    [(1, 1, 0, 0), (3, 3, 0, 0), (3, 1, 0, 0), (3, 3, 0.05, 0.05), (3, 3, 0.2, 0.2), (3, 1, 0.2, 0)],
+    [(1, 1, 0, 0), (3, 3, 0, 0), (3, 3, 0.2, 0.2), (3, 1, 0.2, 0)],
 )
 def test_false_alarms_come_five_times_in_a_hundred_at_most(
     n_a: int, n_b: int, spread_a: float, spread_b: float
@@ -221,13 +214,6 @@ def test_the_smallest_visible_difference_is_corrected_as_the_verdicts_are() -> N
     assert many.detectable == (5 / 50, 6 / 50, 6 / 50), "0.5 ** 6 < 0.05 / 3 < 0.5 ** 5"
 
 
-def test_answers_that_cannot_be_compared_are_refused() -> None:
-    for wrong in (np.ones((2, 3, 4)), [0.5, np.nan], np.ones((0, 5)), np.ones((2, 0)), []):
-        with pytest.raises(DataError) as caught:
-            compare_pair(wrong, np.ones((1, 3), dtype=bool))
-        assert caught.value.remedy
-
-
 def test_scores_other_than_right_or_wrong_are_compared_alike() -> None:
     rng = np.random.default_rng(6)
     rows = rng.normal(0.7, 0.2, size=(3, 400))
@@ -258,34 +244,29 @@ def test_every_pair_is_tested_and_p_corrected_for_all_of_them() -> None:
         *[("a", "c"), ("a", "d"), ("b", "d")],
     ]
     assert [pair.p_adjusted for pair in found.pairs] == holm([pair.p for pair in found.pairs])
-    # In order: 0.005 · 4 = 0.02, 0.01 · 3 = 0.03, 0.03 · 2 = 0.06, 0.04 · 1 = 0.04, kept at 0.06.
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert (holm([0.5, 0.9]), holm([])) == ([1.0, 1.0], [])
     assert found.pair("d", "b") is found.pair("b", "d") is found.pairs[-1]
     with pytest.raises(DataError, match="not two methods of the ranking") as caught:
         found.pair("b", "gone")
     assert "a, b, c, d" in caught.value.remedy
 
 
-def seeds_of(rng: np.random.Generator, spread: float, right: float = 0.8, n_rows: int = 1000) -> Bools:
-    """Three seeds of a method: rows right by chance, the seeds' accuracies this far apart."""
-    return np.stack([rng.random(n_rows) < right + spread * rng.normal() for _ in range(3)])
-
-
-def test_what_is_usual_counts_the_more_the_more_alike_the_methods_are() -> None:
+def test_the_usual_spread_is_worth_more_the_more_alike_the_methods_are() -> None:
     rng = np.random.default_rng(0)
-    alike = pool([seeds_of(rng, 0.03) for _ in range(40)])
+
+    def pool(*spreads: float) -> PooledVariance | None:
+        """Methods of three seeds each: rows right by chance, the seeds' accuracies this far apart."""
+        methods = ([rng.random(1000) < 0.8 + spread * rng.normal() for _ in range(3)] for spread in spreads)
+        return pool_variance(map(row_scores, methods))
+
+    alike, unlike = pool(*[0.03] * 40), pool(*np.geomspace(0.001, 0.2, 40))
     assert alike is not None
     assert alike.variance == pytest.approx(0.03**2 + 0.8 * 0.2 / 1000, rel=0.4)
     assert alike.degrees > 5
-    unlike = pool([seeds_of(rng, spread) for spread in np.geomspace(0.001, 0.2, 40)])
     assert unlike is not None
     assert unlike.degrees < alike.degrees
-    once = np.ones((1, 50), dtype=bool)
-    assert pool([once, once, once, once[:, :50].repeat(3, axis=0)]) is None, "no seeds, no spread"
-    assert pool([]) is None
+    assert pool() is None
     one_row = np.array([[True], [False], [True]])
-    assert pool([one_row] * 4) is None, "one row has no spread"
+    assert pool_variance([row_scores(one_row)] * 4) is None, "one row has no spread"
     assert not any(pair.significant for pair in rank(dict.fromkeys("abcd", one_row)).pairs)
 
 
@@ -296,7 +277,7 @@ def test_seeds_of_other_methods_make_three_seeds_tell_more() -> None:
         for place in range(8)
     }
     methods["bad"] = np.stack([rows < n for n in (240, 255, 270)])
-    usual = pool(methods.values())
+    usual = pool_variance(map(row_scores, methods.values()))
     assert usual is not None
     alone = compare_pair(methods["m0"], methods["bad"])
     together = compare_pair(methods["m0"], methods["bad"], pooled=usual)
@@ -311,21 +292,6 @@ def test_a_method_that_varies_far_more_is_judged_by_its_own_seeds() -> None:
     wild, calm = np.stack([rows < n for n in (399, 300, 350)]), np.stack([rows < n for n in (251, 250, 249)])
     usual = PooledVariance(variance=1e-6, degrees=20.0)
     assert compare_pair(wild, calm, pooled=usual).p == pytest.approx(compare_pair(wild, calm).p, abs=0.02)
-
-
-def test_among_very_many_methods_a_clear_difference_is_still_real() -> None:
-    rows = np.arange(300)
-    methods = {f"m{place:02}": np.stack([rows < 200 + place, rows < 201 + place]) for place in range(15)}
-    methods["best"] = np.stack([rows < 299, rows < 298])
-    assert rank(methods, n_resamples=100).pair("best", "m00").significant
-
-
-def test_a_chain_of_small_steps_does_not_make_the_last_as_good_as_the_first() -> None:
-    found = rank(from_counts(1000, a=900, b=896, c=892, d=888, e=884))
-    assert not any(pair.significant for pair in found.pairs[:4]), "no neighbours differ"
-    assert found.pair("a", "e").significant
-    assert found.ranks["a"][0] == 1 < found.ranks["a"][1]
-    assert found.ranks["e"][0] > 1
 
 
 def test_ranks_say_what_is_significant_where_ties_are_not_transitive() -> None:
@@ -347,21 +313,12 @@ def test_ties_are_ordered_by_name_and_share_their_ranks() -> None:
     assert (alone.order, alone.ranks, alone.pairs, alone.detectable) == (("a",), {"a": (1, 1)}, (), None)
 
 
-def many(seed: int) -> dict[str, Bools]:
-    rng = np.random.default_rng(seed)
-    hardness = rng.normal(size=400)
-    skills = {"a": (1.3, 3), "b": (1.25, 1), "c": (0.9, 2), "d": (0.9, 3)}
-    return {name: answers(rng, hardness, n, skill=skill) for name, (skill, n) in skills.items()}
-
-
-def outcome(found: Ranking) -> dict[str, object]:
-    return {**dataclasses.asdict(found), "pairs": {(p.better, p.worse): p for p in found.pairs}}
-
-
 def test_a_ranking_does_not_depend_on_the_order_of_methods_or_rows() -> None:
-    methods = many(8)
-    expected = outcome(rank(methods))
-    assert outcome(rank(dict(reversed(methods.items())))) == expected
-    places = np.random.default_rng(9).permutation(400)
-    assert outcome(rank({name: found[:, places] for name, found in methods.items()})) == expected
-    assert outcome(rank(methods, seed=1)) != expected
+    rng = np.random.default_rng(8)
+    hardness, skills = rng.normal(size=400), {"a": (1.3, 3), "b": (1.25, 1), "c": (0.9, 2), "d": (0.9, 3)}
+    methods = {name: answers(rng, hardness, n, skill=skill) for name, (skill, n) in skills.items()}
+    expected = rank(methods)
+    assert rank(dict(reversed(methods.items()))) == expected
+    places = rng.permutation(400)
+    assert rank({name: rows[:, places] for name, rows in methods.items()}) == expected
+    assert rank(methods, seed=1) != expected

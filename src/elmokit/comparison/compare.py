@@ -97,8 +97,15 @@ def compare(  # many parameters because each is an argument or flag of the comma
         if runner.results:
             reporter.say(f"Resuming: {len(runner.results)} of {len(steps)} steps are done.")
         failed = runner.run(config.workers or torch.get_num_threads())
-        about = {"title": config.title, "command": replace_surrogates(command)}
-        comparison = build_result(space, plan, steps, runner.results, failed, **about)
+        comparison = build_result(
+            space,
+            plan,
+            steps,
+            runner.results,
+            failed,
+            title=config.title,
+            command=replace_surrogates(command),
+        )
         write_report(comparison)
         if comparison.recommended is not None:
             id = f"{comparison.recommended}-s{plan.seeds[0]}"

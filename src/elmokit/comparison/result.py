@@ -265,11 +265,10 @@ def _examples(data: Data, ranked: Sequence[MethodResult]) -> tuple[Example, ...]
         return ()
     examples, texts, answers = data.splits[MAIN_SPLIT], data.texts(MAIN_SPLIT), np.array(predicted)
     right = answers == examples.targets  # (n_methods, n_rows)
-    n_right = right.sum(axis=0)
-    ahead = np.flatnonzero(right[0] & (n_right < len(ranked)))
-    behind = np.flatnonzero(~right[0] & (n_right > 0))
-    ahead = ahead[np.argsort(n_right[ahead], kind="stable")][: _N_EXAMPLES // 2]
-    behind = behind[np.argsort(-n_right[behind], kind="stable")][: _N_EXAMPLES // 2]
+    n_right, half = right.sum(axis=0), _N_EXAMPLES // 2
+    fewest, most = (np.argsort(sign * n_right, kind="stable") for sign in (1, -1))
+    ahead = [row for row in fewest if right[0, row] and n_right[row] < len(ranked)][:half]
+    behind = [row for row in most if not right[0, row] and n_right[row] > 0][:half]
     names, ids = (*examples.labels.names, *examples.unknown), [result.method.id for result in ranked]
     chosen = []
     for row in (*ahead, *behind):

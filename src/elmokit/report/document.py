@@ -159,8 +159,8 @@ def make_pairs_table(pairs: Iterable[tuple[str, str, int, int]], caption: str, a
         (true, wrong, f"{n:,}", f"{100 * n / n_true:.2f}")
         for true, wrong, n, n_true in itertools.islice(pairs, at_most)
     )
-    head: list[Column | str] = [Column("True"), Column("Predicted"), "Rows", "% of the true class"]
-    return make_table(head, rows, caption=caption)
+    columns = ("True", Column("Predicted"), "Rows", "% of the true class")
+    return make_table(columns, rows, caption=caption)
 
 
 def make_confusion_table(
