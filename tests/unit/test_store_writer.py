@@ -15,13 +15,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from elmokit.core.errors import DataError, ModelError, RunError
-from elmokit.text.tokenizing import SPECIALS
 from elmokit.vectors import store, store_writer
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.settings import StoreConfig
 from elmokit.vectors.store import VectorStore
 from elmokit.vectors.store_writer import embed
-from odd_texts import KNOWN, TEXTS, contents, make_model
+from odd_texts import TEXTS, contents, make_model
 
 
 def expected(elmo: Elmo, config: StoreConfig, texts: list[str] = TEXTS) -> Any:
@@ -124,9 +123,6 @@ def test_ids_come_from_a_column_of_any_format(elmo: Elmo, tmp_path: Path) -> Non
     (tmp_path / "b.jsonl").write_text('{"key": 7, "text": "x"}\n{"key": 8.0, "text": ""}\n', encoding="utf-8")
     embed(elmo, [tmp_path / "a.csv", tmp_path / "b.jsonl"], tmp_path / "store", id_column="key")
     assert VectorStore.open(tmp_path / "store").ids == ["k1", "k2", "7", "8"]
-    (tmp_path / "bare.csv").write_text("k1,the bank\nk2,a river\n", encoding="utf-8")
-    embed(elmo, tmp_path / "bare.csv", tmp_path / "bare", id_column="1", text_columns="2")
-    assert VectorStore.open(tmp_path / "bare").ids == ["k1", "k2"]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +243,6 @@ def test_a_finished_folder_is_left_alone_and_can_get_an_export_later(
 
 
 CHANGES: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "another model": lambda corpus: {"encoder": Elmo(make_model(seed=1))},
     "dtype was 'float32', now 'float16'": lambda corpus: {"config": StoreConfig(dtype="float16")},
     "encoding was 'utf-8', now 'latin-1'": lambda corpus: {"encoding": "latin-1"},
     "texts.jsonl changed": lambda corpus: {
@@ -304,23 +299,6 @@ def test_resuming_in_a_damaged_folder_is_refused(
     with pytest.raises(RunError, match="changed or damaged") as caught:
         embed(elmo, odd_corpus, out)
     assert "--out" in caught.value.remedy
-
-
-@pytest.mark.parametrize("cached_words", [3, 100])
-def test_words_are_pinned_meanwhile_and_the_callers_word_cache_is_a_plain_one_afterwards(
-    odd_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached_words: int
-) -> None:
-    mine = Elmo(make_model(), cached_words=cached_words)
-    cache, kept = mine.word_cache, list[int]()
-    forget = cache.forget
-    monkeypatch.setattr(cache, "forget", lambda: forget() or kept.append(cache._n_pinned))  # type: ignore[func-returns-value]
-    many = tmp_path / "many.txt"
-    many.write_text(f"{KNOWN}\n" * 20, encoding="utf-8")
-    embed(mine, many, tmp_path / "store")
-    assert len(SPECIALS) < max(kept) <= cached_words + len(SPECIALS)
-    assert cache._n_pinned == len(cache._places) == len(SPECIALS)
-    stop_after(0, monkeypatch, mine, odd_corpus, tmp_path / "cut")
-    assert cache._n_pinned == len(SPECIALS)
 
 
 def test_a_folder_within_the_texts_does_not_read_itself(elmo: Elmo, odd_corpus: Path, tmp_path: Path) -> None:

@@ -234,10 +234,12 @@ class _Writer:
 
     def fill(self, reporter: Reporter) -> int:
         """Compute what is missing; returns the number of texts that were done before."""
-        first, row = n_done, row = self._read_progress() or self._reserve_file()
-        n_texts, word_cache = self.manifest.n_texts, self.elmo.word_cache
+        first, row = self._read_progress()
+        n_done, n_texts, word_cache = first, self.manifest.n_texts, self.elmo.word_cache
         if first:
             reporter.say(f"Resuming from text {first:,} of {n_texts:,}.")
+        else:
+            self._reserve_file()
         with (
             contextlib.ExitStack() as afterwards,
             explain_os_errors(self.file),
@@ -249,37 +251,36 @@ class _Writer:
             afterwards.callback(word_cache.keep, ())
             n_pinned = min(_PINNED_WORDS, self.manifest.n_words // 10)
             word_cache.keep(self.elmo.folder.vocabulary.words[:n_pinned])
+            vectors.seek(len(self.header) + row * self.row_bytes)
             for chunk in self._chunks(itertools.islice(lines, first, None)):
                 values = self._compute(chunk, advance)
-                vectors.seek(len(self.header) + row * self.row_bytes)
                 vectors.write(values.tobytes())
                 vectors.flush()
                 os.fsync(vectors.fileno())
                 n_done, row = n_done + len(chunk), row + len(values)
-                self._write_progress(n_done, row)
-                reporter.event("progress", n_texts=n_done, n_vectors=row)
+                progress = {"n_texts": n_done, "n_vectors": row}
+                write_text(self.out / _PROGRESS, json.dumps(progress, indent=2) + "\n")
+                reporter.event("progress", **progress)
         return first
 
-    def _chunks(self, lines: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
-        """Some texts at a time. Where they are cut depends on the texts alone."""
+    def _chunks(self, lines: Iterable[bytes]) -> Iterator[list[Tokenized]]:
+        """The words of some texts at a time. Where they are cut depends on the texts alone."""
         max_words = max(1, _CHUNK_NUMBERS // (self.elmo.n_layers * self.elmo.dim))
-        chunk: list[dict[str, Any]] = []
+        chunk: list[Tokenized] = []
         n_words = 0
-        for line in lines:
-            record = json.loads(line)
-            n_more = len(record["words"])
-            if chunk and (len(chunk) == _CHUNK_TEXTS or n_words + n_more > max_words):
+        for record in map(json.loads, lines):
+            words = Tokenized(record["words"], record["text"])
+            if chunk and (len(chunk) == _CHUNK_TEXTS or n_words + len(words) > max_words):
                 yield chunk
                 chunk, n_words = [], 0
-            chunk.append(record)
-            n_words += n_more
+            chunk.append(words)
+            n_words += len(words)
         if chunk:
             yield chunk
 
-    def _compute(self, chunk: list[dict[str, Any]], advance: Advance) -> Any:
+    def _compute(self, chunk: list[Tokenized], advance: Advance) -> Any:
         self.elmo.word_cache.forget()  # or the bits would depend on where the run began
-        texts = [Tokenized(record["words"], record["text"]) for record in chunk]
-        embeddings = self.elmo.embed(texts, state=self.config.state, progress=advance)
+        embeddings = self.elmo.embed(chunk, state=self.config.state, progress=advance)
         with np.errstate(over="ignore"):
             dtype = np.dtype(self.config.dtype).newbyteorder("<")
             values = np.ascontiguousarray(embeddings.select(self.config), dtype=dtype)
@@ -291,7 +292,7 @@ class _Writer:
             )
         return values
 
-    def _reserve_file(self) -> tuple[int, int]:
+    def _reserve_file(self) -> None:
         """Make the file at its full size, so that a disk that is too small is an error now."""
         with explain_os_errors(self.file):
             self.file.unlink(missing_ok=True)  # started and cut off
@@ -307,23 +308,16 @@ class _Writer:
                 file.truncate(self.n_bytes)
             reserve(self.file)
             sync(self.file)
-        self._write_progress(0, 0)  # syncs the folder, too
-        return 0, 0
 
-    def _write_progress(self, n_texts: int, n_vectors: int) -> None:
-        record = {"n_texts": n_texts, "n_vectors": n_vectors}
-        write_text(self.out / _PROGRESS, json.dumps(record, indent=2) + "\n")
-
-    def _read_progress(self) -> tuple[int, int] | None:
-        """How many texts and vectors are safely on disk; None if the file was not even reserved."""
+    def _read_progress(self) -> tuple[int, int]:
+        """How many texts and vectors are safely on disk."""
         file = self.out / _PROGRESS
         if not file.exists():
-            return None
+            return 0, 0
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
             n_texts, n_vectors = int(record["n_texts"]), int(record["n_vectors"])
             check_file(self.file, self.header, self.n_bytes)
-            check_file(self.out / TEXTS, b"", self.manifest.texts_bytes)
             if (known := self.manifest.texts_hash) and checksum(self.out / TEXTS) != known:
                 raise ValueError(f"{TEXTS} is not as it was written.")
             if np.load(self.out / OFFSETS, mmap_mode="r")[n_texts] != n_vectors:
