@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +50,8 @@ class Counted:
         return self._features.rows(words)
 
     @classmethod
-    def of(cls, cached_words: int, input: str = "char") -> Counted:
-        return cls(Elmo(make_model(input=input), cached_words=cached_words))
+    def of(cls, cached_words: int) -> Counted:
+        return cls(Elmo(make_model(), cached_words=cached_words))
 
     @property
     def n_places(self) -> int:
@@ -75,12 +74,6 @@ def test_each_word_is_encoded_once_while_it_is_in_the_cache() -> None:
     assert counted.calls == [3]
     counted.elmo.embed(["the new dogs", ["<s>", "</s>", "<pad>", "<unk>"]])
     assert counted.calls == [3, 2]
-
-
-def test_a_table_of_words_is_its_own_cache() -> None:
-    counted = Counted.of(1, input="word")
-    counted.elmo.embed([f"the w{number}" for number in range(20)])
-    assert (counted.calls, counted.n_places) == ([], 0)
 
 
 @pytest.mark.parametrize("cached_words", [1, 10])
@@ -118,16 +111,6 @@ def test_kept_words_stay_up_to_the_limit_and_others_are_forgotten() -> None:
     assert counted.calls[4:] == [len(SPECIALS), 1]
     counted.elmo.word_cache.keep(f"w{number}" for number in range(9))
     assert counted.n_places == len(SPECIALS) + 5
-
-
-@pytest.mark.parametrize("cached_words", [5, 10_000])
-def test_any_number_of_threads_get_what_one_gets(cached_words: int) -> None:
-    texts = [f"the cat{number % 7} of dogs{number % 11} and w{number}" for number in range(80)]
-    wanted = [Elmo(make_model(), cached_words=cached_words).embed([text]).flat for text in texts]
-    elmo = Elmo(make_model(), cached_words=cached_words)
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda text: elmo.embed([text]).flat, texts))
-    assert all(map(np.array_equal, results, wanted))
 
 
 # -- on disk --------------------------------------------------------------------------------------

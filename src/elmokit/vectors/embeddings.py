@@ -122,8 +122,6 @@ def pool(words: FloatArray, offsets: IntArray, pooling: Pooling, sif_weights: Fl
     starts, counts = offsets[:-1], np.diff(offsets)
     full = counts > 0  # texts with a word
     result = np.zeros((len(counts), words.shape[1]), dtype=np.float32)
-    if not full.any():
-        return result
     if pooling == "last":
         half = words.shape[1] // 2
         result[full, :half] = words[offsets[1:][full] - 1, :half]

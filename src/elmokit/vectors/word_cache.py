@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.bilm.folder import BilmFolder
-from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.core.atomic import explain_os_errors, reserve, staging, sync, write_text
 from elmokit.core.console import Advance
 from elmokit.core.errors import ModelError
@@ -51,8 +50,6 @@ class WordCache:
     def __init__(self, folder: BilmFolder, capacity: int, stored: TokenCache | None = None) -> None:
         self._encoder, self._features = folder.model.encoder, folder.features
         self._capacity = max(1, capacity)
-        self._is_table = folder.model.config.input == "word"  # the table itself is the cache
-        self._id_of = folder.vocabulary.id_of
         self._table = torch.empty(0, folder.model.config.dim)
         self._stored = stored or TokenCache({}, self._table.numpy())
         self._places: dict[str, int] = {}
@@ -67,10 +64,6 @@ class WordCache:
 
     def look_up(self, words: Sequence[Sequence[str]]) -> tuple[Tensor, list[int]]:
         """A table of vectors, and the row in it of each word of all texts, one after the other."""
-        if self._is_table:
-            ids = (self._id_of(word) for row in words for word in row)
-            table = cast(WordEncoder, self._encoder).weight.detach()
-            return table, [UNK if id < len(SPECIALS) else id for id in ids]
         with self._lock:
             if not self._places:
                 self.keep(())
@@ -99,8 +92,6 @@ class WordCache:
         whatever was embedded earlier: the last bit of a word's vector can depend on the words it was computed
         along with. A special word inside a text counts as ``<unk>``.
         """
-        if self._is_table:
-            return
         with self._lock:
             self._n_pinned = 0
             self.forget()
@@ -116,7 +107,7 @@ class WordCache:
         with self._lock:
             while len(self._places) > self._n_pinned:
                 self._n_letters -= len(self._places.popitem()[0])
-            self._table = self._table[: self._n_pinned].clone()  # another thread may read the old one
+            self._table = self._table[: self._n_pinned]  # the rest may still be read: _add makes a new table
 
     @torch.inference_mode()
     def _add(self, words: list[str]) -> None:
