@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -135,7 +137,7 @@ def _read_text(file: Path, max_words: int | None, encoding: str, errors: str) ->
             n_lines += 1
             extra = fields[1:-dim]  # parts of a word that contains spaces, or too many numbers
             try:
-                if len(fields) <= dim or (extra and all(map(_is_number, extra))):
+                if len(fields) <= dim or (extra and None not in map(to_number, extra)):
                     raise ValueError(f"{len(fields) - 1} numbers where {dim} are expected")
                 yield number, " ".join(fields[:-dim]), np.array(fields[-dim:], dtype=np.float32)
             except ValueError as error:
@@ -158,12 +160,12 @@ def _require_dim(file: Path, dim: int) -> int:
     return dim
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def to_number(text: str) -> float | None:
+    """The finite number that a text is, or None."""
+    with contextlib.suppress(ValueError):
+        if math.isfinite(value := float(text)):
+            return value
+    return None
 
 
 def _read_binary(file: Path, max_words: int | None, encoding: str, errors: str) -> Iterator[_Record]:

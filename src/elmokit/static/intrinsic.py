@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 from elmokit.core.errors import DataError
+from elmokit.static.exchange import to_number
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.readers import decode_lines, open_bytes
 from elmokit.text.tokenizing import SPECIALS
@@ -52,7 +51,7 @@ def evaluate_vectors(vectors: WordVectors, file: str | Path) -> IntrinsicResult:
     """Compare word vectors with a file of scored word pairs or of analogy questions."""
     _, first = next(_lines(Path(file)), (0, ""))
     words = first.split()
-    if first.startswith(":") or (len(words) == 4 and "," not in first and _number(words[2]) is None):
+    if first.startswith(":") or (len(words) == 4 and "," not in first and to_number(words[2]) is None):
         return analogy_accuracy(vectors, read_questions(file))
     return similarity_correlation(vectors, read_pairs(file))
 
@@ -67,7 +66,7 @@ def read_pairs(file: str | Path) -> list[Pair]:
     for place, (number, line) in enumerate(lines):
         separator = "\t" if "\t" in line else "," if "," in line else None
         fields = [part.strip() for part in line.split(separator)]
-        score = _number(fields[2]) if len(fields) == 3 and all(fields) else None
+        score = to_number(fields[2]) if len(fields) == 3 and all(fields) else None
         if score is not None:
             pairs.append((fields[0], fields[1], score))
         elif place or len(fields) != 3:  # the first may name the columns
@@ -116,14 +115,6 @@ def analogy_accuracy(vectors: WordVectors, questions: Sequence[Question]) -> Int
         n_right += int((scores.argmax(axis=1) == d).sum())
     value = n_right / len(covered) if rows else None
     return IntrinsicResult("accuracy", value, len(covered), len(questions))
-
-
-def _number(text: str) -> float | None:
-    """The finite number that a text is, or None."""
-    with contextlib.suppress(ValueError):
-        if math.isfinite(value := float(text)):
-            return value
-    return None
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:

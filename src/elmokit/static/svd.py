@@ -48,9 +48,7 @@ def count_pairs(
         while len(parts) > 1 and parts[-2].nnz <= 2 * parts[-1].nnz:
             parts.append(parts.pop() + parts.pop())
         progress(min(size, len(documents.values) - first))
-    total: Counts = sparse.csr_array((n_words, n_words), dtype=np.float64)
-    for part in reversed(parts):
-        total = total + part
+    total: Counts = sum(reversed(parts), sparse.csr_array((n_words, n_words), dtype=np.float64))
     total = (total + total.T).tocsr()
     total.sort_indices()
     return total
