@@ -12,7 +12,6 @@ from sklearn.pipeline import make_pipeline
 
 import topics
 from elmokit import Elmo, TextClassifier, WordVectors, fit, load
-from elmokit.core.model_card import Described
 from elmokit.text.settings import TextConfig
 
 TEXTS, LABELS = map(list, zip(*topics.rows(60), strict=True))
@@ -58,6 +57,6 @@ def test_a_fitted_estimator_shows_its_parameters_and_its_model(classifier: TextC
 
 
 def test_names_from_outside_are_cut_and_escaped(elmo: Elmo) -> None:
-    out: Described = replace(elmo.embed(["a"]), tokens=[["<script>alert(1)</script>\n", *["word"] * 90]])
+    out = replace(elmo.embed(["a"]), tokens=[["<script>alert(1)</script>\n", *["word"] * 90]])
     assert "<script>" not in out._repr_html_()
     assert max(map(len, repr(out).splitlines())) < 120

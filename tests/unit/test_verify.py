@@ -85,16 +85,8 @@ def test_a_folder_with_a_file_for_each_row_of_the_batch(model: Path, tmp_path: P
     assert found.batch_size == 2
 
 
-def test_another_model_on_bundled_or_given_sentences(model: Path, tmp_path: Path) -> None:
-    found = verify(model, model)
-    assert found.passed
-    assert found.n_sentences == 30
+def test_another_model_on_given_sentences(model: Path, tmp_path: Path) -> None:
     assert_met(verify(model, model, sentences=listed(tmp_path / "list.txt"), state="zero"), [0, 1, 2])
-    options = published.options_with()
-    other = published.write_model(tmp_path / "other", options, published.random_weights(options, seed=9))
-    found = verify(model, other)
-    assert not found.passed
-    assert all(row.absolute > 1e-3 for row in found.differences)
 
 
 def test_differences_are_measured_as_said(model: Path, tmp_path: Path) -> None:

@@ -60,9 +60,7 @@ class DistillResult:
     dim: int
     n_held_out: int
     cosine: float | None = None  # mean cosine to the teacher's vectors
-    neighbors: float | None = (
-        None  # share of each text's ten nearest by the teacher that are so by the student
-    )
+    neighbors: float | None = None  # share of a text's ten nearest by the teacher that the student keeps
     spearman: float | None = None  # correlation with the scores of pairs of texts, if such were given
     accuracy: float | None = None  # logistic regression, five folds, on labeled texts, if such were given
     accuracy_before: float | None = None  # ... on the sentence vector of the language model as it was
