@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, Response
@@ -75,13 +75,16 @@ def make_app(registry: Registry, config: ServeConfig | None = None) -> FastAPI:
     app.state.worker = service.worker
     app.get("/healthz", response_model=dict[str, str], tags=["server"])(service.health)
     app.head("/healthz", include_in_schema=False)(service.health)
-    guards = [Depends(require_token(config.token))] if config.token else []
-    api = APIRouter(prefix="/v1", dependencies=guards, responses=_ERRORS)
-    api.get("/models", response_model=schema.ModelList, tags=["server"])(service.models)
+    api: Any = {"dependencies": [Depends(require_token(config.token))] if config.token else []}
+    # Each route belongs to the app itself: a router of its own would cost every request time.
+    app.get("/v1/models", response_model=schema.ModelList, tags=["server"], responses=_ERRORS, **api)(
+        service.models
+    )
     for name, (answer, tag) in _ENDPOINTS.items():
-        responses: Any = {200: _ARRAY} if name == "embed" else {}
-        api.post(f"/{name}", response_model=answer, tags=[tag], responses=responses)(getattr(service, name))
-    app.include_router(api)
+        responses: Any = _ERRORS | ({200: _ARRAY} if name == "embed" else {})
+        app.post(f"/v1/{name}", response_model=answer, tags=[tag], responses=responses, **api)(
+            getattr(service, name)
+        )
     # Nothing that a client sends is ever used as a path.
     pages = {"/": PAGE / "index.html", "/docs": PAGE / "docs.html", "/favicon.ico": PAGE / "icon.svg"}
     pages |= {f"/page/{file.name}": file for file in PAGE.iterdir() if file.suffix in _TYPES}

@@ -45,6 +45,7 @@ class Worker:
     ) -> None:
         self._max_batch, self._max_waiting, self._before = max_batch, max_waiting, before
         self._jobs: list[_Job] = []  # waiting
+        self._waiting = 0  # their cost
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="elmokit-models")
         self._task: asyncio.Task[None] | None = None
 
@@ -66,12 +67,12 @@ class Worker:
             admitted: Part of a request that was admitted before, so never refused.
             gone: True if the client has disconnected; then a waiting job is dropped.
         """
-        waiting = sum(job.cost for job in self._jobs)
-        if not admitted and waiting and waiting + cost > self._max_waiting:
+        if not admitted and self._waiting and self._waiting + cost > self._max_waiting:
             again = {"Retry-After": "1"}
             raise RefusedError(503, "Too many requests are waiting.", "Try again in a moment.", again)
         job = _Job(key, items, cost, work, gone, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
+        self._waiting += cost
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         return await job.future
@@ -90,13 +91,14 @@ class Worker:
             for job in list(self._jobs):
                 if job.gone is not None and not job.future.done() and await job.gone():
                     job.future.set_exception(RefusedError(400, "The client has disconnected."))
-            self._jobs = [job for job in self._jobs if not job.future.done()]  # also without cancelled ones
-            batch, cost = list[_Job](), 0
+            batch, rest, cost = list[_Job](), list[_Job](), 0
             for job in self._jobs:
-                if not batch or (job.key == batch[0].key and cost + job.cost <= self._max_batch):
-                    batch.append(job)
-                    cost += job.cost
-            self._jobs = [job for job in self._jobs if job not in batch]
+                if job.future.done():  # the client is gone, or the request was cancelled
+                    continue
+                fits = not batch or (job.key == batch[0].key and cost + job.cost <= self._max_batch)
+                (batch if fits else rest).append(job)
+                cost += job.cost if fits else 0
+            self._jobs, self._waiting = rest, sum(job.cost for job in rest)
             if batch:
                 await self._compute(batch)
 

@@ -107,7 +107,8 @@ class Service:
 
         def respond() -> Response:
             offsets = np.cumsum([0, *map(len, tokens)])
-            out = Embeddings(tokens, np.concatenate(layers), offsets, elmo.sif_weights(tokens))
+            shares = elmo.sif_weights(tokens) if body.vectors == "sif" else np.ones(0, np.float32)
+            out = Embeddings(tokens, np.concatenate(layers), offsets, shares)
             rows: Any = out.mixed(weights)
             if body.vectors != "words":
                 rows = out.sentence(body.vectors, weights=weights)
@@ -218,8 +219,8 @@ class Service:
                     f"Text {place // n_fields} is too long.",
                     f"Send up to {limits.max_characters:,} characters, or use the command line.",
                 )
-        cost, gone = sum(map(n_characters, texts)), request.is_disconnected
-        found = await self.tokenizer.do(served.name, texts, served.words, cost=cost, gone=gone)
+        cost = sum(map(n_characters, texts))
+        found = await self.tokenizer.do(served.name, texts, served.words, cost=cost)
         words: Words = [Tokenized(row, text) for row, text in zip(found, texts, strict=True)]
         if (n_words := sum(map(len, words))) > limits.max_words:
             raise RefusedError(413, f"{n_words:,} words are too many.", f"Send up to {limits.max_words:,}.")

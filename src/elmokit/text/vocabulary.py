@@ -132,7 +132,8 @@ class Characters:
 
 def form_of(word: str) -> str:
     """A word in lower case with straight quotes: what a row of a word table stands for."""
-    return word.lower().translate(_STRAIGHT_QUOTES)
+    form = word.lower()
+    return form if form.isascii() else form.translate(_STRAIGHT_QUOTES)  # translating is slow
 
 
 class FormIds:
