@@ -292,12 +292,6 @@ def test_json_fields_that_cannot_be_found_are_named(
     check_refused(write(tmp_path / "a.jsonl", '{"text": "one", "lable": "x"}\n'), *parts, **settings)
 
 
-@pytest.mark.parametrize("name", ["", "topic"])
-def test_label_field_that_no_object_has_is_not_dropping_all(tmp_path: Path, name: str) -> None:
-    file = write(tmp_path / "a.jsonl", '{"text": "one", "": 1}\n')
-    check_refused(file, "--label-column", label_column=name, drop_unlabeled=True)
-
-
 # -- Parquet ----------------------------------------------------------------------------------
 
 

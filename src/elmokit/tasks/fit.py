@@ -252,7 +252,7 @@ def read_examples(
     if not any(row.text.strip() for row in rows):
         raise DataError(
             f"{source.name} contains no labeled rows with a text ({len(rows):,} without).",
-            remedy="Give a file with texts and labels, and name the columns of the text: --text-columns.",
+            remedy="Give texts with labels, and name their columns: --text-columns, --label-column.",
         )
     examples = task.read(rows, labels)
     return replace(examples, notes=(*examples.notes, *source.notes()))

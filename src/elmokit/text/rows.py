@@ -365,20 +365,13 @@ class RowSource(_Records):
     """
 
     def __iter__(self) -> Iterator[Row]:
-        has_label = False
         for row in (row for file in self.open() for row in self._read_rows(file)):
-            has_label = has_label or row.label is not None
             if row.label is not None or self.label_config is None:
                 yield row
             elif self.label_config.drop_unlabeled:
                 self._unlabeled.add(row.place)
             else:
                 raise DataError(f"{row.place}: the row has no label.", remedy=_UNLABELED)
-        if self._unlabeled.n and not has_label:
-            listed = ", ".join(self.column_names)[:200]
-            raise DataError(
-                f"{self.name}: no row has a label.", remedy=f"Use --label-column NAME ({listed})."
-            )
 
 
 def _has_text(names: Iterable[str]) -> bool:
