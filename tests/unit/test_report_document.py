@@ -1,8 +1,7 @@
-"""A Document as HTML, Markdown and terminal output, and the figures in it."""
+"""A Document as HTML and Markdown, and the figures in it."""
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import warnings
@@ -11,13 +10,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from documents import HOSTILE, Outline, make_document, make_figures
 from elmokit.core.errors import RunError
-from elmokit.report.document import Document, Section, make_confusion_table, make_table
+from elmokit.report.document import Document, Section, make_confusion_table
 from elmokit.report.figures import Line, draw_lines, shorten
-from elmokit.report.render import print_table, render_html, render_markdown, to_json, write_report
+from elmokit.report.render import render_html, render_markdown, to_json, write_report
 
 # -- the page -------------------------------------------------------------------------------------
 
@@ -106,7 +104,7 @@ def test_names_are_cut_by_columns(text: str, expected: str) -> None:
     assert shorten(text, 10) == expected
 
 
-# -- Markdown, terminal and JSON ------------------------------------------------------------------
+# -- Markdown and JSON ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("names", [["World", "Sports"], HOSTILE], ids=["plain", "hostile"])
@@ -127,15 +125,6 @@ def test_markdown_leaves_out_tables_that_are_too_wide() -> None:
     wide = make_confusion_table(np.eye(40, dtype=int).tolist(), names, names)
     text = render_markdown(Document("t", "", (Section("s", "s", items=(wide,)),)))
     assert "This table has 40 rows and 41 columns; see report.html." in text
-
-
-def test_terminal_shows_a_table_without_markup() -> None:
-    out = io.StringIO()
-    print_table(
-        make_table(["Class", "F1"], [["[red]Sports", "91.2"]], highlight=0), Console(file=out, width=100)
-    )
-    assert "[red]Sports" in out.getvalue()
-    assert "91.2" in out.getvalue()
 
 
 def test_report_is_three_files_and_strict_json(tmp_path: Path) -> None:

@@ -178,7 +178,6 @@ def print_table(table: Table, console: Console) -> None:
     from rich.table import Table as RichTable
 
     rich = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    rich.title, rich.title_justify = table.caption or None, "left"
     rows = [[one_line(cell.text) for cell in row] for row in table.rows]
     for place, column in enumerate(table.columns):
         words = [*column.title.split(), *(row[place] for row in rows)]
