@@ -228,7 +228,7 @@ def measure(one: Draw, encoder: str) -> dict[str, Any]:
         start = time.process_time()
         rival = fit_tfidf(method, examples)
         seconds[method] = round(time.process_time() - start, 2)
-        scores[method] = accuracy(rival.probabilities(one.test))
+        scores[method] = accuracy(rival.probabilities(inputs))
     gap = 100 * float(probabilities.max(axis=1).mean()) - scores["stack"]
     weights = {view.name: round(view.weight, 3) for view in model.tried}
     return {"scores": scores, "seconds": seconds, "overconfidence": round(gap, 2), "weights": weights}

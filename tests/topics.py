@@ -15,6 +15,7 @@ import torch
 from elmokit.bilm.folder import BilmFolder, save_bilm
 from elmokit.bilm.model import Bilm
 from elmokit.bilm.settings import BilmConfig
+from elmokit.corpora import mini_news
 from elmokit.tasks.task import Examples, Labels, Predictor
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline
@@ -49,6 +50,14 @@ def rows(n: int, seed: int = 0) -> list[tuple[str, str]]:
         words = [*rng.choices(OTHERS, k=rng.randint(1, 4)), *rng.choices(TOPICS[topic], k=2)]
         found.append((" ".join(rng.sample(words, len(words))), topic))
     return found
+
+
+def news(n: int, seed: int = 0) -> tuple[list[str], list[str]]:
+    """Texts of the corpus that comes with the package, drawn at random, and their topics."""
+    with open(mini_news(), encoding="utf-8", newline="") as file:
+        found = [(row["text"], row["topic"]) for row in csv.DictReader(file)]
+    chosen = [found[row] for row in np.random.default_rng(seed).permutation(len(found))[:n]]
+    return [text for text, _ in chosen], [topic for _, topic in chosen]
 
 
 def several(n: int, seed: int = 0, separator: str = "|") -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,15 +17,16 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.svm import LinearSVC
 
-from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
+import topics
+from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.tensors import load_tensors, save_tensors
-from elmokit.corpora import mini_news
 from elmokit.tasks.classification import ClassPrediction
 from elmokit.tasks.task import Examples, Labels
 from elmokit.tasks.tfidf import METHODS, Terms, TfidfModel, fit_tfidf
 from folders import drop_checksums
 from program import Cli
 
+NAMES = ("business", "science", "sports", "world")
 ODD = ["", "   ", "?!", "zzzz qqqq", "a", "\ud800 broken", "THE MATCH was won, was won!", "__label__0"]
 
 
@@ -41,13 +41,10 @@ def labels_of(model: TfidfModel, texts: Sequence[str]) -> list[str]:
 
 
 def news(n_classes: int = 4) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Texts and labels to fit on, then to try, of the corpus that comes with the package."""
-    with open(mini_news(), encoding="utf-8", newline="") as file:
-        rows = [(row["text"], row["topic"]) for row in csv.DictReader(file)]
-    kept = sorted({topic for _, topic in rows})[:n_classes]
-    rows = [(text, topic) for text, topic in rows if topic in kept]
-    train, test = [row for n, row in enumerate(rows) if n % 3], rows[::3]
-    return [t for t, _ in train], [y for _, y in train], [t for t, _ in test], [y for _, y in test]
+    """Texts and labels to fit on, then to try."""
+    rows = [row for row in zip(*topics.news(600), strict=True) if row[1] in NAMES[:n_classes]]
+    train, test = zip(*rows[::2], strict=True), zip(*rows[1::2], strict=True)
+    return tuple(map(list, (*train, *test)))  # type: ignore[return-value]
 
 
 class LogCountRatio(BaseEstimator, TransformerMixin):  # type: ignore[misc]
@@ -89,11 +86,12 @@ def test_answers_are_those_of_scikit_learns_own_pipeline(method: str, n_classes:
         made.save(tmp_path / "model")
     model = TfidfModel.load(tmp_path / "model")
     tried = [*others, *ODD]
+    inputs = [(text,) for text in tried]
     assert model.labels.names == tuple(theirs.classes_)
     assert labels_of(model, tried) == theirs.predict(tried).tolist()
-    found = model.probabilities(tried)
-    np.testing.assert_array_equal(found, made.probabilities(tried))
-    np.testing.assert_array_equal(found, fit(method, texts, labels).probabilities(tried))
+    found = model.probabilities(inputs)
+    np.testing.assert_array_equal(found, made.probabilities(inputs))
+    np.testing.assert_array_equal(found, fit(method, texts, labels).probabilities(inputs))
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
     if method == "tfidf-lr":
         np.testing.assert_allclose(found, theirs.predict_proba(tried), atol=1e-5)
@@ -104,7 +102,7 @@ def test_answers_are_those_of_scikit_learns_own_pipeline(method: str, n_classes:
     accuracy = np.mean([a == b for a, b in zip(labels_of(model, others), right, strict=True)])
     assert accuracy > 0.5, "the corpus is made of words that change their sense"
     (prediction,) = model.predict([(["the", "match"],)])
-    np.testing.assert_array_equal(prediction.probabilities, model.probabilities(["the match"])[0])
+    np.testing.assert_array_equal(prediction.probabilities, model.probabilities([("the match",)])[0])
     assert prediction.calibrated == (method == "tfidf-lr")
     assert labels_of(model, []) == []
     for name in ("method", "labels", "seen", "settings"):
@@ -139,20 +137,21 @@ def test_classes_without_texts_have_their_column_and_are_never_chosen(method: st
     first, second = sorted(set(labels))
     classes = ["none here", second, "nor | here", first]
     model = fit(method, texts, labels, classes)
-    found = model.probabilities(others)
+    inputs = [(text,) for text in others]
+    found = model.probabilities(inputs)
     assert not found[:, [0, 2]].any()
-    np.testing.assert_allclose(found[:, [3, 1]], fit(method, texts, labels).probabilities(others), atol=0.05)
+    np.testing.assert_allclose(found[:, [3, 1]], fit(method, texts, labels).probabilities(inputs), atol=0.05)
     model.save(tmp_path / "model")
     loaded = TfidfModel.load(tmp_path / "model")
     assert loaded.labels.names == tuple(classes)
-    np.testing.assert_array_equal(loaded.probabilities(others), found)
+    np.testing.assert_array_equal(loaded.probabilities(inputs), found)
     assert "nor \\| here" in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
 
 
 def test_rounding_does_not_change_the_label() -> None:
     terms = Terms(["one", "two"], np.ones(2, dtype=np.float32), "word", (1, 1))
     solution = np.zeros((1, 2), dtype=np.float32), np.array([1e-12], dtype=np.float32)
-    model = TfidfModel("tfidf-lr", Labels(("a", "b")), [0, 1], terms, *solution)
+    model = TfidfModel(Labels(("a", "b")), [0, 1], "tfidf-lr", terms, *solution)
     assert labels_of(model, ["one", ""]) == ["b", "b"]
 
 
@@ -189,33 +188,20 @@ def spoil_weights(folder: Path) -> None:
     save_tensors(folder / "model.safetensors", tensors, {})
 
 
-def cut(name: str) -> Callable[[Path], None]:
-    def shortened(folder: Path) -> None:
-        data = (folder / name).read_bytes()
-        (folder / name).write_bytes(data[: len(data) // 2])
-
-    return shortened
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda folder: (folder / "config.json").unlink(), "no config.json"),
         (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt cannot be read"),
         (lambda folder: (folder / "vocab.txt").write_bytes(b"\xff\n"), "vocab.txt cannot be read"),
-        (cut("vocab.txt"), "different terms"),
-        (cut("model.safetensors"), "cannot be read as a safetensors file"),
+        (lambda folder: (folder / "vocab.txt").write_bytes(b"one\ntwo\n"), "different terms"),
         (spoil_weights, "not finite"),
-        (change(kind="classifier"), "holds a classifier, not a linear model"),
-        (change(format_version=99), "format version 99"),
-        (change(method="magic"), "no method 'magic'"),
+        (change(method="magic"), "its method"),
         (change(method="fasttext"), "fastText model, which elmokit 0.1"),
         (change(classes=["a", "a", "b", "c"]), "not in order"),
         (change(seen=[0, 9]), "not in order"),
-        (change(seen=[1]), "fewer than two"),
+        (change(seen=[1]), "its classes are unknown"),
         (change(seen=[0, 1]), "shape"),
         (change(n_terms="many"), "damaged"),
-        (change(settings=None), "damaged"),
     ],
 )
 def test_a_damaged_folder_is_refused(spoil: Callable[[Path], None], message: str, tmp_path: Path) -> None:
@@ -238,9 +224,3 @@ def test_no_class_is_given_without_finite_probabilities(tmp_path: Path, cli: Cli
     )
     with pytest.raises(ModelError, match="probabilities that are not finite"):
         ClassPrediction(labels=Labels(("a", "b")), probabilities=np.array([np.nan, 0.5]))
-
-
-def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("here already", encoding="utf-8")
-    with pytest.raises(RunError, match="Cannot write"):
-        fit("tfidf-lr", ["one good", "two bad"], ["a", "b"]).save(tmp_path / "file")

@@ -108,14 +108,12 @@ def fit(  # long because it is the whole verb; # many parameters because each is
     reporter, out, problem = reporter or Reporter("silent"), Path(out), get_task(task)
     config, read, label_config = _merge_configs(settings)
     read, kind = name_fields(problem, read), "classifier"
-    if encoder in METHODS:
-        kind = "linear"
-        if task != "classify":
-            raise ConfigError(
-                f"{encoder} does not support the task {task!r}.", remedy="Use an encoder, such as english."
-            )
-    elif task == "classify" and config.is_stack:
-        kind = "stack"
+    if task == "classify" and (encoder in METHODS or config.is_stack):
+        kind = "linear" if encoder in METHODS else "stack"
+    elif encoder in METHODS:
+        raise ConfigError(
+            f"{encoder} does not support the task {task!r}.", remedy="Use an encoder, such as english."
+        )
     folder = open_out(out, kind, resume=kind == "classifier", overwrite=overwrite)
     loaded, share = cast(Any, None), 0.0
     if kind == "classifier":
@@ -159,12 +157,11 @@ def fit(  # long because it is the whole verb; # many parameters because each is
 def _measure_rival(parts: Mapping[str, Examples], task: AnyTask, seed: int) -> dict[str, float]:
     """The main score of a simple method on the validation rows, for texts with one label."""
     train, valid = parts["train"], parts["valid"]
-    if task.name != "classify" or train.labels.separator:
-        return {}
-    with contextlib.suppress(DataError):  # no word
-        rival = fit_tfidf("tfidf-svm", train, seed=seed)
-        metrics = task.measure(valid, list(rival.predict(valid.inputs)))
-        return {"TF-IDF + SVM": metrics.values[metrics.main]}
+    if task.name == "classify" and not train.labels.separator:
+        with contextlib.suppress(DataError):  # no word
+            rival = fit_tfidf("tfidf-svm", train, seed=seed)
+            metrics = task.measure(valid, list(rival.predict(valid.inputs)))
+            return {"TF-IDF + SVM": metrics.values[metrics.main]}
     return {}
 
 
@@ -204,9 +201,9 @@ def _finish(
         reporter.say(f"[yellow]{escape(note)}[/]")
     metrics, train = dict[str, Metrics](), parts["train"]
     if stack is not None and len(stack.rows):
-        reporter.say(stack.describe())
         answers = [ClassPrediction(labels=train.labels, probabilities=row) for row in stack.probabilities]
-        metrics["out-of-fold"] = model.task.measure(train.select(stack.rows), answers)
+        held_out = metrics["out-of-fold"] = model.task.measure(train.select(stack.rows), answers)
+        reporter.say(stack.describe(held_out.values[held_out.main]))
         parts = {split: part for split, part in parts.items() if split != "train"}
     measured, speed, cut = _measure(model, parts, reporter)
     metrics |= measured
@@ -330,12 +327,10 @@ def _measure(
     """The metrics of some splits, rows per second, and notes on test rows that were cut; the model's record
     counts the others."""
     start, n_rows = time.monotonic(), sum(map(len, parts.values()))
-    metrics: dict[str, Metrics] = {}
     with reporter.counting("Measuring", total=n_rows, unit="rows") as advance:
         answers = {name: list(model.predict(part.inputs, progress=advance)) for name, part in parts.items()}
     speed = round(n_rows / max(1e-9, time.monotonic() - start), 1)
-    for name, part in parts.items():
-        metrics[name] = model.task.measure(part, answers[name])
+    metrics = {name: model.task.measure(part, answers[name]) for name, part in parts.items()}
     tested = answers.get("test", [])
     return metrics, speed, _cut_notes(model, sum(one.n_cut > 0 for one in tested), len(tested), "test rows")
 

@@ -166,16 +166,18 @@ def choose_strength(
     counted: Array,
     *,
     several: bool,
-) -> tuple[float, Array, Array]:
+) -> tuple[float, Array, Array | None]:
     """The best C by out-of-fold likelihood, what it predicts out of fold, and a solution to start from.
 
     Likelihood is that of the best temperature: fits to fewer rows are less sure than they should be, and
-    the weights of the stack make up for it.
+    the weights of the stack make up for it. Without rows that count, C is the usual one.
 
     Args:
         folds: The fold that each row is held out with; -1 for none.
         counted: How much each row counts in the choice, (n,).
     """
+    if not counted.any():
+        return STRENGTHS[_START], np.zeros(targets.shape), None
     n_folds = int(folds.max()) + 1
     n_trial = n_folds if len(folds) <= FEW_ROWS else min(2, n_folds)
     trial = counted * (folds < n_trial)
@@ -206,9 +208,7 @@ def choose_strength(
     while best == min(tried) and best >= step and likelihood(best - step) > likelihood(best):
         best -= step
     predict(best, tried[best][1], range(n_trial, n_folds))
-    solution = solutions[0]
-    assert solution is not None
-    return STRENGTHS[best], tried[best][1], solution
+    return STRENGTHS[best], tried[best][1], solutions[0]
 
 
 def fit_weights(

@@ -20,7 +20,7 @@ from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.tasks.layer_cache import BATCH_WORDS
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.task import AnyTask, Columns, Inputs, Labels, Output, format_scores, get_task
+from elmokit.tasks.task import AnyTask, Columns, Inputs, Labels, Output, Predictor, format_scores, get_task
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import n_characters
 from elmokit.training.machine import tuned_process
@@ -28,7 +28,6 @@ from elmokit.vectors.encoder import Encoder, Layers
 from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.mix import Mix, OwnMix, make_mix
 
-USAGE = "Use it with `elmokit predict` or, in Python, `elmokit.load`. `report.html` shows how good it is."
 _CHUNK_ROWS, _CHUNK_CHARACTERS = 1024, 1024_000  # read and answered together
 
 
@@ -147,14 +146,25 @@ class FitRecord:
         return cls(**{**known, "columns": Columns(**known.get("columns", {})), "splits": splits})
 
 
-def read_labels(values: Mapping[str, Any]) -> Labels:
-    """The labels of a model, from config.json; ValueError if they, or the classes it has seen, are wrong."""
+def read_fitted(values: Mapping[str, Any]) -> tuple[Labels, list[int], FitRecord]:
+    """From config.json: the labels, the numbers of those with training rows if it says so, and the record."""
     separator = values["record"].get("label_separator") or "|" if values.get("multilabel") else ""
     labels = Labels(tuple(map(str, values["classes"])), separator)
     seen = values.get("seen", [])
     if len({*labels.names}) < len(labels) or seen != sorted({*seen} & {*range(len(labels))}):
         raise ValueError("its classes are not in order")
-    return labels
+    return labels, seen, FitRecord.from_json({"notes": values.get("notes", []), **values["record"]})
+
+
+def make_facts(
+    model: Predictor, summary: str, rows: Iterable[tuple[str, str]], values: Mapping[str, Any]
+) -> Facts:
+    """What a fitted model is: its task and classes, further ``rows``, and how it was fitted."""
+    names, record = model.labels.names, model.record
+    first = [("task", model.task.name), ("classes", f"{len(names)}: {join_names(names, at_most=20)}")]
+    usage = "Use it with `elmokit predict` or, in Python, `elmokit.load`. `report.html` shows how good it is."
+    values = {"kind": model.kind, **values, **record.to_json()}
+    return Facts(summary, (*first, *rows, *record.rows()), values, usage)
 
 
 def chunks(rows: Iterable[Inputs], progress: Advance = lambda amount: None) -> Iterator[list[Inputs]]:
@@ -214,6 +224,7 @@ class TaskModel(Described):
         return [replace(predictions[row], n_cut=n) if n else predictions[row] for row, n in enumerate(n_cut)]
 
     def facts(self) -> Facts:
+        """What it is: for its card, ``elmokit inspect`` and the service."""
         record, config, mix = self.record, self.config, self.network.mix.values()
         encoder = f"{'fine-tuned' if config.fit.finetune else 'frozen'}, {self.encoder.n_layers} layers"
         form = f", {config.mix.mix_form}" if config.mix.mix != "function" else ""
@@ -221,8 +232,6 @@ class TaskModel(Described):
         modules = {"mix and head": self.network, "encoder": self.encoder.module}
         sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()}
         rows = [
-            ("task", self.task.name),
-            ("classes", f"{len(self.labels)}: {join_names(self.labels.names, at_most=20)}"),
             ("encoder", f"{record.encoder.get('name', '')} ({encoder}, {self.encoder.dim} wide)".strip()),
             ("head", own.get("head") or f"{config.head.head}, {config.head.head_dim} wide"),
             ("mix", own.get("mix") or config.mix.mix + form),
@@ -232,10 +241,9 @@ class TaskModel(Described):
             start = f" ({record.mix_start[name]:.3f} before training)" if name in record.mix_start else ""
             rows.append(("", f"{label}: {value:.3f}{start}"))
         rows.append(("parameters", ", ".join(f"{name} {size:,}" for name, size in sizes.items())))
-        values = {"kind": self.kind, **self._header(), "mix": mix, "n_parameters": sizes, **record.to_json()}
         is_classifier = self.task.name == "classify"
         summary = "A text classifier." if is_classifier else f"A model for the task {self.task.name!r}."
-        return Facts(summary, (*rows, *record.rows()), values, USAGE)
+        return make_facts(self, summary, rows, {**self._header(), "mix": mix, "n_parameters": sizes})
 
     def _header(self) -> dict[str, Any]:
         return {
@@ -274,7 +282,7 @@ class TaskModel(Described):
             if "thaw" in settings["fit"]:  # its name in 0.1
                 settings["fit"]["unfreeze_every"] = settings["fit"].pop("thaw")
             settings["head"].setdefault("pool_edges", True)  # as 0.1 did
-            labels, record = read_labels(values), FitRecord.from_json(values["record"])
+            labels, _, record = read_fitted(values)
             config = ClassifierConfig.from_dict(settings)
             with torch.device("cpu" if own_parts else "meta"):  # impossible sizes are a RuntimeError
                 network = Network(

@@ -13,35 +13,34 @@ added with weights of zero or more, fitted to the same predictions. Then every v
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from elmokit.core.atomic import write_text
 from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import DataError
-from elmokit.core.formatting import join_names, plural
-from elmokit.core.model_card import Described, Facts
-from elmokit.core.model_folder import Model, explain_damage, read_record, write_model
+from elmokit.core.formatting import plural
+from elmokit.core.model_card import Facts
+from elmokit.core.model_folder import explain_damage, read_record
 from elmokit.core.names import resolve_name
-from elmokit.core.tensors import load_weights, save_tensors
-from elmokit.tasks.classification import ClassPrediction, shorten
+from elmokit.tasks.classification import shorten
 from elmokit.tasks.heads import mean_over_words, read_out
 from elmokit.tasks.layer_cache import BATCH_WORDS
 from elmokit.tasks.logistic import FEW_ROWS, Array, Design, choose_strength, fit_weights, normalize, solve
-from elmokit.tasks.model import FitRecord, at_least_one_word, chunks
+from elmokit.tasks.model import FitRecord, at_least_one_word, make_facts, read_fitted
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, get_task, join_texts
-from elmokit.tasks.tfidf import Terms, read_terms, solve_linear
+from elmokit.tasks.task import Examples, Inputs, join_texts
+from elmokit.tasks.tfidf import LinearModel, Terms, number_classes, read_arrays, read_terms, solve_linear
 from elmokit.tasks.trainer import row_weights
 from elmokit.text.batching import bucket_batches
-from elmokit.text.tokenizing import replace_surrogates
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.encoder import Encoder, FloatArray, IntArray, SentenceEncoder
 from elmokit.vectors.foreign import open_encoder
@@ -57,7 +56,6 @@ _MOST_WEIGHTS = 2_000_000  # terms times classes, where there are too many rows 
 _PULL = 3.0  # of the views' weights toward what each is worth alone
 _NEGLIGIBLE = 0.01  # weight of a view that is dropped
 _FEW_CLASSES = 5  # up to which NB-SVM, one fit per class, is measured
-_USUAL_STRENGTH = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,43 +87,34 @@ class ViewRecord:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StackModel(Described):
+class StackModel(LinearModel):
     """A fitted stack: texts in, labels and calibrated probabilities out.
 
     Attributes:
-        seen: Numbers of the classes that had training rows; it never predicts another.
         encoder: None if no view uses it.
         tried: All views that were fitted, those without weight included.
     """
 
-    labels: Labels
-    seen: list[int]
     views: tuple[View, ...]
     encoder: SentenceEncoder | None
     config: ClassifierConfig
     tried: tuple[ViewRecord, ...] = ()
-    record: FitRecord = FitRecord()  # noqa: RUF009 (frozen)
     kind = "stack"
-    task: ClassVar[AnyTask] = get_task("classify")
-
-    def predict(
-        self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None
-    ) -> Iterator[ClassPrediction]:
-        """A prediction for each row, in order. Rows are read some at a time, so memory stays flat."""
-        for chunk in chunks(inputs):
-            for row in self.probabilities(chunk):
-                yield ClassPrediction(labels=self.labels, probabilities=row)
-            progress(len(chunk))
 
     def probabilities(self, inputs: Sequence[Inputs]) -> FloatArray:
         """The probability of each class, (n_rows, n_classes)."""
         logs = self.view_logs(inputs)
-        total = sum(view.weight * logs[view.name] for view in self.views)
-        return _expand(np.asarray(total), self.seen, self.labels)
+        return self.normalize(np.asarray(sum(view.weight * logs[view.name] for view in self.views)))
+
+    def normalize(self, scores: Array) -> FloatArray:
+        """Scores of the seen classes as probabilities of all, (n_rows, n_classes)."""
+        from scipy.special import expit, softmax
+
+        return self.expand(expit(scores) if self.labels.separator else softmax(scores, axis=1))
 
     def view_logs(self, inputs: Sequence[Inputs]) -> dict[str, Array]:
         """Of each view, log-probabilities (of several labels, log-odds) of the seen classes."""
-        texts, logs = _texts(inputs), dict[str, Array]()
+        texts, logs = join_texts(inputs), dict[str, Array]()
         dense = encode(self.encoder, inputs, self.config.fit.max_words, {view.name for view in self.views})
         for view in self.views:
             features: Any = view.terms.transform(texts) if view.terms else dense[view.name]
@@ -135,21 +124,15 @@ class StackModel(Described):
 
     def facts(self) -> Facts:
         """What it is: for its card, ``elmokit inspect`` and the service."""
-        names, record = self.labels.names, self.record
         used = ", ".join(f"{view.name} {view.weight:.2f}" for view in self.views)
-        encoder = record.encoder.get("name", "") if self.encoder else "none: words and characters alone"
+        encoder = self.record.encoder.get("name", "") if self.encoder else "none: words and characters alone"
         rows = [
-            ("task", "classify"),
-            ("classes", f"{len(names)}: {join_names(names, at_most=20)}"),
             ("encoder", str(encoder)),
             ("views", f"{used} (weights)"),
             *((view.name, f"{len(view.terms.terms):,} terms") for view in self.views if view.terms),
-            *((name, f"{score:.4f} out of fold") for name, score in record.rivals.items()),
-            *record.rows(),
+            *((name, f"{score:.4f} out of fold") for name, score in self.record.rivals.items()),
         ]
-        values = {"kind": self.kind, **self._header(), **record.to_json()}
-        usage = "Use it with `elmokit predict` or, in Python, `elmokit.load`."
-        return Facts("A text classifier: a stack of several views.", tuple(rows), values, usage)
+        return make_facts(self, "A text classifier: a stack of several views.", rows, self._header())
 
     def _header(self) -> dict[str, Any]:
         return {
@@ -163,84 +146,39 @@ class StackModel(Described):
 
     def save(self, folder: str | Path) -> None:
         """Write it to a folder, with its encoder if it needs one."""
+        terms = {view.name: view.terms for view in self.views if view.terms}
+        used, arrays = dict[str, Any](), {f"{name}.idf": counted.idf for name, counted in terms.items()}
+        for view in self.views:
+            n_terms, dim = len(terms[view.name].terms) if view.terms else 0, view.weights.shape[1]
+            used[view.name] = {"weight": view.weight, "dim": dim, "terms": n_terms}
+            arrays |= {f"{view.name}.weights": view.weights, f"{view.name}.biases": view.biases}
         record = {**self.record.to_json(), "label_separator": self.labels.separator}
-        used = {
-            view.name: {
-                "weight": view.weight,
-                "dim": view.weights.shape[1],
-                "terms": len(view.terms.terms) if view.terms else 0,
-            }
-            for view in self.views
-        }
-        values = {**self._header(), "used": used, "record": record}
-        with write_model(Path(folder), self.kind, values, card=self.facts()) as staged:
-            arrays = dict[str, FloatArray]()
-            for view in self.views:
-                arrays |= {f"{view.name}.weights": view.weights, f"{view.name}.biases": view.biases}
-                if view.terms:
-                    arrays[f"{view.name}.idf"] = view.terms.idf
-            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-            save_tensors(staged / "model.safetensors", tensors, {})
-            terms = [term for view in self.views if view.terms for term in view.terms.terms]
-            write_text(staged / "vocab.txt", "".join(f"{term}\n" for term in terms))
-            if self.encoder is not None:
-                cast(Model, self.encoder).save(staged / "encoder")
+        self._write(folder, {**self._header(), "used": used, "record": record}, arrays, *terms.values())
 
     @classmethod
     def load(cls, folder: str | Path) -> StackModel:
         """Read a folder; anything missing, damaged, foreign or of the wrong shape is a ModelError."""
         folder = resolve_name(folder)
-        values, shapes = read_record(folder, cls.kind), dict[str, tuple[int, ...]]()
+        values = read_record(folder, cls.kind)
         with explain_damage(folder):
-            separator = values["record"].get("label_separator") or "|" if values["multilabel"] else ""
-            labels = Labels(tuple(map(str, values["classes"])), separator)
-            seen = [int(number) for number in values["seen"]]
-            if seen != sorted({*seen} & {*range(len(labels))}) or len({*labels.names}) < len(labels):
-                raise ValueError("its classes are not in order")
-            used = {str(name): dict(entry) for name, entry in values["used"].items()}
+            labels, seen, record = read_fitted(values)
+            config = ClassifierConfig.from_dict(values["settings"])
+            tried, used = tuple(ViewRecord(**entry) for entry in values["views"]), values["used"]
             if not used or not {*used} <= {*LEXICAL, *DENSE}:
                 raise ValueError("its views are unknown")
+            counts = {name: entry["terms"] for name, entry in used.items() if name in LEXICAL}
+            shapes: dict[str, tuple[int, ...]]
+            shapes = {f"{name}.weights": (len(seen), entry["dim"]) for name, entry in used.items()}
+            shapes |= {f"{name}.biases": (len(seen),) for name in used}
+            arrays = read_arrays(folder, shapes | {f"{name}.idf": (count,) for name, count in counts.items()})
+            words = dict(zip(counts, read_terms(folder, [*counts.values()]), strict=True))
+            terms = {name: Terms(words[name], arrays[f"{name}.idf"], *LEXICAL[name]) for name in counts}
+            views = []
             for name, entry in used.items():
-                shapes |= {f"{name}.weights": (len(seen), int(entry["dim"])), f"{name}.biases": (len(seen),)}
-                if name in LEXICAL:
-                    shapes[f"{name}.idf"] = (int(entry["terms"]),)
-            record, config = (
-                FitRecord.from_json(values["record"]),
-                ClassifierConfig.from_dict(values["settings"]),
-            )
-            tried = tuple(ViewRecord(**entry) for entry in values["views"])
-            with torch.device("meta"):
-                expected = {name: torch.empty(shape) for name, shape in shapes.items()}
-        arrays = {
-            name: tensor.numpy()
-            for name, tensor in load_weights(folder / "model.safetensors", expected).items()
-        }
-        lexical = [name for name in used if name in LEXICAL]
-        counts = [len(arrays[f"{name}.idf"]) for name in lexical]
-        terms = dict(zip(lexical, read_terms(folder / "vocab.txt", counts), strict=True))
-        views = [
-            View(
-                name,
-                float(entry["weight"]),
-                arrays[f"{name}.weights"],
-                arrays[f"{name}.biases"],
-                Terms(terms[name], arrays[f"{name}.idf"], *LEXICAL[name]) if name in LEXICAL else None,
-            )
-            for name, entry in used.items()
-        ]
-        needs_encoder = any(name in DENSE for name in used)
-        encoder = open_encoder(folder / "encoder") if needs_encoder else None
-        return cls(labels, seen, tuple(views), encoder, config, tried, record)
-
-
-def _expand(scores: Array, seen: Sequence[int], labels: Labels) -> FloatArray:
-    """Scores of the seen classes as probabilities of all, (n_rows, n_classes)."""
-    from scipy.special import expit, softmax
-
-    shares = expit(scores) if labels.separator else softmax(scores, axis=1)
-    probabilities = np.zeros((len(scores), len(labels)), dtype=np.float32)
-    probabilities[:, seen] = shares
-    return probabilities
+                solution = arrays[f"{name}.weights"], arrays[f"{name}.biases"]
+                views.append(View(name, entry["weight"], *solution, terms.get(name)))
+        encoder = open_encoder(folder / "encoder") if {*used} & {*DENSE} else None
+        return cls(labels, seen, tuple(views), encoder, config, tried, record=record)
 
 
 # -- views ------------------------------------------------------------------------------------
@@ -307,10 +245,6 @@ def _unit(vectors: FloatArray) -> FloatArray:
     return unit
 
 
-def _texts(inputs: Iterable[Inputs]) -> list[str]:
-    return [replace_surrogates(text) for text in join_texts(inputs)]
-
-
 def _lexical(texts: Sequence[str], n_classes: int) -> dict[str, tuple[Terms, Any]]:
     """The lexical views of the training texts: what is counted, and the matrix, (n_texts, n_terms)."""
     many = len(texts) > _MANY_ROWS
@@ -336,26 +270,22 @@ class StackFit:
     Attributes:
         rows: Numbers of these rows; none if every class has one row.
         probabilities: Of their classes, (n_rows, n_classes).
-        score: The main score of these predictions, and that of the lexical views alone.
+        lexical_score: The main score of the lexical views alone on these rows, if rivals were measured.
     """
 
     model: StackModel
     rows: IntArray
     probabilities: FloatArray
-    score: float = 0.0
     lexical_score: float = 0.0
 
-    def describe(self) -> str:
-        """The stack beside its rivals and without its encoder, in sentences."""
-        if not len(self.rows):
-            return ""
-        rivals = [f"{name}: {score:.3f}" for name, score in self.model.record.rivals.items()]
-        views = ", ".join(f"{view.name} {view.score:.3f}" for view in self.model.tried)
-        text = "; ".join([*rivals, f"this model: {self.score:.3f}"])
-        text = f"On the same folds: {text} (views: {views})."
-        if self.lexical_score >= self.score and self.model.encoder is not None:
+    def describe(self, score: float) -> str:
+        """The stack, which has this score, beside its rivals and without its encoder, in sentences."""
+        rivals, tried = self.model.record.rivals, self.model.tried
+        scores = "; ".join(f"{name}: {one:.3f}" for name, one in {**rivals, "this model": score}.items())
+        text = f"On the same folds: {scores} (views: {', '.join(f'{v.name} {v.score:.3f}' for v in tried)})."
+        if self.lexical_score >= score and self.model.encoder is not None:
             text += f" Words and characters alone reach {self.lexical_score:.3f}: the encoder adds nothing."
-        elif self.score < max(self.model.record.rivals.values(), default=0.0):
+        elif score < max(rivals.values(), default=0.0):
             text += " The simple method is ahead."
         return text
 
@@ -390,7 +320,7 @@ def fit_stack(
         encoder: None for the lexical views alone.
         count_terms: False for the encoder's views alone.
         config: Of which the stack uses ``max_words``, ``class_weights`` and ``seed``.
-        rivals: Measure simple methods on the same folds, too.
+        rivals: Measure simple methods and the lexical views alone on the same folds, too.
         keep_all: Keep views without weight, to look at what they predict.
     """
     from threadpoolctl import threadpool_limits
@@ -398,62 +328,55 @@ def fit_stack(
     reporter, start = reporter or Reporter("silent"), time.monotonic()
     several, n_rows = bool(examples.labels.separator), len(examples)
     seen, targets = _targets(examples)
-    notes = _rare_notes(examples, several=several)
+    counts = targets.sum(axis=0)
+    notes = _rare_notes([examples.labels.names[number] for number in seen], counts)
     names = dense_views(encoder, n_rows)
     with reporter.counting("Encoding texts", total=n_rows if names else None, unit="texts") as advance:
         dense = encode(encoder, examples.inputs, config.fit.max_words, names, advance)
     encoded = time.monotonic()
-    lexical = _lexical(_texts(examples.inputs), len(seen)) if count_terms else {}
+    lexical = _lexical(join_texts(examples.inputs), len(seen)) if count_terms else {}
     if not lexical and not any(np.any(features) for features in dense.values()):
         raise DataError("None of the training texts has a word.", remedy="Check the texts first.")
     weights = row_weights(examples, config.fit.class_weights).numpy().astype(np.float64)
     folds = make_folds(examples.targets, config.fit.seed)
-    known = np.ones(n_rows) if several else (np.bincount(examples.targets)[examples.targets] > 1) * 1.0
+    known = np.ones(n_rows) if several else (targets @ counts > 1) * 1.0
     n_known = n_rows - np.count_nonzero(folds == 0)
     counted = weights * known * (folds >= 0)  # the fits that predict a class with one row have not seen it
-    matrices = {name: matrix for name, (_, matrix) in lexical.items()} | dense
+    rows, rival_scores, lexical_score = np.flatnonzero(counted), dict[str, float](), 0.0
+    score = partial(_score, targets=targets, rows=rows, several=several)
+    fits, views, tried = list[_ViewFit](), list[View](), list[ViewRecord]()
     with threadpool_limits(1):  # the same bits with any number of threads
-        fits = [
-            _fit_view(name, matrix, targets, weights, folds, counted, several=several)
-            for name, matrix in matrices.items()
-        ]
+        for name, matrix in ({name: matrix for name, (_, matrix) in lexical.items()} | dense).items():
+            design = Design.of(matrix.astype(np.float64 if n_rows <= FEW_ROWS else np.float32))
+            chosen = choose_strength(design, targets, weights, folds, counted, several=several)
+            fits.append(_ViewFit(name, design, *chosen))
+        logs = {fit.name: fit.logs for fit in fits}
         shares = np.full(len(fits), 1 / len(fits))
-        if counted.any():
-            outs = [fit.logs for fit in fits]
-            shares, _ = fit_weights(outs, targets, counted, several=several, pull=_PULL)
+        if len(rows):
+            shares, _ = fit_weights([*logs.values()], targets, counted, several=several, pull=_PULL)
             if not shares.any():
                 notes += ("No view predicts better than chance.",)
                 shares += _NEGLIGIBLE
         shares = np.where(shares < _NEGLIGIBLE * shares.max(), 0.0, shares)
-        views = []
         for share, fit in zip(shares.tolist(), fits, strict=True):
+            tried.append(ViewRecord(fit.name, share, fit.strength, score(fit.logs)))
             if share or keep_all:
                 strength = fit.strength * n_known / n_rows  # as strong a penalty for each row as in the folds
                 solution = solve(fit.design, targets, weights, strength, fit.start, several=several)
                 terms = lexical[fit.name][0] if fit.name in lexical else None
                 views.append(View(fit.name, share, *fit.design.unrotate(solution), terms))
-        rows, logs = np.flatnonzero(counted), {fit.name: fit.logs for fit in fits}
-        scores = {name: _score(log, targets, rows, several=several) for name, log in logs.items()}
-        total = sum(share * fit.logs for share, fit in zip(shares, fits, strict=True))
-        lexical_score, simple = 0.0, dict[str, float]()
-        if len(rows) and "words" in lexical:
+        if rivals and len(rows) and "words" in lexical:
             some = [logs[name] for name in lexical]
             joint, _ = fit_weights(some, targets, counted, several=several)
-            lexical_score = _score(np.tensordot(joint, some, axes=1), targets, rows, several=several)
-            if rivals:
-                predicted = _rivals(lexical["words"][1], targets, folds, config.fit.seed, several=several)
-                simple = {name: _score(one, targets, rows, several=several) for name, one in predicted}
-    tried = [
-        ViewRecord(fit.name, share, fit.strength, scores[fit.name])
-        for fit, share in zip(fits, shares.tolist(), strict=True)
-    ]
+            lexical_score = score(np.tensordot(joint, some, axes=1))
+            predicted = _rivals(lexical["words"][1], targets, folds, config.fit.seed, several=several)
+            rival_scores = {name: score(scores) for name, scores in predicted}
     timings = {"encoding": round(encoded - start, 2), "training": round(time.monotonic() - encoded, 2)}
-    record = FitRecord(stopped="done", notes=notes, timings=timings, rivals=simple)
+    record = FitRecord(stopped="done", notes=notes, timings=timings, rivals=rival_scores)
     kept = encoder if any(view.name in DENSE for view in views) else None
-    model = StackModel(examples.labels, seen, tuple(views), kept, config, tuple(tried), record)
-    score = _score(np.asarray(total), targets, rows, several=several)
-    probabilities = _expand(np.asarray(total)[rows], seen, examples.labels)
-    return StackFit(model, rows, probabilities, score, lexical_score)
+    model = StackModel(examples.labels, seen, tuple(views), kept, config, tuple(tried), record=record)
+    total = np.asarray(sum(share * fit.logs for share, fit in zip(shares, fits, strict=True)))
+    return StackFit(model, rows, model.normalize(total[rows]), lexical_score)
 
 
 @dataclass(frozen=True, eq=False)
@@ -464,54 +387,28 @@ class _ViewFit:
     design: Design
     strength: float
     logs: Array
-    start: Array | None = None
-
-
-def _fit_view(
-    name: str,
-    matrix: Any,
-    targets: Array,
-    weights: Array,
-    folds: IntArray,
-    counted: Array,
-    *,
-    several: bool,
-) -> _ViewFit:
-    design = Design.of(matrix.astype(np.float64 if len(targets) <= FEW_ROWS else np.float32))
-    if not counted.any():
-        return _ViewFit(name, design, _USUAL_STRENGTH, np.zeros(targets.shape))
-    return _ViewFit(name, design, *choose_strength(design, targets, weights, folds, counted, several=several))
+    start: Array | None
 
 
 def _targets(examples: Examples) -> tuple[list[int], Array]:
     """Numbers of the classes that have rows, and ones and zeros, (n_rows, n_seen)."""
     if examples.labels.separator:
         return list(range(len(examples.labels))), examples.targets.astype(np.float64)
-    seen, places = np.unique(examples.targets, return_inverse=True)
-    if len(seen) < 2:
-        raise DataError(
-            f"All {len(examples):,} training texts have the same label.",
-            remedy="Give texts of two classes or more.",
-        )
-    return seen.tolist(), np.eye(len(seen))[places]
+    seen, numbers = number_classes(examples)
+    return seen, np.eye(len(seen))[numbers]
 
 
-def _rare_notes(examples: Examples, *, several: bool) -> tuple[str, ...]:
+def _rare_notes(names: Sequence[str], counts: Array) -> tuple[str, ...]:
     """A sentence on classes with fewer rows than there are folds."""
-    if several:
-        counts = examples.targets.sum(axis=0).astype(int)
-    else:
-        counts = np.bincount(examples.targets, minlength=len(examples.labels))
-    names = np.array(examples.labels.names)
     if counts.max() < 2:
         return ("Each class has one row: nothing could be held out, so all views count the same.",)
-    rare = names[(counts > 0) & (counts < 5)].tolist()
+    rare = [name for name, count in zip(names, counts, strict=True) if 0 < count < 5]
     if not rare:
         return ()
     return (f"Fewer than five rows: {plural(len(rare), 'class', 'classes')} ({shorten(rare)}).",)
 
 
-def _score(scores: Array, targets: Array, rows: IntArray, *, several: bool) -> float:
+def _score(scores: Array, *, targets: Array, rows: IntArray, several: bool) -> float:
     """Accuracy of some rows; of several labels, micro F1."""
     if not len(rows):
         return 0.0
@@ -529,20 +426,17 @@ def _rivals(
     names = {"tfidf-svm": "TF-IDF + SVM"}
     if targets.shape[1] <= _FEW_CLASSES:
         names["nbsvm"] = "NB-SVM"
+    problems = [*targets.T] if several else [targets.argmax(axis=1)]
     for method, name in names.items():
         scores = np.full(targets.shape, -np.inf)
-        for fold in range(int(folds.max()) + 1):
+        for fold, (number, wanted) in itertools.product(range(int(folds.max()) + 1), enumerate(problems)):
             held, known = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
-            for column in range(targets.shape[1]) if several else (None,):
-                wanted = targets[known].argmax(axis=1) if column is None else targets[known, column]
-                present, numbers = np.unique(wanted, return_inverse=True)
-                if len(present) < 2:
-                    continue
-                weights, intercepts, *_ = solve_linear(method, matrix[known], numbers, seed=seed)
-                found = matrix[held] @ weights.T + intercepts
-                if column is not None:
-                    scores[held, column] = found[:, 0]
-                else:
-                    found = np.hstack([-found, found]) if len(present) == 2 else found
-                    scores[np.ix_(held, present)] = found
+            present, classes = np.unique(wanted[known], return_inverse=True)
+            if len(present) < 2:
+                continue
+            weights, intercepts, _ = solve_linear(method, matrix[known], classes, seed=seed)
+            answers = matrix[held] @ weights.T + intercepts
+            if not several and len(present) == 2:
+                answers = np.hstack([-answers, answers])
+            scores[np.ix_(held, [number] if several else present)] = answers
         yield name, scores

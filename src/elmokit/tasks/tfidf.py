@@ -1,4 +1,7 @@
-"""``TfidfModel``: TF-IDF of words under an SVM or a logistic regression, fitted by scikit-learn."""
+"""Classifiers that are linear in features of a text: their base, and TF-IDF of words under scikit-learn's.
+
+``LinearModel`` is the base of ``TfidfModel`` and of the stack: predictions and a folder.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,15 @@ import torch
 from elmokit.core.atomic import write_text
 from elmokit.core.console import Advance
 from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError
-from elmokit.core.formatting import join_names
 from elmokit.core.model_card import Described, Facts
 from elmokit.core.model_folder import explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.tasks.classification import ClassPrediction
-from elmokit.tasks.model import USAGE, FitRecord, chunks, read_labels
+from elmokit.tasks.model import FitRecord, chunks, make_facts, read_fitted
 from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, get_task, join_texts
+from elmokit.text.tokenizing import replace_surrogates
+from elmokit.vectors.encoder import FloatArray
 
 METHODS: dict[str, str] = {
     "tfidf-svm": "TF-IDF of words and pairs of words, linear SVM",
@@ -46,26 +50,26 @@ class Terms:
     """
 
     terms: list[str]
-    idf: npt.NDArray[np.float32]
+    idf: FloatArray
     analyzer: str
     sizes: tuple[int, int]
 
     @classmethod
     def fit(
-        cls, texts: Sequence[str], analyzer: str, sizes: tuple[int, int], **options: Any
+        cls, texts: Iterable[str], analyzer: str, sizes: tuple[int, int], **options: Any
     ) -> tuple[Terms, Any] | None:
         """The terms of some texts and their TF-IDF matrix, (n_texts, n_terms); None if there is no term."""
         vectorizer = _make_vectorizer(analyzer, sizes, **options)
         try:
-            matrix = vectorizer.fit_transform(texts)
+            matrix = vectorizer.fit_transform(map(replace_surrogates, texts))
         except ValueError:  # an empty vocabulary
             return None
         terms = [str(term) for term in vectorizer.get_feature_names_out()]
         return cls(terms, vectorizer.idf_.astype(np.float32), analyzer, sizes), matrix
 
-    def transform(self, texts: Sequence[str]) -> Any:
+    def transform(self, texts: Iterable[str]) -> Any:
         """The TF-IDF matrix of texts, (n_texts, n_terms)."""
-        return self._vectorizer.transform(texts)
+        return self._vectorizer.transform(map(replace_surrogates, texts))
 
     @cached_property
     def _vectorizer(self) -> Any:
@@ -80,8 +84,66 @@ def _make_vectorizer(analyzer: str, sizes: tuple[int, int], **options: Any) -> A
     return TfidfVectorizer(analyzer=analyzer, ngram_range=sizes, sublinear_tf=True, **options)
 
 
-def read_terms(file: Path, counts: Sequence[int]) -> list[list[str]]:
-    """The vocabularies that a file holds one after the other, of these sizes."""
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearModel(Described):
+    """A fitted classifier over features of a text.
+
+    Attributes:
+        seen: Numbers of the classes that had training rows; it never predicts another.
+    """
+
+    labels: Labels
+    seen: list[int]
+    record: FitRecord = field(default=FitRecord(), kw_only=True)
+    kind: ClassVar[str]
+    task: ClassVar[AnyTask] = get_task("classify")
+
+    @property
+    def calibrated(self) -> bool:
+        """False if its probabilities only order the classes."""
+        return True
+
+    def probabilities(self, inputs: Sequence[Inputs]) -> FloatArray:
+        """The probability of each class, (n_rows, n_classes)."""
+        raise NotImplementedError
+
+    def predict(
+        self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None
+    ) -> Iterator[ClassPrediction]:
+        """A prediction for each row, in order. Rows are read some at a time, so memory stays flat."""
+        for chunk in chunks(inputs, progress):
+            for row in self.probabilities(chunk):
+                yield ClassPrediction(labels=self.labels, probabilities=row, calibrated=self.calibrated)
+
+    def expand(self, shares: npt.NDArray[Any]) -> FloatArray:
+        """Probabilities of the seen classes as those of all, (n_rows, n_classes)."""
+        probabilities = np.zeros((len(shares), len(self.labels)), dtype=np.float32)
+        probabilities[:, self.seen] = shares
+        return probabilities
+
+    def _write(
+        self, folder: str | Path, values: Mapping[str, Any], arrays: dict[str, FloatArray], *terms: Terms
+    ) -> None:
+        """Write its folder, of which ``values`` are for config.json."""
+        with write_model(Path(folder), self.kind, values, card=self.facts()) as staged:
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            save_tensors(staged / "model.safetensors", tensors, {})
+            write_text(staged / "vocab.txt", "".join(f"{term}\n" for part in terms for term in part.terms))
+            if encoder := getattr(self, "encoder", None):
+                encoder.save(staged / "encoder")
+
+
+def read_arrays(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, FloatArray]:
+    """The arrays of a model folder, which must have these shapes."""
+    with torch.device("meta"):
+        expected = {name: torch.empty(shape) for name, shape in shapes.items()}
+    weights = load_weights(folder / "model.safetensors", expected)
+    return {name: tensor.numpy() for name, tensor in weights.items()}
+
+
+def read_terms(folder: Path, counts: Sequence[int]) -> list[list[str]]:
+    """The vocabularies that a model folder holds one after the other, of these sizes."""
+    file = folder / "vocab.txt"
     try:
         lines = file.read_bytes().decode("utf-8").split("\n")[:-1]
     except (OSError, UnicodeDecodeError) as error:
@@ -97,61 +159,50 @@ def read_terms(file: Path, counts: Sequence[int]) -> list[list[str]]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TfidfModel(Described):
+class TfidfModel(LinearModel):
     """A fitted linear model over counts of words: texts in, labels out.
 
     Attributes:
-        seen: Numbers of the classes that had training rows; it never predicts another.
         terms: Words, or words and pairs of words, in the order of the columns.
         weights: (n_seen, n_terms); for two classes one row, which speaks for the second.
         intercepts: (n_seen,), or (1,).
     """
 
     method: str
-    labels: Labels
-    seen: list[int]
     terms: Terms
-    weights: npt.NDArray[np.float32]
-    intercepts: npt.NDArray[np.float32]
+    weights: FloatArray
+    intercepts: FloatArray
     settings: Mapping[str, Any] = field(default_factory=dict)
-    record: FitRecord = FitRecord()  # noqa: RUF009 (frozen)
     kind = "linear"
-    task: ClassVar[AnyTask] = get_task("classify")
 
-    def predict(
-        self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None
-    ) -> Iterator[ClassPrediction]:
-        calibrated = self.method == "tfidf-lr"  # an SVM's scores are no probabilities
-        for chunk in chunks(inputs, progress):
-            for shares in self.probabilities(join_texts(chunk)):
-                yield ClassPrediction(labels=self.labels, probabilities=shares, calibrated=calibrated)
+    @property
+    def calibrated(self) -> bool:
+        """False for an SVM, whose scores are no probabilities."""
+        return self.method == "tfidf-lr"
 
-    def probabilities(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """The probability of each class, (n_texts, n_classes); for an SVM, its scores on the same scale."""
+    def probabilities(self, inputs: Sequence[Inputs]) -> FloatArray:
+        """The probability of each class, (n_rows, n_classes); for an SVM, its scores on the same scale."""
         from scipy.special import softmax
 
-        scores = self.terms.transform(texts) @ self.weights.T + self.intercepts  # (n_texts, n_seen)
+        scores = (
+            self.terms.transform(join_texts(inputs)) @ self.weights.T + self.intercepts
+        )  # (n_rows, n_seen)
         if len(self.weights) == 1:  # two classes
             scores = np.hstack([np.zeros_like(scores), scores])
         shares = softmax(scores, axis=1).astype(np.float32)
         best = scores.argmax(axis=1)
         tied = np.flatnonzero(shares.argmax(axis=1) != best)  # by rounding only
         shares[tied, best[tied]] = np.nextafter(shares[tied].max(axis=1), np.float32(1))
-        probabilities = np.zeros((len(texts), len(self.labels)), dtype=np.float32)
-        probabilities[:, self.seen] = shares
-        return probabilities
+        return self.expand(shares)
 
     def facts(self) -> Facts:
-        names, record = self.labels.names, self.record
+        """What it is: for its card, ``elmokit inspect`` and the service."""
         rows = [
             ("method", METHODS[self.method]),
-            ("classes", f"{len(names)}: {join_names(names, at_most=20)}"),
             ("terms", f"{len(self.terms.terms):,}"),
             ("settings", ", ".join(f"{key} {value}" for key, value in self.settings.items())),
-            *record.rows(),
         ]
-        values = {"kind": self.kind, "task": "classify", **self._header(), **record.to_json()}
-        return Facts("A linear text classifier.", tuple(rows), values, USAGE)
+        return make_facts(self, "A linear text classifier.", rows, {"task": "classify", **self._header()})
 
     def _header(self) -> dict[str, Any]:
         return {
@@ -162,12 +213,10 @@ class TfidfModel(Described):
         }
 
     def save(self, folder: str | Path) -> None:
+        """Write it to a folder."""
         fitted = {"seen": self.seen, "n_words": self.terms.sizes[1], "record": self.record.to_json()}
         arrays = {"idf": self.terms.idf, "weights": self.weights, "intercepts": self.intercepts}
-        with write_model(Path(folder), self.kind, self._header() | fitted, card=self.facts()) as staged:
-            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-            save_tensors(staged / "model.safetensors", tensors, {})
-            write_text(staged / "vocab.txt", "".join(f"{term}\n" for term in self.terms.terms))
+        self._write(folder, self._header() | fitted, arrays, self.terms)
 
     @classmethod
     def load(cls, folder: str | Path) -> TfidfModel:
@@ -180,22 +229,15 @@ class TfidfModel(Described):
                 remedy="Install elmokit 0.1 to use it, or fit the rows again: elmokit fit tfidf-svm.",
             )
         with explain_damage(folder):
-            labels, method, seen = read_labels(values), values["method"], values["seen"]
-            if method not in METHODS:
-                raise ValueError(f"there is no method {method!r}")
-            if len(seen) < 2:
-                raise ValueError("it has fewer than two classes")
-            n_terms, n_words = int(values["n_terms"]), int(values["n_words"])
-            record = FitRecord.from_json({"notes": values.get("notes", []), **values["record"]})  # as in 0.1
+            labels, seen, record = read_fitted(values)
+            if values["method"] not in METHODS or len(seen) < 2:
+                raise ValueError("its method or its classes are unknown")
+            n_terms, n_rows = int(values["n_terms"]), 1 if len(seen) == 2 else len(seen)
+            shapes = {"idf": (n_terms,), "weights": (n_rows, n_terms), "intercepts": (n_rows,)}
+            arrays, (terms,) = read_arrays(folder, shapes), read_terms(folder, [n_terms])
+            counted = Terms(terms, arrays.pop("idf"), "word", (1, int(values["n_words"])))
             settings = dict(values["settings"])
-        (terms,) = read_terms(folder / "vocab.txt", [n_terms])
-        file, n_rows = folder / "model.safetensors", 1 if len(seen) == 2 else len(seen)
-        with torch.device("meta"):
-            shapes = {"idf": torch.empty(n_terms), "weights": torch.empty(n_rows, n_terms)}
-            shapes["intercepts"] = torch.empty(n_rows)
-        arrays = {name: tensor.numpy() for name, tensor in load_weights(file, shapes).items()}
-        counted = Terms(terms, arrays.pop("idf"), "word", (1, n_words))
-        return cls(method, labels, seen, counted, **arrays, settings=settings, record=record)
+        return cls(labels, seen, values["method"], counted, **arrays, settings=settings, record=record)
 
 
 def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
@@ -206,12 +248,7 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
             remedy="Fit an encoder with a head instead: elmokit fit english TRAIN.",
         )
     start, texts = time.monotonic(), join_texts(examples.inputs)
-    seen, targets = np.unique(examples.targets, return_inverse=True)
-    if len(seen) < 2:
-        raise DataError(
-            f"All {len(texts):,} training texts have the same label.",
-            remedy="Give texts of two classes or more.",
-        )
+    seen, targets = number_classes(examples)
     n_words = 1 if method == "tfidf-lr" else 2
     min_df = 1 if n_words == 1 or len(texts) < _FEW else 2
     counted = Terms.fit(texts, "word", (1, n_words), min_df=min_df)
@@ -227,7 +264,18 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
     settings = {"n_words": n_words, "min_df": min_df, "sublinear_tf": True, "seed": seed, "C": strength}
     record = FitRecord(stopped="done", timings=timings)
     solution = weights.astype(np.float32), intercepts.astype(np.float32)
-    return TfidfModel(method, examples.labels, seen.tolist(), terms, *solution, settings, record)
+    return TfidfModel(examples.labels, seen, method, terms, *solution, settings, record=record)
+
+
+def number_classes(examples: Examples) -> tuple[list[int], npt.NDArray[np.int64]]:
+    """The classes that have rows, two or more, and of each row the place of its class among them."""
+    seen, places = np.unique(examples.targets, return_inverse=True)
+    if len(seen) < 2:
+        raise DataError(
+            f"All {len(examples):,} training texts have the same label.",
+            remedy="Give texts of two classes or more.",
+        )
+    return seen.tolist(), places
 
 
 def solve_linear(
