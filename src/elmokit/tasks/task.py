@@ -7,10 +7,11 @@ evaluate, compare and serve use nothing else of it.
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from elmokit.core.errors import ConfigError, DataError, nearest
 from elmokit.core.model_folder import Model
@@ -87,7 +88,7 @@ def join_texts(inputs: Iterable[Inputs]) -> list[str]:
     """Each row as one text: all fields in a line, words joined by spaces."""
     texts = (
         [getattr(text, "text", text) for text in row] for row in inputs
-    )  # of ``Tokenized``, the original
+    )  # ``Tokenized`` has the original
     return [" ".join(text if isinstance(text, str) else " ".join(text) for text in row) for row in texts]
 
 
@@ -128,8 +129,8 @@ P = TypeVar("P", bound=Prediction)
 M = TypeVar("M", bound=Metrics)
 
 
-class Task(Protocol[P, M]):
-    """One kind of supervised problem, to be inherited from. ``Task[Any, Any]`` is any of them.
+class Task(ABC, Generic[P, M]):
+    """One kind of supervised problem, with predictions ``P`` and metrics ``M``; ``AnyTask`` is any of them.
 
     Attributes:
         name: Its key in ``TASKS``, in config.json and for ``--task``.
@@ -156,12 +157,15 @@ class Task(Protocol[P, M]):
             )
         return texts
 
+    @abstractmethod
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Check rows; learn the labels if ``labels`` has no names. Errors name the row."""
 
+    @abstractmethod
     def loss(self, output: Output, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
         """The loss of each row, (batch,)."""
 
+    @abstractmethod
     def decode(
         self, output: Output, masks: Sequence[Tensor], labels: Labels, words: Words | None = None
     ) -> list[P]:
@@ -172,9 +176,11 @@ class Task(Protocol[P, M]):
             words: None during training, where predictions are only measured.
         """
 
+    @abstractmethod
     def measure(self, examples: Examples, predictions: Sequence[P]) -> M:
         """How good the predictions are."""
 
+    @abstractmethod
     def columns(self, prediction: P) -> dict[str, Any]:
         """What predict writes and the service answers. A mapping inside becomes one CSV column per key."""
 
