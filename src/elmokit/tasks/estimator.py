@@ -294,6 +294,8 @@ def _read(
         given = np.asarray(labels)
         if given.ndim == 2 and given.shape[1] == 1:
             given = column_or_1d(given, warn=True)  # as in scikit-learn
+        if any(label is None or label != label for label in given.ravel().tolist()):  # NaN is not itself
+            raise ValueError("some are missing")
         names = np.arange(given.shape[1]) if given.ndim == 2 else np.unique(given)
     except (ValueError, TypeError) as error:  # lists of different lengths; types that cannot be sorted
         raise DataError(
@@ -302,10 +304,7 @@ def _read(
         ) from error
     if len(texts) != len(given):
         raise DataError(f"There are {len(texts)} texts, but {len(given)} labels.")
-    if any(label is None or label != label for label in given.ravel().tolist()):  # NaN is not itself
-        raise DataError("Some labels are missing.", remedy="Give every text a label, or leave it out.")
-    classes, inputs = names if classes is None else classes, [(text,) for text in texts]
-    several = given.ndim == 2
+    classes, several = names if classes is None else classes, given.ndim == 2
     if several and not (len(names) == len(classes) and np.isin(given, (0, 1)).all()):
         raise DataError("Several labels per text must be given as ones and zeros, (n_texts, n_classes).")
     if unknown := np.setdiff1d(names, classes).tolist():
@@ -316,4 +315,5 @@ def _read(
             remedy="A classifier needs rows of at least two classes.",
         )
     targets = given.astype(np.float32) if several else np.searchsorted(classes, given)
-    return classes, Examples(inputs, targets, Labels(tuple(map(str, classes.tolist())), "|" * several))
+    own = Labels(tuple(map(str, classes.tolist())), "|" * several)
+    return classes, Examples([(text,) for text in texts], targets, own)

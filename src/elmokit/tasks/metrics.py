@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.core.errors import DataError
-
 MAX_MATRIX = 50  # labels; more have a list of confusions instead of a matrix
 _N_BINS = 10
 _MAX_CHARACTERS = 400  # of a mistake's text
@@ -59,13 +57,6 @@ class ClassMetrics:
     calibrated: bool = True
     main: ClassVar[str]
     averages: ClassVar[tuple[str, ...]]
-
-    def __post_init__(self) -> None:
-        if not np.isfinite(self.probabilities).all():
-            raise DataError(
-                "Some probabilities are not numbers (nan or inf).",
-                remedy="Training diverged: lower the learning rate and train again.",
-            )
 
     @property
     def n(self) -> int:
@@ -181,14 +172,15 @@ class ClassificationMetrics(ClassMetrics):
 
     def losses(self) -> dict[str, float | None]:
         """Expected calibration error and log loss: of calibrated probabilities, and of known labels."""
-        ece, loss, known = None, None, self.true < len(self.classes)
-        if self.calibrated:
-            gaps = (n / self.n * abs(right - sure) for n, sure, right in self.bins if n)
-            ece = sum(gaps)
-        if self.calibrated and known.any():
-            chances = self.probabilities[known, self.true[known]]
-            loss = float(-np.log(chances.clip(np.finfo(chances.dtype).eps, 1)).mean(dtype=np.float64))
-        return {"ece": ece, "log_loss": loss}
+        if not self.calibrated:
+            return {"ece": None, "log_loss": None}
+        ece = sum(n / self.n * abs(right - sure) for n, sure, right in self.bins if n)
+        known = np.flatnonzero(self.true < len(self.classes))
+        chances = self.probabilities[known, self.true[known]].clip(np.finfo(self.probabilities.dtype).eps, 1)
+        return {
+            "ece": ece,
+            "log_loss": float(-np.log(chances).mean(dtype=np.float64)) if len(known) else None,
+        }
 
     @cached_property
     def bins(self) -> list[tuple[int, float, float]]:

@@ -162,7 +162,9 @@ def fit_task(
     with timed(seconds, "numbering"), counting as advance:
         sources = [number_texts(encoder, part.inputs, config.fit.max_words, advance) for part in parts]
     record = FitRecord(stopped="done", notes=_check_texts(sources, config.fit), timings=seconds)
-    caches = worth_caching(encoder, config.fit)
+    # Looking up word vectors is as fast as reading a cache.
+    is_slow = encoder.directional and config.fit.epochs != 1
+    caches = config.fit.cache == "yes" or (config.fit.cache == "auto" and is_slow)
     if issubclass(task.heads[config.head.head], LinearHead):
         with timed(seconds, "training"), tuned_process():
             if layers_folder is not None and caches:
@@ -245,11 +247,6 @@ def _with_epochs(config: ClassifierConfig, texts: LayerSource) -> ClassifierConf
             remedy="Lower unfreeze_every (0 unfreezes all layers at once), or raise epochs.",
         )
     return replace(config, fit=fit)
-
-
-def worth_caching(encoder: Encoder, fit: FitConfig) -> bool:
-    """Whether layers should be cached on disk. Looking up word vectors is as fast as reading a cache."""
-    return fit.cache == "yes" or (fit.cache == "auto" and encoder.directional and fit.epochs != 1)
 
 
 @contextlib.contextmanager
