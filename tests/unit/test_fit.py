@@ -6,7 +6,6 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from elmokit.tasks.fit import FittedModel, content_hash, read_examples
 from elmokit.tasks.fit import fit as fit_files
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.task import Columns, Examples, Labels, get_task
+from elmokit.tasks.task import Examples, Labels, get_task
 from elmokit.text.settings import LabelConfig, ReadConfig
 from folders import drop_checksums
 from topics import EASY, QUICK, rows, table
@@ -99,12 +98,7 @@ def test_the_content_hash_changes_with_any_text_or_label() -> None:
     def examples(texts: list[str], targets: list[int], notes: tuple[str, ...] = ()) -> Examples:
         return Examples([(text,) for text in texts], np.array(targets), Labels(("x", "y")), notes=notes)
 
-    rows = [
-        examples(["a", "b"], [0, 1]),
-        examples(["a", "c"], [0, 1]),
-        examples(["a", "b"], [0, 0]),
-        examples(["b", "a"], [0, 1]),
-    ]
+    rows = [examples([*"ab"], [0, 1]), examples([*"ac"], [0, 1]), examples([*"ab"], [0, 0])]
     assert len({content_hash(part) for part in rows}) == len(rows)
     assert content_hash(rows[0]) == content_hash(examples(["a", "b"], [0, 1], ("a note",)))
 
@@ -258,33 +252,16 @@ def test_a_classifier_whose_encoder_is_missing_is_refused(copy: Path) -> None:
     assert str(copy / "encoder") in caught.value.message
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda record: record.pop("settings"),
-        lambda record: record.pop("classes"),
-        lambda record: record.update(classes=3),
-        lambda record: record.update(record=5),
-        lambda record: record["settings"]["head"].update(head=5),
-        lambda record: record["settings"]["head"].update(head="mlp"),
-        lambda record: record.update(classes=["a", "a", "b"]),
-        lambda record: record["settings"].update(more={}),
-    ],
-)
-def test_a_damaged_config_is_refused_by_name(copy: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    file = copy / "config.json"
-    record = json.loads(file.read_text(encoding="utf-8"))
-    change(record)
-    file.write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(ModelError, match=r"config\.json is damaged") as caught:
-        TaskModel.load(copy)
-    assert caught.value.remedy
-
-
-def test_weights_that_do_not_fit_are_refused_by_name(copy: Path) -> None:
-    file = copy / "model.safetensors"
+def test_a_damaged_config_and_weights_that_do_not_fit_are_refused_by_name(copy: Path) -> None:
+    file, config = copy / "model.safetensors", copy / "config.json"
     tensors, meta = load_tensors(file)
     drop_checksums(copy)
+    record = json.loads(config.read_text(encoding="utf-8"))
+    for change in ({"classes": 3}, {"settings": {**record["settings"], "head": {"head": "mlp"}}}):
+        config.write_text(json.dumps(record | change), encoding="utf-8")
+        with pytest.raises(ModelError, match=r"config\.json is damaged"):
+            TaskModel.load(copy)
+    config.write_text(json.dumps(record), encoding="utf-8")
     for changed, message in (
         ({name: t for name, t in tensors.items() if name != "head.output.bias"}, "lacks the tensor"),
         ({**tensors, "more": torch.zeros(1)}, "an unexpected tensor"),
@@ -294,16 +271,9 @@ def test_weights_that_do_not_fit_are_refused_by_name(copy: Path) -> None:
         with pytest.raises(ModelError, match=message) as caught:
             TaskModel.load(copy)
         assert str(file) in caught.value.message
-    file.write_bytes(b"not a tensor")
-    with pytest.raises(ModelError, match="safetensors"):
-        TaskModel.load(copy)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [{"mix": "frozen", "mix_weights": "0,0,0"}, {"mix_form": "softmax"}, {"mix": "function"}],
-    ids=["all zero", "softmax", "function"],
-)
+@pytest.mark.parametrize("more", [{"mix": "frozen"}, {"mix_form": "softmax"}, {"mix": "function"}])
 def test_the_card_shows_every_kind_of_mix(fit: Fit, tmp_path: Path, more: dict[str, Any]) -> None:
     fit(rows(30), config=settings(**QUICK, **more))
     facts = TaskModel.load(tmp_path / "made").facts()
@@ -311,24 +281,6 @@ def test_the_card_shows_every_kind_of_mix(fit: Fit, tmp_path: Path, more: dict[s
     assert all(f"layer {depth}" in shown for depth in range(3))
     assert ("gamma" in shown) is ("mix_form" in more)
     json.dumps(facts.values)
-
-
-# -- columns that were named to fit ------------------------------------------------------------
-
-
-def test_named_columns_are_read_again_unless_others_are_asked_for_and_numbers_are_not() -> None:
-    named, several = Columns("title, body", "topic"), Labels(("a", "b"), "|")
-    for given in (ReadConfig(), ReadConfig(header="yes")):
-        assert named.reading(given) == replace(given, text_columns="title, body")
-    for given in (ReadConfig(header="no"), ReadConfig(text_columns="text"), ReadConfig(text_columns="2")):
-        assert named.reading(given) == given
-    for unnamed in (Columns(), Columns("title,3", "1")):
-        assert unnamed.reading(ReadConfig(encoding="latin-1")) == ReadConfig(encoding="latin-1")
-        assert unnamed.labeling(LabelConfig(), Labels()) == LabelConfig()
-    wanted = LabelConfig(label_column="topic", label_separator="|")
-    assert named.labeling(LabelConfig(), several) == wanted
-    asked = LabelConfig(label_column="kind", label_separator=";")
-    assert named.labeling(asked, several) == asked
 
 
 def test_each_note_on_long_rows_says_which_rows_it_counts(fit: Fit, tmp_path: Path) -> None:

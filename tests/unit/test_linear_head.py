@@ -91,12 +91,6 @@ def test_fine_tuning_moves_a_copy_of_the_table(static: WordVectors, tmp_path: Pa
     assert again.training["fine_tuned"]
 
 
-def test_layers_of_word_vectors_are_kept_only_when_asked_for(static: WordVectors, tmp_path: Path) -> None:
-    config = ClassifierConfig.from_flat(**{**EASY, "mix": "frozen"})
-    fit_task(TASK, static, examples(30), examples(30, 1), config, layers_folder=tmp_path / "layers")
-    assert not (tmp_path / "layers").exists()
-
-
 # -- no validation rows -----------------------------------------------------------------------
 
 

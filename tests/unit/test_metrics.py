@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from elmokit.core.errors import ModelError
 from elmokit.tasks.classification import Classification, ClassPrediction
-from elmokit.tasks.metrics import ClassificationMetrics, ClassScore, Mistake, MultilabelMetrics
+from elmokit.tasks.metrics import ClassificationMetrics, Mistake, MultilabelMetrics
 from elmokit.tasks.task import Examples, Labels
 from elmokit.text.rows import Row
 
@@ -57,22 +57,6 @@ def measure_several(true: npt.ArrayLike, chances: Array, classes: tuple[str, ...
 # -- one class a text -------------------------------------------------------------------------
 
 
-def test_scores_agree_with_hand_arithmetic() -> None:
-    metrics = measure(TRUE, CHANCES)
-    assert (metrics.n, metrics.accuracy, metrics.unseen) == (5, 3 / 5, {})
-    assert metrics.confusion.tolist() == [[1, 1, 0], [0, 2, 0], [1, 0, 0]]
-    cat, dog, eel = metrics.per_class
-    assert cat == ClassScore("cat", 1 / 2, 1 / 2, 1 / 2, 2)
-    assert dog == ClassScore("dog", 2 / 3, 1.0, 0.8, 2)
-    assert eel == ClassScore("eel", 0.0, 0.0, 0.0, 1)
-    assert metrics.values["macro_f1"] == pytest.approx((0.5 + 0.8 + 0) / 3)
-    assert metrics.values["macro_recall"] == pytest.approx(1 / 2)
-    assert metrics.values["weighted_f1"] == pytest.approx((2 * 0.5 + 2 * 0.8) / 5)
-    assert metrics.values["weighted_recall"] == pytest.approx(metrics.accuracy)
-    assert metrics.values["log_loss"] == pytest.approx(-np.log([0.7, 0.4, 0.8, 1.0, 0.1]).mean())
-    assert list(metrics.values)[:2] == ["accuracy", "macro_f1"]
-
-
 def test_calibration_agrees_with_hand_arithmetic() -> None:
     metrics = measure(TRUE, CHANCES)
     calibration = metrics.to_json()["calibration"]
@@ -100,6 +84,7 @@ def test_scores_agree_with_scikit_learn(seed: int, n: int, n_classes: int) -> No
     true = [names[number] for number in numbers.integers(0, n_classes, size=n)]
     predicted = [names[number] for number in chances.argmax(axis=1)]
     metrics = measure(true, chances, names)
+    assert list(metrics.values)[:2] == ["accuracy", "macro_f1"]
     facts = metrics.to_json()
     json.dumps(facts, allow_nan=False)
     assert metrics.accuracy == pytest.approx(sklearn.metrics.accuracy_score(true, predicted))

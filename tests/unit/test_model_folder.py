@@ -49,15 +49,8 @@ def tree(folder: Path) -> dict[str, bytes]:
 def test_config_json_names_kind_version_and_checksums(tmp_path: Path) -> None:
     write(tmp_path / "m")
     record = read_record(tmp_path / "m", "bilm")
-    assert list(record) == [
-        "format",
-        "format_version",
-        "kind",
-        "elmokit_version",
-        "value",
-        "files",
-        "checksum",
-    ]
+    names = ["format", "format_version", "kind", "elmokit_version", "value", "files", "checksum"]
+    assert list(record) == names
     assert list(record["files"]) == ["model.safetensors", "vocab.txt"]
     assert (kind_of(tmp_path / "m"), record["value"]) == ("bilm", 1.0)
     (tmp_path / "m" / "extra.safetensors").touch()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
-import numpy.typing as npt
 import pytest
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
@@ -141,25 +139,3 @@ def test_encode_is_sentences_for_one_text_and_for_many(elmo: Elmo) -> None:
     lengths = np.linalg.norm(elmo.encode(texts, normalize_embeddings=True), axis=1)
     assert np.allclose(lengths, [float(row.any()) for row in expected], atol=1e-6)
     assert elmo.encode([]).shape == (0, elmo.dim)
-
-
-class KeywordModel:
-    """Calls ``encode`` as KeyBERT and BERTopic do: lists and arrays of texts, a flag for progress."""
-
-    def __init__(self, embedding_model: Elmo) -> None:
-        self.embedding_model = embedding_model
-
-    def embed(self, documents: Sequence[str] | npt.NDArray[Any], verbose: bool = False) -> Any:
-        return self.embedding_model.encode(documents, show_progress_bar=verbose)
-
-    def keywords(self, document: str, n: int) -> list[str]:
-        candidates = np.array(sorted(set(document.split())))
-        document_vector, word_vectors = self.embed([document]), self.embed(candidates)
-        scores = word_vectors @ document_vector[0]
-        return [str(word) for word in candidates[np.argsort(-scores)[:n]]]
-
-
-def test_tools_that_expect_a_sentence_encoder_take_an_elmo(elmo: Elmo) -> None:
-    words = KeywordModel(elmo).keywords("the coach saw the rain", 2)
-    assert len(words) == 2
-    assert set(words) <= {"the", "coach", "saw", "rain"}
