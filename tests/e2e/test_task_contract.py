@@ -165,6 +165,7 @@ def test_pairs_of_texts_with_real_targets_need_no_labels(encoder: Path, tmp_path
     result = fit(encoder, train, tmp_path / "made", test=test, task="similar", **SETTINGS)
     assert result.metrics["test"].values["r2"] > 0.5
     assert evaluate(tmp_path / "made", test).values["r2"] == result.metrics["test"].values["r2"]
+    assert "classes" not in (tmp_path / "made" / "README.md").read_text(encoding="utf-8")
     predict(tmp_path / "made", test, tmp_path / "out.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
     assert all(abs(row["value"] - float(row["label"])) < 1 for row in rows[:20])

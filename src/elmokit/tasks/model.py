@@ -161,10 +161,10 @@ def make_facts(
 ) -> Facts:
     """What a fitted model is: its task and classes, further ``rows``, and how it was fitted."""
     names, record = model.labels.names, model.record
-    first = [("task", model.task.name), ("classes", f"{len(names)}: {join_names(names, at_most=20)}")]
+    classes = [("classes", f"{len(names)}: {join_names(names, at_most=20)}")] if names else []
     usage = "Use it with `elmokit predict` or, in Python, `elmokit.load`. `report.html` shows how good it is."
     values = {"kind": model.kind, **values, **record.to_json()}
-    return Facts(summary, (*first, *rows, *record.rows()), values, usage)
+    return Facts(summary, (("task", model.task.name), *classes, *rows, *record.rows()), values, usage)
 
 
 def chunks(rows: Iterable[Inputs], progress: Advance = lambda amount: None) -> Iterator[list[Inputs]]:
