@@ -1,5 +1,9 @@
 """The contract of a task: rows become examples, a head learns them, predictions are measured and reported.
 
+A row becomes an example by ``read``. Its texts go through an encoder, a mix and one of the ``heads``; the
+head's output through ``loss`` in training, else through ``decode``; predictions through ``measure``,
+``columns`` and ``sections``.
+
 A new task is one module with a ``Task`` and its heads, and an entry in ``TASKS``. The verbs fit, predict,
 evaluate, compare and serve use nothing else of it.
 """
