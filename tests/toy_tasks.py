@@ -95,7 +95,7 @@ class Tagging(Task[Tags, ToyMetrics]):
             paths = torch.where(inside[:, step : step + 1], further, paths)
         return (paths.logsumexp(dim=1) - gold) * inside[:, 0]
 
-    def decode(self, output: Crf, masks: Sequence[Tensor], labels: Labels, words: Any = None) -> list[Tags]:
+    def decode(self, output: Crf, masks: Sequence[Tensor], labels: Labels, inputs: Any = None) -> list[Tags]:
         predictions = []
         for scores, length in zip(output.emissions, masks[0].sum(dim=1).tolist(), strict=True):
             best, pointers = scores[0], []
@@ -152,7 +152,7 @@ class Similarity(Task[Value, ToyMetrics]):
     def loss(self, output: Tensor, targets: Array, *, smoothing: float = 0.0) -> Tensor:
         return (output - torch.from_numpy(targets)).square()
 
-    def decode(self, output: Tensor, masks: Any, labels: Labels, words: Any = None) -> list[Value]:
+    def decode(self, output: Tensor, masks: Any, labels: Labels, inputs: Any = None) -> list[Value]:
         return [Value(value=value) for value in output.tolist()]
 
     def measure(self, examples: Examples, predictions: Sequence[Value]) -> ToyMetrics:

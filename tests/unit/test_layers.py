@@ -51,7 +51,7 @@ def test_a_module_imports_only_from_packages_to_its_left(path: Path) -> None:
 
 def test_modules_are_few_named_for_what_they_hold_and_without_lists_of_names() -> None:
     modules = [path for path in FILES if path.stem != "__init__"]
-    assert len(modules) <= 115
+    assert len(modules) <= 125
     assert not [path for path in FILES if path.stem in ("utils", "helpers", "misc", "common")]
     lists = {str(path.relative_to(ROOT)) for path in modules if "\n__all__ = " in path.read_text("utf-8")}
     assert lists == {"settings.py", "results.py"}

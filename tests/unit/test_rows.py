@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from elmokit.core.errors import DataError
-from elmokit.text.rows import Row, RowSource, unique, usual_label
-from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.text.rows import Row, RowSource, unique
+from elmokit.text.settings import LabelConfig, ReadConfig, usual_label
 
 LABEL_SETTINGS = ("label_column", "label_separator", "drop_unlabeled")
 

@@ -14,9 +14,13 @@ from elmokit.cli.options import READ, Model, Settings, argument, flag, with_sett
 @with_settings(READ)
 def command(
     model: Model,
-    files: Annotated[list[str], argument("FILE...", "Rows to label (.csv .tsv .jsonl .parquet .txt), or -.")],
+    files: Annotated[
+        list[str], argument("FILE...", "Rows to label (.csv .tsv .jsonl .parquet .conll .txt), or -.")
+    ],
     out: Annotated[Path | None, flag("Output file; by default, standard output.", "--out", "-o")] = None,
-    format: Annotated[str, flag("csv or jsonl; by default, as the name of --out or FILE ends.")] = "",
+    format: Annotated[
+        str, flag("csv, jsonl or, for tags, conll; by default, as the name of --out or FILE ends.")
+    ] = "",
     *,
     settings: Settings,
 ) -> None:

@@ -26,8 +26,7 @@ from elmokit.core.errors import ConfigError
 from elmokit.core.formatting import join_names, plural
 from elmokit.core.names import resolve_name
 from elmokit.core.run_folder import open_out
-from elmokit.tasks.fit import Files
-from elmokit.tasks.task import get_task
+from elmokit.tasks.fit import Files, choose_task
 from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
@@ -73,7 +72,7 @@ def compare(  # many parameters because each is an argument or flag of the comma
     read, labels = read or ReadConfig(), labels or LabelConfig()
     configs: Any = merge_settings(settings, compare=CompareConfig(), read=read, labels=labels)
     config, read_config, label_config = configs.values()
-    task = get_task(config.task)
+    task = choose_task(config.task, train, read_config, reporter)
     sources = {"train": train, "valid": valid, "test": test, "unlabeled": unlabeled}
     names = ("methods", "seeds", "config", "curve", "draws", "curve_methods")
     plan = plan or make_plan(config.recipe, **{name: getattr(config, name) for name in names})

@@ -148,14 +148,18 @@ def _foreign_methods(names: Iterable[str]) -> list[Method]:
 
 
 def plan_for_task(plan: Plan, task: AnyTask) -> Plan:
-    """The plan without methods that cannot do a task, and with a head that the task has."""
+    """The plan without methods that cannot do a task, with a head and the settings that suit it."""
     methods, left_out = [], list(plan.left_out)
     for method in plan.methods:
         if not method.can_do(task):
             left_out.append(f"{method.id} is left out: it cannot do the task {task.name!r}.")
         else:
-            has_head = method.classifier.get("head", "auto") in ("auto", *task.heads)
-            methods.append(method if has_head else method.vary(classifier={"head": "auto"}))
+            changes = dict(task.settings)
+            if method.classifier.get("head", "auto") not in ("auto", *task.heads):
+                changes["head"] = "auto"
+            if task.settings and "epochs" in method.classifier:  # chosen for classification
+                changes["epochs"] = 0
+            methods.append(method.vary(classifier=changes) if changes else method)
     if not methods:
         raise ConfigError(
             f"None of the methods can do the task {task.name!r}.", remedy="Choose others: --methods elmo."

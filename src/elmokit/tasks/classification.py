@@ -27,7 +27,7 @@ from elmokit.report.document import (
 from elmokit.report.figures import draw_reliability
 from elmokit.tasks.heads import BilstmHead, Head, LinearHead, PoolHead
 from elmokit.tasks.metrics import MAX_MATRIX, ClassificationMetrics, Mistake, MultilabelMetrics
-from elmokit.tasks.task import Examples, Labels, Prediction, Task, Words, join_texts
+from elmokit.tasks.task import Examples, Inputs, Labels, Prediction, Task, join_texts
 from elmokit.text.rows import Row
 from elmokit.text.settings import LabelConfig
 
@@ -104,7 +104,11 @@ class Classification(Task[ClassPrediction, Metrics]):
         return F.binary_cross_entropy_with_logits(output, soft, reduction="none").mean(dim=1)
 
     def decode(
-        self, output: Tensor, masks: Sequence[Tensor], labels: Labels, words: Words | None = None
+        self,
+        output: Tensor,
+        masks: Sequence[Tensor],
+        labels: Labels,
+        inputs: Sequence[Inputs] | None = None,
     ) -> list[ClassPrediction]:
         """Softmax; with several labels, a sigmoid for each."""
         shares = torch.sigmoid(output) if labels.separator else torch.softmax(output, dim=1)

@@ -18,6 +18,7 @@ from elmokit.bilm.perplexity import TextPerplexity, text_perplexity
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError
+from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import KINDS, Model, kind_of, load
 from elmokit.core.run_folder import open_out
@@ -28,6 +29,7 @@ from elmokit.tasks.model_report import write_model_report
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.stack import StackFit, StackModel, fit_stack
 from elmokit.tasks.task import (
+    TASKS,
     AnyTask,
     Columns,
     Examples,
@@ -39,7 +41,8 @@ from elmokit.tasks.task import (
 )
 from elmokit.tasks.tfidf import METHODS, TfidfModel, fit_tfidf
 from elmokit.tasks.trainer import fit_task, is_single_label
-from elmokit.text.predictions import PredictionWriter
+from elmokit.text.predictions import OutputFormat, PredictionWriter
+from elmokit.text.readers import format_of
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
@@ -83,7 +86,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
     *,
     valid: Files = (),
     test: Files = (),
-    task: str = "classify",
+    task: str = "auto",
     checkpoint_every: float = 60.0,
     overwrite: bool = False,
     reporter: Reporter | None = None,
@@ -100,14 +103,15 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         train: Files, folders or glob patterns.
         valid: Rows to choose the best weights by; without them a share of each class is held out.
         test: Rows to measure on at the end, for the report.
-        task: A key of ``elmokit.tasks.task.TASKS``.
+        task: A key of ``elmokit.tasks.task.TASKS``; "auto" decides by the columns of the rows.
         overwrite: Start over if ``out`` holds another model.
         settings: By name, such as ``head="linear"`` or ``label_column="topic"``; or as objects, ``config``
             (ClassifierConfig), ``read`` (ReadConfig) and ``labels`` (LabelConfig).
     """
-    reporter, out, problem = reporter or Reporter("silent"), Path(out), get_task(task)
-    config, read, label_config = _merge_configs(settings)
-    read, kind = name_fields(problem, read), "classifier"
+    reporter, out = reporter or Reporter("silent"), Path(out)
+    problem = choose_task(task, train, _merge_configs(settings)[1], reporter)
+    config, read, label_config = _merge_configs(settings, problem)
+    read, kind, task = name_fields(problem, read), "classifier", problem.name
     if task == "classify" and (encoder in METHODS or config.is_stack):
         kind = "linear" if encoder in METHODS else "stack"
     elif encoder in METHODS:
@@ -220,11 +224,29 @@ def _finish(
     return FittedModel(out, model, metrics)
 
 
-def _merge_configs(settings: dict[str, Any]) -> tuple[ClassifierConfig, ReadConfig, LabelConfig]:
-    """Settings by name, merged into those given as objects."""
-    usual = {"config": ClassifierConfig(), "read": ReadConfig(), "labels": LabelConfig()}
-    given: Any = {name: settings.pop(name, None) or default for name, default in usual.items()}
-    return tuple(merge_settings(settings, **given).values())  # type: ignore[return-value]
+def _merge_configs(
+    settings: Mapping[str, Any], task: AnyTask | None = None
+) -> tuple[ClassifierConfig, ReadConfig, LabelConfig]:
+    """Settings by name, merged into those given as objects, or into the usual ones of a task."""
+    config = ClassifierConfig.from_flat(**task.settings) if task else ClassifierConfig()
+    usual = {"config": config, "read": ReadConfig(), "labels": LabelConfig()}
+    given: Any = {name: settings.get(name) or default for name, default in usual.items()}
+    named = {name: value for name, value in settings.items() if name not in usual}
+    return tuple(merge_settings(named, **given).values())  # type: ignore[return-value]
+
+
+def choose_task(name: str, files: Files, read: ReadConfig, reporter: Reporter) -> AnyTask:
+    """The task of that name; "auto" is the one that the columns of the first file belong to."""
+    if name != "auto":
+        return get_task(name)
+    columns = set[str]() if "-" in map(str, _files(files)) else RowSource(files, read).first_columns()
+    for other in map(get_task, TASKS):
+        for sign in other.form.signs:
+            if sign <= columns:
+                what = "a CoNLL file" if sign == {"conll"} else f"columns {join_names(sorted(sign))}"
+                reporter.say(f"Task: {other.name} ({what}); choose another with --task.")
+                return other
+    return get_task("classify")
 
 
 def name_fields(task: AnyTask, read: ReadConfig) -> ReadConfig:
@@ -241,7 +263,7 @@ def read_examples(
     task: AnyTask, files: Files, read: ReadConfig, config: LabelConfig, labels: Labels, reporter: Reporter
 ) -> Examples:
     """All labeled rows of some files; ``labels`` as for ``Task.read``."""
-    source, rows = RowSource(files, read, config, say=reporter.note), list[Row]()
+    source, rows = RowSource(files, read, config, say=reporter.note, form=task.form), list[Row]()
     with reporter.counting("Reading rows", unit="rows") as advance:
         for row in source:
             rows.append(row)
@@ -366,7 +388,7 @@ def predict(
     files: Files,
     out: str | Path | None = None,
     *,
-    format: Literal["csv", "jsonl", ""] = "",
+    format: OutputFormat | Literal[""] = "",
     reporter: Reporter | None = None,
     **settings: Any,
 ) -> PredictionSummary:
@@ -383,8 +405,9 @@ def predict(
     predictor = open_predictor(model)
     task, columns = predictor.task, predictor.record.columns
     read = columns.reading(_merge_configs(settings)[1])
+    raw = replace(task.form, plain="txt")  # what has no labels is raw text
     lines, n_rows, n_cut = list[str](), 0, 0
-    source = RowSource(files, read, keep=True, say=lines.append, label_name=columns.label)
+    source = RowSource(files, read, keep=True, say=lines.append, label_name=columns.label, form=raw)
     rows, kept = itertools.tee(source)
     with (
         PredictionWriter(target, kind) as writer,
@@ -402,17 +425,19 @@ def predict(
     return PredictionSummary(n_rows, notes)
 
 
-def _choose_format(out: Path | None, given: str, first: str | Path) -> Literal["csv", "jsonl"]:
+def _choose_format(out: Path | None, given: str, first: str | Path) -> OutputFormat:
     """The format of predictions: as given, or as the ending of ``out`` or of the first file says."""
     suffix = out.suffix.lower() if out else ""
     if suffix in (".gz", ".zst") or (not given and suffix in (".tsv", ".parquet")):
         raise ConfigError(
             f"Predictions cannot be written as {suffix} files: {out}.",
-            remedy="Use a name that ends in .csv or .jsonl.",
+            remedy="Use a name that ends in .csv or .jsonl (of tags, also .conll).",
         )
-    if given not in ("", "csv", "jsonl"):
-        raise ConfigError(f"--format {given} is not a valid choice.", remedy="Choose csv or jsonl.")
+    if given not in ("", "csv", "jsonl", "conll"):
+        raise ConfigError(f"--format {given} is not a valid choice.", remedy="Choose csv, jsonl or conll.")
     name = f".{given}" if given else suffix or re.sub(r"\.(gz|zst)$", "", str(first).lower())
+    if format_of(Path(f"file{name}")) == "conll":
+        return "conll"
     return "jsonl" if name.endswith((".jsonl", ".ndjson", ".json")) else "csv"
 
 

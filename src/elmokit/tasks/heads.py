@@ -86,7 +86,11 @@ class BilstmHead(Head):
         self.output = nn.Linear(4 * config.head_dim, len(labels))
 
     def forward(self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: Rng = None) -> Output:
-        x, mask = mixed[0], masks[0]
+        highest, _, last = read_out(self.read(mixed[0], masks[0], rng), masks[0])
+        return self.output(shared_dropout(torch.cat([highest, last], dim=1), self.dropout, rng, over=None))
+
+    def read(self, x: Tensor, mask: Tensor, rng: Rng) -> Tensor:
+        """(batch, time, dim) -> (batch, time, 2 * head_dim)"""
         n_rows, n_time = mask.shape
         lengths, steps = mask.sum(dim=1), torch.arange(n_time).unsqueeze(1)
         # Each text is reversed within its own length, so that padding always comes last.
@@ -101,8 +105,7 @@ class BilstmHead(Head):
             forward, _ = ahead(steps_first)
             backward, _ = behind(reverse(steps_first))
             x = torch.cat([forward, reverse(backward)], dim=2).transpose(0, 1)  # (batch, time, 2 * width)
-        highest, _, last = read_out(x, mask)
-        return self.output(shared_dropout(torch.cat([highest, last], dim=1), self.dropout, rng, over=None))
+        return x
 
 
 class LinearHead(Head):

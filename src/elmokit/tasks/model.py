@@ -28,6 +28,7 @@ from elmokit.vectors.encoder import Encoder, Layers
 from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.mix import Mix, OwnMix, make_mix
 
+_NO_LIMIT = 1_000_000_000  # words of a text
 _CHUNK_ROWS, _CHUNK_CHARACTERS = 1024, 1024_000  # read and answered together
 
 
@@ -79,11 +80,13 @@ def at_least_one_word(layers: Layers) -> Layers:
 
 
 def resolve_head(task: AnyTask, config: ClassifierConfig) -> ClassifierConfig:
-    """The settings with the name of one of the task's heads; "auto" is the first one."""
+    """The settings with the name of one of the task's heads ("auto" is the first one), and no limit of words
+    if the task reads texts whole."""
     name = next(iter(task.heads)) if config.head.head == "auto" else config.head.head
     if name not in task.heads:
         raise ConfigError(f"The task {task.name!r} has no head {name!r}.", remedy=nearest(name, task.heads))
-    return replace(config, head=replace(config.head, head=name))
+    fit = config.fit if task.cuts else replace(config.fit, max_words=_NO_LIMIT)
+    return replace(config, head=replace(config.head, head=name), fit=fit)
 
 
 def load_encoder(name: str | Path) -> Encoder:
@@ -209,7 +212,7 @@ class TaskModel(Described):
 
     @torch.no_grad()
     def _predict_some(self, rows: Sequence[Inputs]) -> list[Any]:
-        limit = self.config.fit.max_words
+        limit, rows = self.config.fit.max_words, [self.task.prepare(row) for row in rows]
         whole = [self.encoder.words(texts) for texts in zip(*rows, strict=True)]  # by field
         words = [[text[:limit] for text in texts] for texts in whole]
         lengths = [sum(len(text) + 2 for text in row) for row in zip(*words, strict=True)]
@@ -218,7 +221,7 @@ class TaskModel(Described):
             for batch in bucket_batches(lengths, BATCH_WORDS):
                 some = [[texts[row] for row in batch] for texts in words]
                 output, masks = self.network([self.encoder.batch(texts) for texts in some])
-                decoded = self.task.decode(output, masks, self.labels, list(zip(*some, strict=True)))
+                decoded = self.task.decode(output, masks, self.labels, [rows[row] for row in batch])
                 predictions |= zip(batch.tolist(), decoded, strict=True)
         n_cut = [sum(max(0, len(text) - limit) for text in row) for row in zip(*whole, strict=True)]
         return [replace(predictions[row], n_cut=n) if n else predictions[row] for row, n in enumerate(n_cut)]

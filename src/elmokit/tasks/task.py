@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from elmokit.core.errors import ConfigError, DataError, nearest
 from elmokit.core.model_folder import Model
-from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.text.settings import LabelConfig, ReadConfig, RowForm
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 Inputs = tuple["Text", ...]
 """The texts of a row, one for each of the task's fields."""
-Words = Sequence[Sequence[list[str]]]
-"""Of each row of a batch, the words of each field as the encoder read them."""
 Output = Any
 """What a head gives for a batch: a tensor, or a NamedTuple of tensors (a CRF: emissions and transitions)."""
 
@@ -140,6 +138,10 @@ class Task(ABC, Generic[P, M]):
         name: Its key in ``TASKS``, in config.json and for ``--task``.
         fields: The texts of a row: ("text",), or ("question", "passage").
         heads: By name, the default first.
+        form: How rows look where nothing is said of their columns.
+        settings: Settings by name that differ from those of classification unless a user sets them.
+        min_epochs: Passes over the rows at least, unless the user says how many.
+        cuts: False if texts are read whole, whatever ``max_words`` says.
         own_mix: A mix of the user's, in place of those of elmokit.
         own_parts: Names of the user's classes, by what they are; a model that was fitted with them can be
             loaded only where they are given again.
@@ -148,6 +150,10 @@ class Task(ABC, Generic[P, M]):
     name: ClassVar[str]
     fields: ClassVar[tuple[str, ...]] = ("text",)
     heads: ClassVar[Mapping[str, type[Head]]]
+    form: ClassVar[RowForm] = RowForm()
+    settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    min_epochs: ClassVar[int] = 5
+    cuts: ClassVar[bool] = True
     own_mix: type[nn.Module] | None = None
     own_parts: Mapping[str, str] = MappingProxyType({})
 
@@ -161,6 +167,10 @@ class Task(ABC, Generic[P, M]):
             )
         return texts
 
+    def prepare(self, inputs: Inputs) -> Inputs:
+        """Texts as the task reads them, such as words with their places; unchanged if they are already so."""
+        return inputs
+
     @abstractmethod
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Check rows; learn the labels if ``labels`` has no names. Errors name the row."""
@@ -171,13 +181,17 @@ class Task(ABC, Generic[P, M]):
 
     @abstractmethod
     def decode(
-        self, output: Output, masks: Sequence[Tensor], labels: Labels, words: Words | None = None
+        self,
+        output: Output,
+        masks: Sequence[Tensor],
+        labels: Labels,
+        inputs: Sequence[Inputs] | None = None,
     ) -> list[P]:
         """One prediction for each row of a batch.
 
         Args:
             masks: Of each field, (batch, time), as the head got them.
-            words: None during training, where predictions are only measured.
+            inputs: The rows; None during training, where predictions are only measured.
         """
 
     @abstractmethod
@@ -214,7 +228,10 @@ def format_score_name(name: str) -> str:
 
 
 AnyTask = Task[Any, Any]
-TASKS: dict[str, AnyTask | str] = {"classify": "elmokit.tasks.classification:Classification"}
+TASKS: dict[str, AnyTask | str] = {
+    "classify": "elmokit.tasks.classification:Classification",
+    "tag": "elmokit.tasks.tagging:Tagging",
+}
 """Tasks by name: an instance, or where its class is (module:name)."""
 
 

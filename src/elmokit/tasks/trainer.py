@@ -29,7 +29,7 @@ from elmokit.training.loop import Carry, StepResult, train
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.encoder import Encoder, IntArray, Layers
 
-_EPOCHS, _MOST_EPOCHS = 5, 60  # passes over many rows, and over few
+_MOST_EPOCHS = 60  # passes over few rows
 _STEPS, _VISITS = 600, 20_000  # to aim at; long texts need visits: a step holds few of them
 
 
@@ -173,7 +173,7 @@ def fit_task(
             network, history = fit_linear(task, parts, sources, config, weights, reporter)
         record = replace(record, history=history, mix_start=network.mix.values())
         return TaskModel(task, encoder, network.eval(), labels, record)
-    config = _with_epochs(config, sources[0])
+    config = _with_epochs(config, sources[0], task.min_epochs)
     if config.fit.finetune:
         encoder = encoder.copy()
         sources = [replace(source, encoder=encoder) for source in sources]
@@ -233,12 +233,12 @@ def _check_texts(texts: Sequence[LayerSource], fit: FitConfig) -> tuple[str, ...
     return tuple(f"{what}: {n:,} of {whole}." for what, n in counts.items() if n)
 
 
-def _with_epochs(config: ClassifierConfig, texts: LayerSource) -> ClassifierConfig:
+def _with_epochs(config: ClassifierConfig, texts: LayerSource, at_least: int) -> ClassifierConfig:
     """The settings with a number of epochs that suits the texts, unless one is given."""
     fit = config.fit
     if not fit.epochs:
         n_steps = len(texts.batches(fit.batch_words))
-        wanted = max(_EPOCHS, -(-_STEPS // n_steps), -(-_VISITS // len(texts)))
+        wanted = max(at_least, -(-_STEPS // n_steps), -(-_VISITS // len(texts)))
         fit = replace(fit, epochs=min(_MOST_EPOCHS, wanted))
     if fit.finetune and fit.unfreeze_every >= fit.epochs:
         raise ConfigError(

@@ -17,6 +17,8 @@ from elmokit.core.atomic import atomic_write, explain_os_errors
 from elmokit.core.errors import DataError, RunError
 from elmokit.text.rows import Row, unique
 
+OutputFormat = Literal["csv", "jsonl", "conll"]
+
 
 class PredictionWriter:
     """Writes rows with their predictions; use it in a ``with`` statement.
@@ -31,7 +33,7 @@ class PredictionWriter:
         out: The file to write; None for standard output, which gets every row at once.
     """
 
-    def __init__(self, out: Path | None, format: Literal["csv", "jsonl"]) -> None:
+    def __init__(self, out: Path | None, format: OutputFormat) -> None:
         self.out, self.format = out, format
         self._columns: list[str] | None = None  # of the first row; JSON objects have fields of their own
         self._files = contextlib.ExitStack()
@@ -61,6 +63,9 @@ class PredictionWriter:
     def write(self, row: Row, values: Mapping[str, Any]) -> None:
         """Add a row with its predictions."""
         own = row.cells or {}
+        if self.format == "conll":
+            self._write_words(own, values)
+            return
         if self.format == "jsonl":
             names = unique([*own, *values])[len(own) :]
             record = own | dict(zip(names, _finite(list(values.values()), 6), strict=True))
@@ -78,6 +83,18 @@ class PredictionWriter:
         new = _flatten(values).values()
         cells = [f"{value:.6f}" if isinstance(value, float) else _cell(value) for value in new]
         self._csv.writerow([*(_cell(own.get(name)) for name in known), *cells])
+
+    def _write_words(self, own: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """A line for each word: its own columns, or the word, and its tag; then a blank line."""
+        tags = values.get("tags")
+        if tags is None:
+            raise DataError(
+                "Only tags can be written as CoNLL files.", remedy="Choose --format csv or jsonl."
+            )
+        columns = [cell for cell in own.values() if isinstance(cell, list) and len(cell) == len(tags)]
+        for cells in zip(*(columns or [values["words"]]), tags, strict=True):
+            self._write_line("\t".join(map(_text, cells)))
+        self._write_line("")
 
     def write_header(self, values: Mapping[str, Any], columns: Sequence[str] = ()) -> None:
         """Write the header of a CSV file, for predictions such as ``values``; needed only without rows."""

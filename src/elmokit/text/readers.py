@@ -11,23 +11,24 @@ import io
 import itertools
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmokit.core.errors import DataError, nearest
 from elmokit.core.formatting import plural
-from elmokit.text.settings import ReadConfig
+from elmokit.text.settings import Format, ReadConfig
 
-Format = Literal["txt", "csv", "tsv", "jsonl", "parquet"]
 FORMATS: dict[str, Format] = {
     ".txt": "txt", ".text": "txt", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv",
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
+    ".conll": "conll", ".conllu": "conll", ".iob": "conll", ".bio": "conll",
 }  # fmt: skip
 _COMPRESSED = (".gz", ".zst")
 _CHUNK = 1 << 20
@@ -36,6 +37,7 @@ _LARGEST_FIELD = 1 << 26
 _SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE_LINES = 100  # by which the separator is found
 _MOST_NAMED = 5  # rows that were left out
+_NO_WORD = re.compile(r"-DOCSTART-|\d+[-.]\d+\t\S+\t\S+\t\S+\t\S+\t\S+\t\S+\t\S+\t\S+\t\S+$")
 
 # -- finding files ----------------------------------------------------------------------------
 
@@ -189,9 +191,10 @@ def _undecodable(error: UnicodeError, name: str, encoding: str, n_lines: int, n_
 
 @dataclass
 class LeftOut:
-    """Rows that a pass over some files has left out: how many, and where the first ones are."""
+    """Rows that a pass over some files has left out or changed: how many, and where the first ones are."""
 
     what: str
+    outcome: str = "left out"
     n: int = 0
     places: list[str] = field(default_factory=list)
 
@@ -204,7 +207,7 @@ class LeftOut:
     def notes(self) -> tuple[str, ...]:
         """A sentence for a person, if there were any."""
         more = f"; and {self.n - _MOST_NAMED:,} more" if self.n > _MOST_NAMED else ""
-        note = f"{plural(self.n, 'row')} {self.what} left out ({'; '.join(self.places)}{more})."
+        note = f"{plural(self.n, 'row')} {self.what} {self.outcome} ({'; '.join(self.places)}{more})."
         return (note,) if self.n else ()
 
 
@@ -326,6 +329,30 @@ class OpenFile:
                 yield number, record
             else:
                 self._reject(number, "not a JSON object", remedy)
+
+    def sentences(self) -> Iterator[tuple[int, list[list[str]]]]:
+        """The columns of each sentence of a CoNLL file: a line for each word, a blank line after a sentence.
+
+        Columns are separated by tabs or spaces. Comments, -DOCSTART- lines and the lines of CoNLL-U that are
+        no words (ranges such as 1-2, empty nodes such as 1.1) are left out.
+        """
+        start, rows, width = 0, list[list[str]](), 0
+        for number, line in itertools.chain(self._lines(whole=True), [(0, "")]):
+            cells = line.split("\t") if "\t" in line else line.split()
+            if not line.strip():
+                if rows:
+                    yield start, [list(column) for column in zip(*rows, strict=True)]
+                rows = []
+            elif _NO_WORD.match(line) or (line[0] == "#" and not rows and len(cells) != width):
+                continue
+            else:
+                width = width or len(cells)
+                start = start if rows else number
+                if len(cells) == width:
+                    rows.append([cell.strip() for cell in cells])
+                else:
+                    remedy = "Give every word the same columns, separated by tabs or spaces"
+                    self._reject(number, f"{len(cells)} columns where the first word has {width}", remedy)
 
     @contextlib.contextmanager
     def parquet(self) -> Iterator[pq.ParquetFile]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -24,10 +25,9 @@ from elmokit.text.readers import (
     open_bytes,
     read_chunks,
 )
-from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.text.settings import LabelConfig, ReadConfig, RowForm
 from elmokit.text.tokenizing import replace_surrogates
 
-_USUAL_LABELS = ("class", "category", "target")
 _SHOWN = {"\t": "tab"}
 _MISSING = ("", "nan", "<na>")
 _UNLABELED = "Give every row a label, or drop unlabeled rows with --set drop_unlabeled=true."
@@ -43,6 +43,10 @@ class Row:
     cells: dict[str, Any] | None = None  # all columns by name, unchanged, if the source keeps them
     id: str = ""
     texts: tuple[str, ...] = field(default=(), compare=False)  # the text columns one by one
+    words: tuple[str, ...] = field(default=(), compare=False)  # of a text that is a list of words
+
+
+_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class _Records:
         exclude: Files that folders and patterns find below this folder are left out.
         say: Gets a line that says how a table is read: its header, and the columns of text and label.
         label_name: A column that holds labels, if there is one, and so no text; for labels that are not read.
+        form: How rows look where nothing is said of their columns.
     """
 
     def __init__(
@@ -85,7 +90,9 @@ class _Records:
         exclude: Path | None = None,
         say: Callable[[str], None] = lambda line: None,
         label_name: str = "",
+        form: RowForm | None = None,
     ) -> None:
+        self.form = form or RowForm()
         sources = [sources] if isinstance(sources, str | Path) else sources
         self.config = config or ReadConfig()
         self._stdin: IO[bytes] | None = None
@@ -107,7 +114,7 @@ class _Records:
         self._say, self.label_name, self._said = say, label_name, set[str]()
         self.column_names: Sequence[str] = ("text",)  # of the records read last
         plain = [str(path) for path in self.files if format_of(path) == "txt"]
-        if (label_config or id_column) and (plain or not self.files):
+        if self.form.plain == "txt" and (label_config or id_column) and (plain or not self.files):
             what = "labels" if label_config else f"column {id_column!r}"
             more = "" if label_config else ", or leave --id-column out: texts are then numbered from 0"
             raise DataError(
@@ -153,7 +160,24 @@ class _Records:
         """Each file in turn, for one pass over all of them."""
         self._unreadable, self._unlabeled = LeftOut(self._unreadable.what), LeftOut(self._unlabeled.what)
         for name, stream in self._streams():
-            yield OpenFile(name, format_of(Path(name)), stream, self.config, self._unreadable)
+            kind = format_of(Path(name))
+            kind = self.form.plain if kind == "txt" else kind
+            yield OpenFile(name, kind, stream, self.config, self._unreadable)
+
+    def first_columns(self) -> set[str]:
+        """The names of the first record's columns, in lower case; "conll" for a CoNLL file."""
+        for file in self.open():
+            if file.format == "parquet":
+                with file.parquet() as table:
+                    return {name.casefold() for name in table.schema_arrow.names}
+            records: Any = iter(()) if file.format in ("txt", "conll") else file.table()[1]
+            records = file.objects() if file.format == "jsonl" else records
+            return (
+                {"conll"}
+                if file.format == "conll"
+                else {str(name).strip().casefold() for name in next(records, (0, ()))[1]}
+            )
+        return set()
 
     # -- rows ---------------------------------------------------------------------------------
 
@@ -166,6 +190,7 @@ class _Records:
         for number, cells, layout in self._records(file):
             place = file.place(number)
             texts = tuple(self._cell(cells[column], place) for column in layout.text)
+            only = cells[layout.text[0]] if len(layout.text) == 1 else None
             yield Row(
                 place,
                 " ".join(filter(None, texts)),
@@ -173,6 +198,7 @@ class _Records:
                 dict(zip(layout.names, cells, strict=True)) if self.keep else None,
                 "" if layout.id is None else self._id(cells[layout.id], place),
                 texts,
+                tuple(self._cell(word, place) for word in only or ()) if _is_words(only) else (),
             )
 
     # -- columns ------------------------------------------------------------------------------
@@ -182,6 +208,9 @@ class _Records:
             yield from self._objects(file)
         elif file.format == "parquet":
             yield from self._parquet_rows(file)
+        elif file.format == "conll":
+            for number, columns in file.sentences():
+                yield number, columns, self._conll_layout(file, len(columns))
         elif file.format == "txt":
             layout = _Layout(["text"], [0])
             yield from ((number, (block,), layout) for number, block in file.blocks(whole=True))
@@ -198,12 +227,33 @@ class _Records:
                     yield number, first, layout
                 yield from ((number, cells, layout) for number, cells in table)
 
+    def _conll_layout(self, file: OpenFile, n_columns: int) -> _Layout:
+        """Words in the first column and tags in the last one; in CoNLL-U, in "form" and "upos"."""
+        names = [str(place) for place in range(1, n_columns + 1)]
+        text, label = "1", str(n_columns)
+        if ".conllu" in Path(file.name).suffixes and n_columns == len(_CONLLU):
+            names, text, label = [*_CONLLU], "form", "upos"
+        place_of = functools.partial(_place, names=names, where=file.name, has_numbers=True)
+        texts = [place_of(name, flag="--text-columns.") for name in self.config.columns or [text]]
+        wanted = None if self._label_column is None else self._label_column or label
+        place = None if wanted is None else place_of(wanted, flag="--label-column.")
+        if place in texts:
+            raise DataError(
+                f"{file.name} has {n_columns} column(s), so none holds tags.",
+                remedy="Give a word and its tag on each line, or name the columns.",
+            )
+        self.column_names = names
+        layout = _Layout(names, texts, place)
+        self._describe(file, layout, names)
+        return layout
+
     def _objects(self, file: OpenFile) -> Iterator[_Record]:
         """JSON objects: each has fields of its own, and the label may be in some of them only."""
         label, may_lack = self._label_column, self.label_config and self.label_config.drop_unlabeled
         for number, record in file.objects():
             if label == "":
-                label = usual_label(record, self.config.columns or ["text"]) or ""
+                texts = self.config.columns or [self.form.find_text(record) or "text"]
+                label = self.form.find_label(record, texts) or ""
             wanted = None if may_lack and (label or "").casefold() not in map(str.casefold, record) else label
             layout = self._layout(list(record), file.place(number), wanted, is_object=True)
             yield number, list(record.values()), layout
@@ -233,7 +283,8 @@ class _Records:
         if self.config.header != "auto":
             return self.config.header == "yes"
         given = filter(None, (*self.config.columns, self._label_column, self.id_column))
-        is_usual = len(names) > 1 and (_has_text(names) or usual_label(names) is not None)
+        usual = self.form.find_text(names), self.form.find_label(names)
+        is_usual = len(names) > 1 and usual != (None, None)
         return is_usual or {name.isdecimal() for name in given} != {True}
 
     def _layout(self, names: list[str], where: str, label: str | None, *, is_object: bool = False) -> _Layout:
@@ -244,19 +295,19 @@ class _Records:
             where: The file (of JSON: the line), for errors.
         """
         columns, listed = self.config.columns, f"{where} has {len(names)} columns ({', '.join(names)[:200]})"
-        if not columns and (is_object or _has_text(names)):
-            columns = ["text"]
+        if not columns and (is_object or self.form.find_text(names)):
+            columns = [self.form.find_text(names) or "text"]
         place_of = functools.partial(_place, names=names, where=where, has_numbers=not is_object)
         text = [place_of(name, flag="--text-columns.") for name in columns]
         id = place_of(self.id_column, flag="--id-column.") if self.id_column else None
         if label == "":
-            label = usual_label(names, [names[place] for place in text]) or ""
+            label = self.form.find_label(names, [names[place] for place in text]) or ""
         flag = f"--label-column. {_UNLABELED}" if is_object else "--label-column."
         place = place_of(label, flag=flag) if label else None
         if not text:
             text = [one for one in range(len(names)) if one not in (place, id)] if len(names) > 1 else [0]
             if len(text) > 1 and label is None:  # there may be labels that are not read
-                others = {self.label_name.casefold(), str(usual_label(names)).casefold()}
+                others = {self.label_name.casefold(), str(self.form.find_label(names)).casefold()}
                 text = [one for one in text if names[one].casefold() not in others]
         if not text or (len(text) > 1 and not columns):
             remedy = "Use --text-columns NAME[,NAME] or, without a header row, numbers from 1."
@@ -295,6 +346,8 @@ class _Records:
                 ) from error
         if cell is None or cell != cell:  # NaN is not itself
             return ""
+        if _is_words(cell):
+            return " ".join(self._cell(word, place) for word in cell)
         return replace_surrogates(str(cell)).strip()
 
     def _scalar(self, cell: Any, place: str) -> str:
@@ -308,6 +361,9 @@ class _Records:
     def _label(self, cell: Any, place: str) -> str | None:
         """The label in a cell; None if there is none."""
         assert self.label_config is not None
+        if self.form.keeps_lists and isinstance(cell, list):
+            is_tags = cell and all(isinstance(part, str | int) for part in cell)
+            return " ".join(self._scalar(part, place) for part in cell) if is_tags else json.dumps(cell)
         separator = self.label_config.label_separator
         is_list = isinstance(cell, list) and separator != ""
         parts = cell if is_list else [cell]
@@ -374,20 +430,8 @@ class RowSource(_Records):
                 raise DataError(f"{row.place}: the row has no label.", remedy=_UNLABELED)
 
 
-def _has_text(names: Iterable[str]) -> bool:
-    return "text" in map(str.casefold, names)
-
-
-def usual_label(names: Collection[str], texts: Collection[str] = ()) -> str | None:
-    """The column that is the label unless another is named; never one of ``texts``.
-
-    >>> usual_label(["title", "body", "category"])
-    'category'
-    """
-    names = [name for name in names if name not in texts]
-    known = {name.casefold(): name for name in names} | {name: name for name in names}
-    usual = [known[name] for name in _USUAL_LABELS if name in known]
-    return known.get("label") or (usual[0] if len(usual) == 1 else None)
+def _is_words(cell: Any) -> bool:
+    return isinstance(cell, list) and bool(cell) and all(isinstance(word, str) for word in cell)
 
 
 def unique(names: Iterable[str]) -> list[str]:

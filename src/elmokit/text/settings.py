@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from elmokit.core.config import Config, option
+
+Format = Literal["txt", "csv", "tsv", "jsonl", "parquet", "conll"]
+_USUAL_LABELS = ("class", "category", "target")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,3 +106,45 @@ class LabelConfig(Config):
         """
         parts = label.split(self.label_separator) if self.label_separator else [label]
         return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """How the rows of a task look where nothing is said of their columns.
+
+    Attributes:
+        plain: How files without a known suffix are read.
+        text_names: The first of these columns holds the text.
+        label_names: The first of these holds the label; none: the usual ones.
+        keeps_lists: Labels can be lists of tags, joined by spaces, or of spans, kept as JSON.
+        signs: Names of columns that, together, only rows of this task have.
+    """
+
+    plain: Format = "txt"
+    text_names: tuple[str, ...] = ("text",)
+    label_names: tuple[str, ...] = ()
+    keeps_lists: bool = False
+    signs: tuple[frozenset[str], ...] = ()
+
+    def find_text(self, names: Iterable[str]) -> str | None:
+        """The column that holds the text unless others are named."""
+        folded = {name.casefold() for name in names}
+        return next((name for name in self.text_names if name in folded), None)
+
+    def find_label(self, names: Collection[str], texts: Collection[str] = ()) -> str | None:
+        """The column that holds the label unless another is named; never one of ``texts``."""
+        known = {name.casefold(): name for name in names if name not in texts}
+        usual = (known[name] for name in self.label_names if name in known)
+        return next(usual, None) if self.label_names else usual_label(names, texts)
+
+
+def usual_label(names: Collection[str], texts: Collection[str] = ()) -> str | None:
+    """The column that is the label unless another is named; never one of ``texts``.
+
+    >>> usual_label(["title", "body", "category"])
+    'category'
+    """
+    names = [name for name in names if name not in texts]
+    known = {name.casefold(): name for name in names} | {name: name for name in names}
+    usual = [known[name] for name in _USUAL_LABELS if name in known]
+    return known.get("label") or (usual[0] if len(usual) == 1 else None)

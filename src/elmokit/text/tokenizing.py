@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -59,6 +60,11 @@ def replace_surrogates(text: str) -> str:
     return text
 
 
+@functools.cache
+def _word_splitter() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Split(Regex(_WORDS), behavior="removed", invert=True)
+
+
 class TextPipeline:
     """Cleans texts and splits them into words. The same text always gives the same words.
 
@@ -70,9 +76,7 @@ class TextPipeline:
         self.config = config
         self._normalizer = normalizer(config)
         self._splitter: pre_tokenizers.PreTokenizer = (
-            pre_tokenizers.WhitespaceSplit()
-            if config.tokens == "whitespace"
-            else pre_tokenizers.Split(Regex(_WORDS), behavior="removed", invert=True)
+            pre_tokenizers.WhitespaceSplit() if config.tokens == "whitespace" else _word_splitter()
         )
 
     def words(self, text: str) -> list[str]:
@@ -132,7 +136,43 @@ class Tokenized(list[str]):
 
     def __init__(self, words: Iterable[str], text: Text) -> None:
         super().__init__(words)
-        self.text = text if isinstance(text, str) else " ".join(text)
+        self.source, self.text = text, text if isinstance(text, str) else " ".join(text)
+
+
+class PlacedWords(list[str]):
+    """The words of ``text`` as they stand in it; ``offsets``: of each, its first character and its end."""
+
+    def __init__(self, words: Iterable[str], text: str, offsets: Sequence[tuple[int, int]]) -> None:
+        super().__init__(words)
+        self.text, self.offsets = text, offsets
+
+    @classmethod
+    def split(cls, text: str) -> PlacedWords:
+        """Split a raw text by the rules of the ``plain`` pipeline.
+
+        >>> PlacedWords.split("Rates rose.").offsets
+        [(0, 5), (6, 10), (10, 11)]
+        """
+        text = replace_surrogates(text)
+        spans = _word_splitter().pre_tokenize_str(text)
+        return cls([word for word, _ in spans], text, [place for _, place in spans])
+
+    @classmethod
+    def of(cls, text: Text) -> PlacedWords:
+        """The words of any text: raw, given as words, or tokenized from either."""
+        text = getattr(text, "source", text)
+        if isinstance(text, PlacedWords):
+            return text
+        return cls.split(text) if isinstance(text, str) else cls.join(text)
+
+    @classmethod
+    def join(cls, words: Iterable[str]) -> PlacedWords:
+        """Words that are given, as a text with spaces between them."""
+        words, offsets, end = list(words), list[tuple[int, int]](), -1
+        for word in words:
+            offsets.append((end + 1, end + 1 + len(word)))
+            end = offsets[-1][1]
+        return cls(words, " ".join(words), offsets)
 
 
 def tokenize_texts(pipeline: TextPipeline, texts: Sequence[Text]) -> list[list[str]]:
