@@ -48,9 +48,21 @@ def untrained(encoder: Encoder, *, multilabel: bool = False, **settings: Any) ->
     return TaskModel(task, encoder, network.eval(), labels)
 
 
+def untrained_tagger(encoder: Encoder) -> TaskModel:
+    """A tagger of two labels with random weights."""
+    torch.manual_seed(5)
+    tags = tuple(sorted(["O", *(f"{prefix}-{label}" for prefix in "BIES" for label in ("LOC", "PER"))]))
+    task, config = get_task("tag"), ClassifierConfig.from_flat(head="linear")
+    network = Network(task, config, encoder.n_layers, encoder.dim, Labels(tags))
+    with torch.no_grad():
+        for parameter in network.head.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return TaskModel(task, encoder, network.eval(), Labels(tags))
+
+
 def save_models(folder: Path) -> dict[str, Path]:
-    """An encoder (``small``) and four classifiers: over it (``topics``), with several labels (``tags``),
-    by a learned function (``learned``), and over static word vectors (``table``)."""
+    """An encoder (``small``), a tagger (``names``) and four classifiers: over it (``topics``), with several
+    labels (``tags``), by a learned function (``learned``), and over static word vectors (``table``)."""
     save_bilm(folder / "small", make_model())
     elmo = Elmo.load(folder / "small")
     words = ["the", "bank", "raised", "rates", "river"]
@@ -60,7 +72,8 @@ def save_models(folder: Path) -> dict[str, Path]:
     untrained(elmo, multilabel=True, mix="frozen").save(folder / "tags")
     untrained(elmo, mix="function", max_words=6).save(folder / "learned")
     untrained(static).save(folder / "table")
-    return {name: folder / name for name in ("small", "topics", "tags", "learned", "table")}
+    untrained_tagger(elmo).save(folder / "names")
+    return {name: folder / name for name in ("small", "topics", "tags", "learned", "table", "names")}
 
 
 def save_report(folder: Path, body: str) -> Path:

@@ -71,7 +71,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def full(folders: dict[str, Path]) -> Iterator[str]:
     """A server with everything."""
-    names = ("small", "topics", "tags", "learned", "table", "hostile", "lower", "report", "other")
+    names = ("small", "topics", "tags", "learned", "table", "names", "hostile", "lower", "report", "other")
     corpus = [*CORPUS, f"the bank {HOSTILE}", "bank <b>bold</b>"]
     with serving(open_registry([folders[name] for name in names], corpus, corpus_name="texts")) as address:
         yield address
@@ -423,6 +423,7 @@ def test_the_address_can_be_shared(visit: Visit, full: str) -> None:
     for tab, field, button in (
         ("Layers", "#layers-text", "Look inside"),
         ("Classify", "#classify-text", "Classify"),
+        ("Tag", "#tag-text", "Tag"),
     ):
         turn_to(page, tab)
         page.fill(field, "The bank & its 100% <rates>?")
@@ -457,6 +458,28 @@ def test_an_address_from_elsewhere(visit: Visit, full: str) -> None:
 
 
 # -- when something is missing or wrong -------------------------------------------------------
+
+
+def test_spans_are_marked_in_the_text_and_say_how_certain_they_are(visit: Visit, full: str) -> None:
+    page = opened(visit.page, full, "#tag?model=names")
+    text = "The bank \U0001f600 of <b>Rome</b> raised rates."
+    page.fill("#tag-text", text)
+    click(page.locator("#tag-form button"))
+    buttons = page.locator("#tagged button")
+    assert buttons.count()
+    labels = page.locator("#tagged small").all_inner_texts()
+    assert set(labels) <= {"LOC", "PER"}
+    page.evaluate("document.querySelectorAll('#tagged small').forEach((part) => part.remove())")
+    assert page.locator("#tagged").text_content() == text
+    buttons.first.focus()
+    page.keyboard.press("Enter")
+    assert buttons.first.get_attribute("aria-pressed") == "true"
+    assert "% certain." in page.locator("#tag-detail").inner_text()
+    assert "a tagger: LOC, PER" in page.locator("#facts").inner_text()
+    page.reload()
+    settled(page)
+    assert page.input_value("#tag-text") == text
+    visit.check_quiet(full)
 
 
 def test_nothing_to_classify_with_nothing_to_compare_nothing_to_read(visit: Visit, bare: Registry) -> None:

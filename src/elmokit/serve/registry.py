@@ -89,7 +89,7 @@ class Served:
             "name": self.name,
             "task": predictor.task.name if predictor else None,
             "fields": predictor.task.fields if predictor else (),
-            "classes": predictor.labels.names if predictor else (),
+            "classes": predictor.task.classes(predictor.labels) if predictor else (),
             "contextual": self.elmo is not None,
             "n_layers": encoder.n_layers if encoder else 0,
             "dim": encoder.dim if encoder else 0,

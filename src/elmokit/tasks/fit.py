@@ -127,7 +127,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         loaded = open_encoder(encoder)
     files = {"train": train, "valid": valid, "test": test}
     parts = read_splits(problem, files, read, label_config, reporter, valid_share=share, seed=config.fit.seed)
-    _announce(parts, reporter)
+    _announce(problem, parts, reporter)
     origin = origin_record(replace_surrogates(command), "torch", "numpy")
     origin["columns"] = Columns(read.text_columns, label_config.label_column)
     with folder.lock():
@@ -182,11 +182,11 @@ def _judge(fitted: FittedModel, rivals: Mapping[str, float], reporter: Reporter)
         reporter.say(f"[yellow]The head has not learned its training rows: {share}. {advice}[/]")
 
 
-def _announce(parts: Mapping[str, Examples], reporter: Reporter) -> None:
+def _announce(task: AnyTask, parts: Mapping[str, Examples], reporter: Reporter) -> None:
     """Say what is about to be learned."""
-    labels = parts["train"].labels
+    names = task.classes(parts["train"].labels)
     others = f", {len(parts['valid']):,} for validation" if "valid" in parts else ""
-    classes = f", {len(labels)} classes ({escape(shorten(labels.names))})" if labels.names else ""
+    classes = f", {len(names)} classes ({escape(shorten(names))})" if names else ""
     reporter.say(f"Rows: {len(parts['train']):,} to train on{others}{classes}.")
     for note in parts["train"].notes:
         reporter.note(note)

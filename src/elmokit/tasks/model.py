@@ -163,7 +163,7 @@ def make_facts(
     model: Predictor, summary: str, rows: Iterable[tuple[str, str]], values: Mapping[str, Any]
 ) -> Facts:
     """What a fitted model is: its task and classes, further ``rows``, and how it was fitted."""
-    names, record = model.labels.names, model.record
+    names, record = model.task.classes(model.labels), model.record
     classes = [("classes", f"{len(names)}: {join_names(names, at_most=20)}")] if names else []
     usage = "Use it with `elmokit predict` or, in Python, `elmokit.load`. `report.html` shows how good it is."
     values = {"kind": model.kind, **values, **record.to_json()}

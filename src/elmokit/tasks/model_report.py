@@ -34,8 +34,8 @@ def model_document(model: Predictor, metrics: Mapping[str, Metrics], title: str)
     *_, split = metrics
     main, record = metrics[split], model.record
     context = f"Measured on the {split} split: {plural(main.n, 'row')}"
-    if model.labels.names:
-        context += f", {plural(len(model.labels), 'class', 'classes')}"
+    if classes := model.task.classes(model.labels):
+        context += f", {plural(len(classes), 'class', 'classes')}"
     facts = [Fact(_score_title(name), _show(name, main), f"on {split}") for name in [*main.values][:4]]
     if speed := record.timings.get("documents_per_second"):
         facts.append(Fact("Speed", f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}", "rows per second"))

@@ -231,6 +231,12 @@ class Tagging(Task[TagPrediction, TagMetrics]):
         """The words of a row, with their places in the raw text."""
         return (PlacedWords.of(list(row.words) or row.text),)
 
+    def classes(self, labels: Labels) -> tuple[str, ...]:
+        """The labels of spans, without the prefixes of tags."""
+        if not mark_spans(labels.names):
+            return labels.names
+        return tuple(sorted({split_tag(tag)[1] for tag in labels.names} - {""}))
+
     def prepare(self, inputs: Inputs) -> Inputs:
         """Words with their places in the text."""
         return tuple(map(PlacedWords.of, inputs))
@@ -368,7 +374,7 @@ def _all_tags(used: set[str], places: Sequence[str]) -> tuple[str, ...]:
     """The tags to learn: of spans, all four of each label, so that any span can be written."""
     every = f"{places[0] if places else ''}: this and all other rows"
     if mark_spans(used):
-        kinds = sorted({split_tag(tag)[1] for tag in used} - {""})
+        kinds = Tagging().classes(Labels(tuple(used)))
         used = {OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in _ALL_BIOES)}
     elif len(used) < 2:
         raise DataError(f"{every} have the tag {min(used, default='')!r}.", remedy="Check --label-column.")

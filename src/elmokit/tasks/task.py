@@ -167,6 +167,10 @@ class Task(ABC, Generic[P, M]):
             )
         return texts
 
+    def classes(self, labels: Labels) -> tuple[str, ...]:
+        """The labels as people name them."""
+        return labels.names
+
     def prepare(self, inputs: Inputs) -> Inputs:
         """Texts as the task reads them, such as words with their places; unchanged if they are already so."""
         return inputs

@@ -244,7 +244,7 @@ class _Records:
             )
         self.column_names = names
         layout = _Layout(names, texts, place)
-        self._describe(file, layout, names)
+        self._describe(file, layout, ["none"])
         return layout
 
     def _objects(self, file: OpenFile) -> Iterator[_Record]:

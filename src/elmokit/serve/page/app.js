@@ -1,4 +1,4 @@
-// The playground: four views over the API of this server. No library, nothing from elsewhere.
+// The playground: views over the API of this server. No library, nothing from elsewhere.
 
 import { depth, fixed, make, meter, percent, points, snippet, spaced } from "./parts.js";
 
@@ -10,10 +10,11 @@ const EXAMPLES = {
 };
 const SENTENCE = "The bank raised its rates again on Thursday.";
 const TEXT = "Shares of the airline fell after its pilots voted to strike over pay.";
+const NAMES = "Ada Lovelace met Charles Babbage in London in June 1833 and wrote to the Royal Society.";
 const $ = (id) => document.getElementById(id);
 
 const state = { view: "words", model: null, texts: EXAMPLES.bank, at: null, word: null, layer: null, different: false,
-                sentence: SENTENCE, text: TEXT, report: 0 };
+                sentence: SENTENCE, text: TEXT, names: NAMES, report: 0 };
 const running = {}; // an AbortController for each view
 let server = null; // models, reports and limits
 let tokens = null; // of state.texts by state.model; null while they are being read
@@ -76,13 +77,14 @@ function saveToAddress() {
     if (state.different) values.set("different", "1");
   } else if (state.view === "layers") values.set("text", state.sentence);
   else if (state.view === "classify") values.set("text", state.text);
+  else if (state.view === "tag") values.set("text", state.names);
   else if (state.report) values.set("report", state.report);
   history.replaceState(null, "", `#${state.view}?${values}`);
 }
 
 function readAddress() {
   const [view, rest] = location.hash.slice(1).split(/\?(.*)/s);
-  if (!["words", "layers", "classify", "compare"].includes(view)) return false; // an anchor on the page
+  if (!Object.keys(VIEWS).includes(view)) return false; // an anchor on the page
   const values = new URLSearchParams(rest ?? "");
   state.view = view;
   state.model = values.get("model");
@@ -96,6 +98,7 @@ function readAddress() {
   }
   if (view === "layers" && values.has("text")) state.sentence = values.get("text");
   if (view === "classify" && values.has("text")) state.text = values.get("text");
+  if (view === "tag" && values.has("text")) state.names = values.get("text");
   if (view === "compare") state.report = +(values.get("report") ?? 0) || 0;
   return true;
 }
@@ -280,12 +283,20 @@ async function showLayers() {
 
 // ---- classify ---------------------------------------------------------------------------------
 
-function classifier() { const selected = model(); return selected.task === "classify" ? selected : server.models.find((one) => one.task === "classify"); }
+// The chosen model if it can do the task, else the first one that can.
+function modelFor(task) { return [model(), ...server.models].find((one) => one.task === task); }
+
+async function showTask(task, kind, work) {
+  const available = Boolean(modelFor(task));
+  $(`no-${kind}`).hidden = available;
+  $(`has-${kind}`).hidden = !available;
+  if (available) await work();
+}
 
 async function classify() {
   await runFor("classify", async (signal) => {
     if (!state.text.trim()) throw { message: "There is no text yet.", remedy: "Type one." };
-    const body = { model: classifier().name, texts: [state.text] };
+    const body = { model: modelFor("classify").name, texts: [state.text] };
     const [words] = (await ask("/v1/tokens", signal, body)).tokens, most = server.limits.influence_words;
     const answer = await ask("/v1/predict", signal, { ...body, influence: words.length <= most });
     saveToAddress();
@@ -317,6 +328,39 @@ function showInfluence({ tokens: words, values }) {
   $("movers").replaceChildren(...order.map(([value, word]) => make("li", {}, make("b", {}, word), ` ${points(value)}`)));
 }
 
+// ---- tag --------------------------------------------------------------------------------------
+
+async function tag() {
+  await runFor("tag", async (signal) => {
+    if (!state.names.trim()) throw { message: "There is no text yet.", remedy: "Type one." };
+    const answer = await ask("/v1/predict", signal, { model: modelFor("tag").name, texts: [state.names] });
+    saveToAddress();
+    const { words, tags, probabilities, entities } = answer.results[0];
+    const marksSpans = tags.every((name) => name === "O" || /^[BI]-/.test(name));
+    const parts = marksSpans ? entities.map((one) => ({ ...one, name: one.label })) : words.map((word, place) =>
+      ({ text: word, name: tags[place], probability: probabilities[place] }));
+    const names = [...new Set(parts.map((one) => one.name))], hue = (name) => `depth${(names.indexOf(name) % 6) + 1}`;
+    const button = (part) => make("button", { type: "button", class: `entity ${hue(part.name)}`, "aria-pressed": "false", onclick: (event) => {
+      for (const other of $("tagged").querySelectorAll("button")) other.setAttribute("aria-pressed", String(other === event.currentTarget));
+      $("tag-status").textContent = $("tag-detail").textContent = `“${part.text}”: ${part.name}, ${percent(part.probability)} certain.`;
+    } }, part.text, make("small", {}, part.name));
+    if (marksSpans) {
+      const characters = Array.from(state.names); // places count characters, not UTF-16 units
+      let end = 0;
+      $("tagged").replaceChildren(...parts.flatMap((part) => {
+        const between = characters.slice(end, part.start).join("");
+        end = part.end;
+        return [between, button(part)];
+      }));
+      $("tagged").append(characters.slice(end).join(""));
+    } else $("tagged").replaceChildren(...parts.flatMap((part) => [button(part), " "]));
+    $("tag-legend").replaceChildren(...names.slice(0, 12).map((name) => make("span", { class: `key ${hue(name)}` }, name)));
+    $("tag-detail").textContent = parts.length ? "" : "Nothing is marked in this text.";
+    $("tag-notes").textContent = answer.notes.join(" ");
+    return `${parts.length} ${marksSpans ? "spans" : "words"} marked, according to ${answer.model}. ${answer.notes.join(" ")}`;
+  });
+}
+
 // ---- compare ----------------------------------------------------------------------------------
 
 function showReports() {
@@ -335,7 +379,7 @@ function showReports() {
 // ---- views ------------------------------------------------------------------------------------
 
 const VIEWS = { words: readWords, layers: showLayers, compare: async () => showReports(),
-                classify: async () => { const available = Boolean(classifier()); $("no-classifier").hidden = available; $("has-classifier").hidden = !available; if (available) await classify(); } };
+                classify: () => showTask("classify", "classifier", classify), tag: () => showTask("tag", "tagger", tag) };
 
 async function show(view, focus = false) {
   state.view = view;
@@ -357,7 +401,7 @@ async function show(view, focus = false) {
 function setModel() {
   const facts = model();
   const classes = `${facts.classes.slice(0, 6).join(", ")}${facts.classes.length > 6 ? " …" : ""}`;
-  const kind = { classify: `a classifier: ${classes}`, null: "a language model" }[facts.task] ?? `a model for the task “${facts.task}”`;
+  const kind = { classify: `a classifier: ${classes}`, tag: `a tagger: ${classes}`, null: "a language model" }[facts.task] ?? `a model for the task “${facts.task}”`;
   const parts = [kind, facts.n_layers ? `${facts.n_layers} layer${facts.n_layers > 1 ? "s" : ""}, vectors ${facts.dim} wide` : "word counts"];
   if (facts.perplexity) parts.push(`perplexity ${facts.perplexity.toFixed(1)}`);
   $("facts").textContent = `${facts.name} is ${parts.join("; ")}.`;
@@ -377,6 +421,7 @@ function connect() {
   submit("words-form", () => { state.texts = $("sentences").value; state.at = null; }, readWords);
   submit("layers-form", () => { state.sentence = $("layers-text").value; }, showLayers);
   submit("classify-form", () => { state.text = $("classify-text").value; }, classify);
+  submit("tag-form", () => { state.names = $("tag-text").value; }, tag);
   submit("token-form", () => { sessionStorage.setItem("elmokit-token", $("token").value); $("token-form").hidden = true; }, begin);
   $("layer").addEventListener("input", () => {
     const value = +$("layer").value;
@@ -408,6 +453,7 @@ function fill() {
   $("sentences").value = state.texts;
   $("layers-text").value = state.sentence;
   $("classify-text").value = state.text;
+  $("tag-text").value = state.names;
   setModel();
 }
 
