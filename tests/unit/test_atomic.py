@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from elmokit.core import tensors as tensors_module
-from elmokit.core.atomic import atomic_write
+from elmokit.core.atomic import atomic_write, staging
 from elmokit.core.errors import ModelError, RunError
+from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_tensors, save_tensors
 
 OLD = {"weight": torch.arange(6.0).reshape(2, 3)}
@@ -146,6 +148,67 @@ def test_the_old_file_is_in_place_until_the_new_one_is_whole(file: Path) -> None
         temporary.write_bytes(b"not yet")
         assert temporary.parent == file.parent
         assert torch.equal(load_tensors(file)[0]["weight"], OLD["weight"])
+
+
+# -- folders --------------------------------------------------------------------------------------
+
+OLD_FILES = {"config.json": "old", "a.txt": "old", "gone.bin": "old", "sub/b.txt": "old", "mine.md": "mine"}
+NEW_FILES = {"config.json": "new", "a.txt": "new", "more.txt": "new", "sub/b.txt": "new"}
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _read(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in files}
+
+
+def _stage(folder: Path) -> None:
+    with staging(folder, "config.json", gone=["*.bin"]) as staged:
+        _write(staged, NEW_FILES)
+
+
+def _open(folder: Path) -> None:
+    resolve_name(folder)
+
+
+def _die_at(move: int, work: Callable[[Path], None], folder: Path) -> bool:
+    """Whether a process that does ``work`` was killed at a move, counted from 0, or had ended before."""
+    child = os.fork()
+    if child == 0:
+        moves, replace = iter(range(move, -1, -1)), os.replace
+        os.replace = lambda *paths: replace(*paths) if next(moves) else os._exit(9)
+        try:
+            work(folder)
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a process that can be killed at any line")
+@pytest.mark.parametrize("old", [OLD_FILES, {"mine.md": "mine"}], ids=["replaced", "first"])
+def test_a_folder_whose_swap_was_killed_at_any_move_is_as_before(tmp_path: Path, old: dict[str, str]) -> None:
+    new = {**{name: text for name, text in old.items() if name == "mine.md"}, **NEW_FILES}
+    for move in itertools.count():
+        folder = tmp_path / str(move)
+        _write(folder, old)
+        was_killed = _die_at(move, _stage, folder)
+        for second in range(move):  # the repair can be killed as well
+            if not _die_at(second, _open, folder):
+                break
+        _open(folder)
+        files = {name: text for name, text in _read(folder).items() if name[:2] not in (".s", ".r")}
+        assert files == (old if was_killed else new), move
+        _stage(folder)
+        assert _read(folder) == new
+        assert not {*folder.glob(".*")}
+        if not was_killed:
+            break
+    assert move > len(NEW_FILES)
 
 
 # -- reading fails --------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from elmokit.core.errors import RunError
 
 STAGED, REPLACED = ".saving", ".replaced"
 """Hold the new files of a folder until all are written, and the old ones until the new ones are in place."""
+_JOURNAL = ".new.json"  # in REPLACED: the names of the new files, the last one last
 
 
 @contextlib.contextmanager
@@ -63,42 +65,85 @@ def staging(folder: Path, last: str, *, gone: Iterable[str] = ()) -> Iterator[Pa
 
     The file ``last`` is removed first and arrives last, so that a folder that was cut short is never taken
     for a whole one. Old files that match a pattern in ``gone`` are removed. After an error everything is as
-    it was before.
+    it was before; after a kill, ``restore`` makes it so.
     """
+    restore(folder)
     staged, replaced = folder / STAGED, folder / REPLACED
     with explain_os_errors(folder):
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir(parents=True)
-    moves: list[tuple[Path, Path]] = []
     try:
         yield staged
         with explain_os_errors(folder):
             shutil.rmtree(replaced, ignore_errors=True)
             replaced.mkdir()
-            names = [*(new.name for new in staged.iterdir() if new.name != last), last]
-            old = {*names, *(path.name for pattern in gone for path in folder.glob(pattern))} - {
-                STAGED,
-                REPLACED,
-            }
-            for name in sorted(old, key=lambda name: name != last):
-                if os.path.lexists(folder / name):
-                    _move(folder / name, replaced / name, moves)
-            for name in names:
-                _move(staged / name, folder / name, moves)
-        moves.clear()
-        with contextlib.suppress(OSError):
-            sync(folder)
+            with _locked(replaced):
+                _swap(folder, last, gone)
     finally:
-        for source, target in reversed(moves):
-            with contextlib.suppress(OSError):
-                os.replace(target, source)
-        shutil.rmtree(staged, ignore_errors=True)
-        shutil.rmtree(replaced, ignore_errors=True)
+        restore(folder)
+        if not os.path.lexists(replaced / _JOURNAL):
+            shutil.rmtree(staged, ignore_errors=True)
+            shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _move(source: Path, target: Path, moves: list[tuple[Path, Path]]) -> None:
-    os.replace(source, target)
-    moves.append((source, target))
+def _swap(folder: Path, last: str, gone: Iterable[str]) -> None:
+    staged, replaced = folder / STAGED, folder / REPLACED
+    new = [*(path.name for path in staged.iterdir() if path.name != last), last]
+    old = {*new, *(path.name for pattern in gone for path in folder.glob(pattern))} - {STAGED, REPLACED}
+    write_text(replaced / _JOURNAL, json.dumps(new))
+    for name in sorted(old, key=lambda name: name != last):
+        if os.path.lexists(folder / name):
+            os.replace(folder / name, replaced / name)
+    for name in new:
+        os.replace(staged / name, folder / name)
+    with contextlib.suppress(OSError):
+        sync(folder)
+
+
+def restore(folder: Path) -> None:
+    """Put the old files of ``folder`` back if ``staging`` was killed between the first move and the last.
+
+    Waits for another process that is moving files. Without the right to write, nothing is done.
+    """
+    staged, replaced = folder / STAGED, folder / REPLACED
+    if not os.path.lexists(replaced / _JOURNAL):
+        return
+    with contextlib.suppress(OSError), _locked(replaced):
+        new = json.loads((replaced / _JOURNAL).read_text(encoding="utf-8"))
+        last = new[-1]
+        if not os.path.lexists(folder / last):
+            for name in new:
+                if os.path.lexists(folder / name) and not os.path.lexists(staged / name):
+                    os.replace(folder / name, staged / name)
+            old = {path.name for path in replaced.iterdir()} - {_JOURNAL}
+            for name in sorted(old, key=lambda name: name == last):
+                os.replace(replaced / name, folder / name)
+        shutil.rmtree(replaced)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in this block."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # some systems cannot open a folder
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            lock_file(descriptor)
+        yield
+
+
+def lock_file(descriptor: int, *, wait: bool = True) -> None:
+    """Lock an open file or folder, where the system has locks; BlockingIOError if another process has it
+    and this one does not ``wait``."""
+    with contextlib.suppress(ImportError):
+        import fcntl
+
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # a file system without locks
 
 
 def sync(path: Path) -> None:

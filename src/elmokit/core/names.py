@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from elmokit.core.atomic import restore
 from elmokit.core.errors import FRESH, ModelError, import_extra, nearest
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -24,13 +25,14 @@ def bundled_names() -> list[str]:
 
 
 def resolve_name(name: str | Path) -> Path:
-    """The folder of a model.
+    """The folder of a model; if writing to it was cut short, the old model is put back.
 
     Args:
         name: A string is a bundled name (``"english"``), a model on a hub (``"hub:owner/name"``, downloaded
             once) or a folder. A ``Path`` is always a folder, and so is ``"./english"``.
     """
     if isinstance(name, Path):
+        restore(name)
         return name
     if name in bundled_names():
         return MODELS / name
@@ -45,7 +47,7 @@ def resolve_name(name: str | Path) -> Path:
         hint = nearest(name.casefold(), bundled_names())
         remedy = f"Give a model folder, published ELMo files, or a bundled model. {hint}"
         raise ModelError(f"There is no model folder {name[:500]}.", remedy=remedy)
-    return Path(name)
+    return resolve_name(Path(name))
 
 
 def checksum(file: Path) -> str:

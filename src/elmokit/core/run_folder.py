@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elmokit.core.atomic import REPLACED, STAGED, explain_os_errors, write_text
+from elmokit.core.atomic import REPLACED, STAGED, explain_os_errors, lock_file, restore, write_text
 from elmokit.core.errors import RunError
 from elmokit.core.model_folder import KINDS, kind_of
 from elmokit.core.names import read_json
@@ -64,18 +64,14 @@ class RunFolder:
             file = open(lock, "a", encoding="utf-8")  # noqa: SIM115
         with file:
             try:
-                import fcntl
-
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not lock.exists() or not os.path.samestat(lock.stat(), os.fstat(file.fileno())):
-                    raise BlockingIOError  # another process finished, and removed the lock, just now
-            except BlockingIOError as error:
+                lock_file(file.fileno(), wait=False)
+                if not os.path.samestat(lock.stat(), os.fstat(file.fileno())):
+                    raise BlockingIOError  # of the next process
+            except (BlockingIOError, FileNotFoundError) as error:  # or one that finished just now
                 raise RunError(
                     f"Another process is using {self.out}.",
                     remedy="Wait for it to finish, or choose another --out.",
                 ) from error
-            except (ImportError, OSError):
-                pass  # a system, or a file system, without locks
             try:
                 if self.run == self.out:  # another process may have finished since it was checked
                     open_out(self.out, self.kind, resume=self.resume, overwrite=self.overwrite)
@@ -155,6 +151,7 @@ def open_out(out: Path, kind: str, *, resume: bool, overwrite: bool = False) -> 
     It must be new, empty or, with ``resume`` or ``overwrite``, hold results of this kind; otherwise RunError
     is raised and nothing is touched. ``RunFolder.lock``, or whoever writes to it, makes the folder.
     """
+    restore(out)
     run = out / _LAYOUTS[kind].state
     problem, is_ours = _problem(out, kind)
     if problem or (is_ours and not resume and not overwrite):

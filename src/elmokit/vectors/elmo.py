@@ -84,7 +84,7 @@ class Elmo(Described):
         """
         home = resolve_name(folder)
         saved = load_bilm(home)
-        own_cache = (home if home.is_dir() else home.parent) / CACHE_FOLDER
+        own_cache = resolve_name((home if home.is_dir() else home.parent) / CACHE_FOLDER)
         if token_cache is None and (own_cache / "cache.json").exists():
             token_cache = own_cache
         stored = None if token_cache is None else TokenCache.open(token_cache, saved)

@@ -23,7 +23,7 @@ from elmokit.bilm.folder import BilmFolder
 from elmokit.core.atomic import explain_os_errors, reserve, staging, sync, write_text
 from elmokit.core.console import Advance
 from elmokit.core.errors import ModelError
-from elmokit.core.names import checksum, record_checksum, verify_checksums
+from elmokit.core.names import checksum, record_checksum, resolve_name, verify_checksums
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.text.tokenizing import SPECIALS, UNK
@@ -144,7 +144,7 @@ class TokenCache:
     @classmethod
     def open(cls, folder: str | Path, model: BilmFolder) -> TokenCache:
         """Open a cache that was made for ``model``; one of another model is an error."""
-        folder = Path(folder)
+        folder = resolve_name(Path(folder))
         try:
             record = json.loads((folder / "cache.json").read_text(encoding="utf-8"))
             verify_checksums(folder / "cache.json", record)
