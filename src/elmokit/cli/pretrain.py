@@ -54,9 +54,9 @@ def command(
     """Train a bidirectional language model (ELMo) on your own text.
 
     [bold]elmokit pretrain my_text.txt --out my-elmo[/] trains a model. If it is stopped or crashes, run
-    the same command again: it resumes and ends with the same result. Every setting of the preset can be
+    the same command again: it resumes and ends with the same result (with --max-time, a similar one).
+    With more --epochs or --max-time than before, a finished run goes on. Every setting of the preset can be
     changed: by a flag, by --set, or in a TOML file with the sections text, vocabulary, model and training.
-    With more --epochs or --max-time than before, a finished run goes on.
 
     [bold]elmokit pretrain my_text.txt --from english --out mine[/] adapts a model to your text.
 

@@ -2,7 +2,7 @@
 
 A run is a folder. ``checkpoint.safetensors`` holds all that decides the future: weights, moving average,
 optimizer, random generator, carried state and position. Killed at any moment and started again, a run ends
-with the same bits as one that was left alone.
+with the same bits as one that was left alone, unless a time limit lets its speed decide on the steps.
 """
 
 from __future__ import annotations
