@@ -28,18 +28,8 @@ from program import environment
 FROZEN = Path(__file__).resolve().parent / "fixtures" / "v0_1"
 MODEL = FROZEN / "bilm" / "char"
 TEXTS = [f"the bank{number % 7} raised its rates by w{number} percent" for number in range(40)]
-VERBS = (
-    "embed",
-    "baseline",
-    "fit",
-    "fit head",
-    "evaluate",
-    "convert",
-    "token cache",
-    "pretrain",
-    "distill",
-    "compare",
-)
+IN_ONE_GO = ("baseline", "fit", "fit tfidf", "evaluate", "convert", "export", "import", "token cache")
+VERBS = (*IN_ONE_GO, "embed", "fit head", "pretrain", "distill", "compare")
 REFUSALS = ("Another process is using", "already holds")
 
 
@@ -168,28 +158,21 @@ def make_command(verb: str, folder: Path, out: Path) -> list[str]:
         lines = mini_news().read_text(encoding="utf-8").splitlines()
         rows.write_text("\n".join(lines[:1] + lines[1:401:8]), encoding="utf-8")
         text.write_text("\n".join(TEXTS), encoding="utf-8")
-    tiny = [
-        "--preset",
-        "tiny",
-        "--dim",
-        "8",
-        "--epochs",
-        "2",
-        "--set",
-        "hidden_dim=8",
-        "--set",
-        "min_count=1",
-    ]
+        (folder / "table.txt").write_text("bank 1 2\nrates 3 4\n", encoding="utf-8")
+    sizes = ["--dim", "8", "--set", "hidden_dim=8", "--set", "min_count=1"]
     label = ["--label-column", "topic"]
     commands: dict[str, list[Any]] = {
         "embed": ["embed", MODEL, text, "--pool", "mean", "--out", out],
         "baseline": ["baseline", "svd", text, "--dim", "4", "--min-count", "1", "--out", out],
         "fit": ["fit", MODEL, rows, *label, "--out", out],
+        "fit tfidf": ["fit", "tfidf-lr", rows, *label, "--out", out],
         "fit head": ["fit", MODEL, rows, *label, "--head", "pool", "--epochs", "2", "--out", out],
         "evaluate": ["evaluate", classifier, rows, *label, "--out", out],
         "convert": ["convert", MODEL, out, "--compact"],
+        "export": ["convert", MODEL, out, "--to", "official"],
+        "import": ["convert", folder / "table.txt", out],
         "token cache": ["convert", MODEL, out, "--token-cache", text],
-        "pretrain": ["pretrain", text, *tiny, "--out", out],
+        "pretrain": ["pretrain", text, "--preset", "tiny", "--epochs", 2, *sizes, "--out", out],
         "distill": [
             "distill",
             FROZEN / "vectors" / "svd",
@@ -197,22 +180,11 @@ def make_command(verb: str, folder: Path, out: Path) -> list[str]:
             "--from",
             MODEL,
             "--epochs",
-            "2",
+            2,
             "--out",
             out,
         ],
-        "compare": [
-            "compare",
-            rows,
-            rows,
-            *label,
-            "--methods",
-            "tfidf-svm,svd",
-            "--seeds",
-            "1",
-            "--out",
-            out,
-        ],
+        "compare": ["compare", rows, rows, *label, "--methods", "tfidf-svm,svd", "--seeds", 1, "--out", out],
     }
     return [sys.executable, "-m", "elmokit", *map(str, commands[verb])]
 
@@ -268,7 +240,7 @@ def run_kills(count: int, verbs: Sequence[str] = VERBS, seed: int = 0) -> int:
                 process.kill()
                 process.communicate()
                 case = f"kill {number} of {verb}"
-                _check_end(case, _start(make_command(verb, folder, out)))
+                assert _check_end(case, _start(make_command(verb, folder, out))) == 0, case
                 wanted = {file for file in _files(folder / name) if "/steps/" not in file}
                 assert {file for file in _files(out) if "/steps/" not in file} >= wanted, case
     return count * len(verbs)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 import damage
+from program import Cli
 
 FULL = bool(os.environ.get("ELMOKIT_CAMPAIGN"))
 
@@ -25,6 +27,21 @@ def test_eight_threads_get_from_every_kind_of_model_what_one_gets() -> None:
 @pytest.mark.parametrize("verb", damage.VERBS if FULL else ["baseline"])
 def test_two_processes_do_not_write_to_one_folder(verb: str) -> None:
     damage.run_races([verb])
+
+
+@pytest.mark.parametrize("verb", damage.IN_ONE_GO)
+def test_a_job_in_one_go_is_done_already_when_it_is_run_again(cli: Cli, tmp_path: Path, verb: str) -> None:
+    out = tmp_path / "out"
+    words = damage.make_command(verb, tmp_path, out)[3:]
+    first = cli(*words).check_fine()
+    files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    cli(*words).check_fine("Already done")
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == files
+    assert "Already done" not in first.out
+    if words[0] != "convert":
+        for path in (tmp_path / "rows.csv", tmp_path / "text.txt"):  # rows whose labels have other names
+            path.write_bytes(path.read_bytes().replace(b"bank1", b"bank8").replace(b"sports", b"sport"))
+        cli(*words).check_refused(out, "changed; nothing in it was touched", "--overwrite")
 
 
 @pytest.mark.skipif(not FULL, reason="part of make campaign")

@@ -52,7 +52,8 @@ def test_svd_of_the_bundled_corpus_with_checks_and_exports(cli: Cli, tmp_path: P
     assert str(tmp_path) not in found.training["command"]
     for name in ("v.txt", "v.bin"):
         assert np.array_equal(import_vectors(tmp_path / name).vectors, found.vectors)
-    cli(*words).check_refused("already holds word vectors", "--overwrite")
+    cli(*words).check_fine("Already done", f"{found.n_words:,} words, vectors 20 wide")
+    cli(*words, "--seed", 1).check_refused("already holds word vectors", "seed was 0, now 1", "--overwrite")
     again = cli(*words, "--overwrite", "--json")
     (end,) = [json.loads(line) for line in again.out.splitlines()]
     assert (end["event"], end["n_words"], end["dim"]) == ("end", found.n_words, 20)

@@ -34,8 +34,8 @@ def test_there_and_back_and_verified(run: Cli) -> None:
     run("convert", "theirs", "ours").check_fine(
         "note: The start state", "Check it: elmokit verify ours theirs"
     )
-    names = "README.md config.json model.safetensors start_state.safetensors tokenizer.json vocab.txt"
-    assert sorted(file.name for file in Path("ours").iterdir()) == names.split()
+    names = "README.md config.json model.safetensors settings.json start_state.safetensors tokenizer.json"
+    assert sorted(file.name for file in Path("ours").iterdir()) == [*names.split(), "vocab.txt"]
     assert "elmokit convert theirs ours" in Path("ours/README.md").read_text("utf-8")
     run("convert", "ours", "back", "--to", "official").check_fine("The start state is left out")
     assert {file.name for file in Path("back").iterdir()} == {"options.json", "weights.hdf5", "vocab.txt"}

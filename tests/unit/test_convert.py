@@ -90,7 +90,7 @@ def test_a_full_disk_leaves_nothing_half_written(
         assert not (tmp_path / "out").exists()
     (tmp_path / "out" / ".saving").mkdir(parents=True)  # left by a program that was killed
     convert(tmp_path / "ours", tmp_path / "out", to="official")  # as the error advised
-    names = {"options.json", "vocab.txt", "weights.hdf5"}
+    names = {"options.json", "settings.json", "vocab.txt", "weights.hdf5"}
     assert {file.name for file in (tmp_path / "out").iterdir()} == names
 
 

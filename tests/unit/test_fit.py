@@ -95,11 +95,15 @@ def test_rows_are_read_with_their_labels_and_a_note_on_what_was_left_out(tmp_pat
 
 
 def test_the_content_hash_changes_with_any_text_or_label() -> None:
-    def examples(texts: list[str], targets: list[int], notes: tuple[str, ...] = ()) -> Examples:
-        return Examples([(text,) for text in texts], np.array(targets), Labels(("x", "y")), notes=notes)
+    def examples(
+        texts: list[str], targets: list[int], notes: tuple[str, ...] = (), names: tuple[str, ...] = ("x", "y")
+    ) -> Examples:
+        return Examples([(text,) for text in texts], np.array(targets), Labels(names), notes=notes)
 
     rows = [examples([*"ab"], [0, 1]), examples([*"ac"], [0, 1]), examples([*"ab"], [0, 0])]
-    assert len({content_hash(part) for part in rows}) == len(rows)
+    rows += [examples(["ab", ""], [0, 1]), examples(["", "ab"], [0, 1])]  # otherwise divided
+    rows += [examples([*"ab"], [0, 1], names=("x", "z"))]
+    assert len({content_hash(part)[0] for part in rows}) == len(rows)
     assert content_hash(rows[0]) == content_hash(examples(["a", "b"], [0, 1], ("a note",)))
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
 
 from elmokit.core.errors import RunError
 from elmokit.core.model_card import Facts
-from elmokit.core.model_folder import kind_of, write_model
-from elmokit.core.run_folder import RunFolder, describe_changes, open_out
+from elmokit.core.model_folder import kind_of, read_record, write_model
+from elmokit.core.run_folder import RunFolder, describe_changes, open_out, require_new_file
 
 KINDS = ("bilm", "classifier", "comparison", "word-vectors", "vectors", "token-cache", "report")
 
@@ -22,11 +23,11 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_new_and_empty_folders_are_taken_and_nothing_is_made_yet(tmp_path: Path, kind: str) -> None:
-    assert open_out(tmp_path / "new" / "deep", kind, resume=True).out == tmp_path / "new" / "deep"
+    assert open_out(tmp_path / "new" / "deep", kind).out == tmp_path / "new" / "deep"
     assert not (tmp_path / "new").exists()
     (tmp_path / "empty" / ".saving").mkdir(parents=True)  # left by a program that was killed
     (tmp_path / "empty" / ".manifest.json.new").write_text("{", encoding="utf-8")
-    open_out(tmp_path / "empty", kind, resume=False)
+    open_out(tmp_path / "empty", kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -34,7 +35,7 @@ def test_what_somebody_else_has_there_is_not_touched(tmp_path: Path, kind: str) 
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     for place, message in (("file", "is a file, not a folder"), ("file/sub", "Cannot write")):
         with pytest.raises(RunError, match=message):
-            open_out(tmp_path / place, kind, resume=True)
+            open_out(tmp_path / place, kind)
     mine = tmp_path / "mine"
     for names in (["notes.txt"], ["run/notes.txt"], ["work/notes.txt"], ["config.json", "manifest.json"]):
         for name in names:
@@ -42,7 +43,7 @@ def test_what_somebody_else_has_there_is_not_touched(tmp_path: Path, kind: str) 
             (mine / name).write_text('{"format": "another"}', encoding="utf-8")
         before = tree(mine)
         with pytest.raises(RunError, match="nothing in it was touched") as caught:
-            open_out(mine, kind, resume=True)
+            open_out(mine, kind)
         assert str(mine) in caught.value.message
         assert caught.value.remedy
         assert tree(mine) == before
@@ -50,45 +51,45 @@ def test_what_somebody_else_has_there_is_not_touched(tmp_path: Path, kind: str) 
 
 @pytest.mark.parametrize("kind", ["bilm", "classifier", "comparison"])
 def test_a_run_is_resumed_by_its_own_kind_only(tmp_path: Path, kind: str) -> None:
-    with open_out(tmp_path / "out", kind, resume=True).lock():
+    with open_out(tmp_path / "out", kind).lock():
         pass
     (tmp_path / "out" / "report.html").write_text("made by a run", encoding="utf-8")
-    open_out(tmp_path / "out", kind, resume=True)
-    with pytest.raises(RunError, match=r"already holds .*; nothing(.|\n)*--overwrite"):
-        open_out(tmp_path / "out", kind, resume=False)
+    open_out(tmp_path / "out", kind)
     for other in {*KINDS} - {kind}:
         with pytest.raises(RunError, match="nothing in it was touched"):
-            open_out(tmp_path / "out", other, resume=True)
+            open_out(tmp_path / "out", other)
 
 
 def test_a_run_of_an_earlier_version_is_resumed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").write_text("", encoding="utf-8")
-    open_out(tmp_path, "bilm", resume=True)
+    open_out(tmp_path, "bilm")
     (tmp_path / "run" / "settings.json").write_text("{}", encoding="utf-8")
-    open_out(tmp_path, "classifier", resume=True)
+    open_out(tmp_path, "classifier")
 
 
 def test_a_model_is_replaced_by_its_own_kind_only(tmp_path: Path) -> None:
     with write_model(tmp_path / "m", "word-vectors", {}, card=Facts("A table.", ())):
         pass
-    open_out(tmp_path / "m", "word-vectors", resume=True)
+    with pytest.raises(RunError, match=r"already holds word vectors; nothing(.|\n)*--overwrite"):
+        open_out(tmp_path / "m", "word-vectors")  # by which job is not known
+    open_out(tmp_path / "m", "word-vectors", overwrite=True)
     for other in {*KINDS} - {"word-vectors"}:
         with pytest.raises(RunError, match="already holds word vectors"):
-            open_out(tmp_path / "m", other, resume=True)
+            open_out(tmp_path / "m", other)
 
 
 def test_a_finished_model_without_its_run_is_not_trained_over(tmp_path: Path) -> None:
     with write_model(tmp_path, "bilm", {}, card=Facts("A model.", ())):
         pass
     with pytest.raises(RunError, match="finished model without its training run") as caught:
-        open_out(tmp_path, "bilm", resume=True)
+        open_out(tmp_path, "bilm")
     assert "--from" in caught.value.remedy
 
 
 def _try_lock(out: str, results: multiprocessing.Queue[str]) -> None:
     try:
-        with open_out(Path(out), "bilm", resume=True).lock():
+        with open_out(Path(out), "bilm").lock():
             results.put("locked")
     except RunError as error:
         results.put(error.message)
@@ -100,7 +101,7 @@ def test_two_processes_do_not_work_in_the_same_folder(tmp_path: Path) -> None:
     for is_held in (True, False):
         process = context.Process(target=_try_lock, args=(str(tmp_path / "m"), results))
         if is_held:
-            with open_out(tmp_path / "m", "bilm", resume=True).lock():
+            with open_out(tmp_path / "m", "bilm").lock():
                 process.start()
                 assert results.get(timeout=60) == f"Another process is using {tmp_path / 'm'}."
                 process.join()
@@ -113,7 +114,7 @@ def test_two_processes_do_not_work_in_the_same_folder(tmp_path: Path) -> None:
 def test_the_lock_of_a_model_folder_leaves_nothing_and_what_was_finished_meanwhile_is_kept(
     tmp_path: Path,
 ) -> None:
-    first, second = (open_out(tmp_path / "m", "word-vectors", resume=False) for _ in range(2))
+    first, second = (open_out(tmp_path / "m", "word-vectors") for _ in range(2))
     with first.lock():
         assert [path.name for path in (tmp_path / "m").iterdir()] == [".lock"]
         with pytest.raises(RunError, match="Another process is using"), second.lock():
@@ -124,23 +125,91 @@ def test_the_lock_of_a_model_folder_leaves_nothing_and_what_was_finished_meanwhi
     assert sorted(tree(tmp_path / "m")) == ["README.md", "config.json"]
     with pytest.raises(RunError, match="already holds word vectors"), second.lock():
         pass
-    with open_out(tmp_path / "m", "word-vectors", resume=False, overwrite=True).lock():
+    with open_out(tmp_path / "m", "word-vectors", overwrite=True).lock():
         assert kind_of(tmp_path / "m") == "word-vectors"  # until the new ones replace it
 
 
 def test_to_overwrite_a_run_removes_it_and_never_what_is_not_ours(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with open_out(out, "bilm", resume=True).lock():
+    with open_out(out, "bilm").lock():
         (out / "run" / "settings.json").write_text("{}", encoding="utf-8")
         (out / "run" / "corpus").mkdir()
     (out / "mine.txt").write_text("mine", encoding="utf-8")
-    with open_out(out, "bilm", resume=True, overwrite=True).lock():
+    with open_out(out, "bilm", overwrite=True).lock():
         assert sorted(tree(out)) == ["mine.txt", "run/.lock"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine", encoding="utf-8")
     for kind in KINDS:
         with pytest.raises(RunError, match="nothing in it was touched"):
-            open_out(tmp_path / "other", kind, resume=True, overwrite=True)
+            open_out(tmp_path / "other", kind, overwrite=True)
+
+
+# -- jobs that are done in one go -----------------------------------------------------------------
+
+
+def do_job(out: Path, dim: int = 4, content: str = "abc", *, kill: str = "", **options: bool) -> list[str]:
+    """Make word vectors, or be killed before they are written or after; what the job said."""
+    said: list[str] = []
+    folder = open_out(out, "word-vectors", **options)
+    with folder.lock():
+        if not folder.is_done({"training": {"dim": dim}}, {"text.content_hash": content}, said.append):
+            if kill == "before":
+                os._exit(9)
+            with write_model(out, "word-vectors", {"dim": dim}, card=Facts("A table.", ())):
+                pass
+            if kill == "after":
+                os._exit(9)
+    return said
+
+
+def test_the_same_job_is_done_once_and_another_one_is_refused(tmp_path: Path) -> None:
+    assert do_job(tmp_path) == []
+    before = tree(tmp_path)
+    assert sorted(before) == ["README.md", "config.json", "settings.json"]
+    assert do_job(tmp_path) == [f"Already done: {tmp_path} holds the result of the same command."]
+    for change, message in (({"dim": 8}, "dim was 4, now 8"), ({"content": "x"}, "the text changed")):
+        with pytest.raises(RunError, match=rf"other settings or data: {message}; nothing(.|\n)*--overwrite"):
+            do_job(tmp_path, **change)  # type: ignore[arg-type]
+    assert tree(tmp_path) == before
+    assert do_job(tmp_path, 8, overwrite=True) == []
+    assert do_job(tmp_path, 8)
+    with write_model(tmp_path, "word-vectors", {"dim": 9}, card=Facts("Saved by hand.", ())):
+        pass
+    with pytest.raises(RunError, match="already holds word vectors; nothing"):
+        do_job(tmp_path, 8)
+
+
+@pytest.mark.parametrize("kill", ["before", "after"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_job_that_was_killed_is_done_when_it_is_run_again(
+    tmp_path: Path, kill: str, is_first: bool
+) -> None:
+    out = tmp_path / "out"
+    if not is_first:
+        do_job(out, 8)
+    process = multiprocessing.get_context("fork").Process(
+        target=do_job, args=(out,), kwargs={"kill": kill, "overwrite": not is_first}
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == 9
+    assert do_job(out) == []
+    assert do_job(out)
+    assert read_record(out, "word-vectors")["dim"] == 4
+
+
+def test_a_file_is_replaced_only_if_that_was_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "labeled.csv"
+    for content in (None, "", "mine"):
+        if content is not None:
+            file.write_text(content, encoding="utf-8")
+        if content:
+            with pytest.raises(RunError, match=r"labeled\.csv exists; nothing(.|\n)*--overwrite"):
+                require_new_file(file, overwrite=False)
+        else:
+            require_new_file(file, overwrite=False)
+        require_new_file(file, overwrite=True)
+    require_new_file(Path(os.devnull), overwrite=False)
 
 
 # -- settings -------------------------------------------------------------------------------------
@@ -161,6 +230,14 @@ def test_settings_are_recorded_once_and_must_stay_the_same(tmp_path: Path) -> No
         (tmp_path / "settings.json").write_text(content, encoding="utf-8")
         with pytest.raises(RunError, match=r"settings\.json cannot be read"):
             folder.require_same({}, {})
+
+
+def test_what_earlier_versions_recorded_is_the_same_input(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, tmp_path, "classifier")
+    folder.require_same({}, {"text.train_rows": "old"})
+    folder.require_same({}, {"text.train_rows": ("new", "old")})
+    with pytest.raises(RunError, match="the train rows changed"):
+        folder.require_same({}, {"text.train_rows": ("new", "older")})
 
 
 def test_changes_are_described_in_words() -> None:

@@ -152,8 +152,9 @@ def pretrain(  # many parameters because each is a flag of the command
     """Train a bidirectional language model on raw text.
 
     Called again with the same arguments, it resumes where it was stopped, and ends with the same bits as if
-    it had not been stopped. Called again after its end with more ``epochs``, ``max_steps`` or ``max_time``,
-    it goes on; the learning rate is then the one at this place of the longer schedule.
+    it had not been stopped (with ``max_time``, their speed decides on the steps). Called again after its end
+    with more ``epochs``, ``max_steps`` or ``max_time``, it goes on; the learning rate is then the one at this
+    place of the longer schedule.
 
     Args:
         texts: Files, folders, glob patterns, or ``-`` for standard input.
@@ -173,7 +174,7 @@ def pretrain(  # many parameters because each is a flag of the command
     reporter, out = reporter or Reporter("silent"), Path(out)
     base = load_bilm(from_model) if from_model is not None else None
     config, read, words = _merge(preset, read or ReadConfig(), settings, base, words_from)
-    folder = open_out(out, "bilm", resume=True, overwrite=overwrite)
+    folder = open_out(out, "bilm", overwrite=overwrite)
     with folder.lock():
         source = TextSource(texts, read, exclude=out, say=reporter.note)
         valid_source = TextSource(valid, read, exclude=out, say=reporter.note) if valid else None

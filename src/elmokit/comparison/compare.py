@@ -83,7 +83,7 @@ def compare(  # many parameters because each is an argument or flag of the comma
     data = read_data(sources, task, read_config, label_config, reporter)
     n_train = len(data.splits["train"])
     plan = replace(plan, counts=tuple(count for count in plan.counts if count < n_train))
-    folder = open_out(out, "comparison", resume=True, overwrite=overwrite)
+    folder = open_out(out, "comparison", overwrite=overwrite)
     with folder.lock():
         hashes = {f"text.{split}_rows": value for split, value in data.fingerprints.items()}
         folder.require_same({}, {**hashes, "encoder.weights": encoder_hash})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,10 +60,11 @@ class Data:
         return [*self.texts("train"), *self.unlabeled]
 
     @cached_property
-    def fingerprints(self) -> dict[str, str]:
-        """A hash of each split, which changes when any row does."""
+    def fingerprints(self) -> dict[str, tuple[str, str]]:
+        """A hash of each split, which changes when any row does; and that of earlier versions."""
         hashes = {split: content_hash(examples) for split, examples in self.splits.items()}
-        return {**hashes, "unlabeled": fingerprint(*self.unlabeled)}
+        rows = fingerprint(*map(json.dumps, self.unlabeled)), fingerprint(*self.unlabeled)
+        return {**hashes, "unlabeled": rows}
 
 
 def read_data(

@@ -59,6 +59,19 @@ def checksum(file: Path) -> str:
     return digest.hexdigest()
 
 
+def content_checksum(*paths: Path, exclude: Path | None = None) -> str:
+    """Changes when a file does, or one in a folder; runs, hidden files and ``exclude`` do not count."""
+    content = dict[str, str]()
+    below = exclude.resolve() if exclude else None
+    for number, path in enumerate(paths):
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            name = file.relative_to(path)
+            is_other = "run" in name.parts[:1] or any(part[0] == "." for part in name.parts)
+            if file.is_file() and not is_other and below not in file.resolve().parents:
+                content[f"{number}/{name.as_posix()}"] = checksum(file)
+    return record_checksum(content)
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if there is none."""
     try:

@@ -1,4 +1,4 @@
-"""The folder that ``--out`` names: the one rule for what it may hold, the lock, the settings of its run."""
+"""What ``--out`` names: the one rule for what it may hold, the lock, "same job as before?"."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from elmokit.core.atomic import REPLACED, STAGED, explain_os_errors, lock_file, restore, write_text
 from elmokit.core.errors import RunError
 from elmokit.core.model_folder import KINDS, kind_of
-from elmokit.core.names import read_json
+from elmokit.core.names import checksum, read_json, record_checksum
 
 _LOCK, _SETTINGS, _REPORT = ".lock", "settings.json", "report.json"
 
@@ -24,33 +24,42 @@ class _Layout(NamedTuple):
     content: str
     state: str  # subfolder with checkpoints, settings and lock; "" for the folder itself
     marker: str  # a file that only a folder of this kind has
+    resumes: bool = False  # False for a job that is done in one go
 
 
 _LAYOUTS = {
-    "bilm": _Layout("a pretraining run", "run", f"run/{_SETTINGS}"),
-    "classifier": _Layout("a run of elmokit fit", "run", f"run/{_SETTINGS}"),
-    "comparison": _Layout("a comparison", "work", f"work/{_SETTINGS}"),
+    "bilm": _Layout("a pretraining run", "run", f"run/{_SETTINGS}", resumes=True),
+    "classifier": _Layout("a run of elmokit fit", "run", f"run/{_SETTINGS}", resumes=True),
+    "comparison": _Layout("a comparison", "work", f"work/{_SETTINGS}", resumes=True),
+    "vectors": _Layout("a vector store", "", "manifest.json", resumes=True),
     "word-vectors": _Layout("word vectors", "", "config.json"),
     "linear": _Layout("a linear model", "", "config.json"),
     "stack": _Layout("a classifier", "", "config.json"),
     "converted": _Layout("a converted model", "", "config.json"),
     "official": _Layout("published ELMo files", "", "options.json"),
-    "vectors": _Layout("a vector store", "", "manifest.json"),
     "token-cache": _Layout("a token cache", "", "cache.json"),
     "report": _Layout("a report", "", _REPORT),
 }
-_INPUTS = {"content_hash": "the text", "weights": "the model it started from"}
+_INPUTS = {
+    "content_hash": "the text",
+    "files": "the input files",
+    "model": "the model",
+    "weights": "the model it started from",
+}
+Inputs = Mapping[str, str | tuple[str, ...] | None]
+"""Fingerprints of what a job reads, by section and name, such as "text.train_rows". Of several for one name,
+the first is recorded; the others are what earlier versions recorded."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunFolder:
     """A folder to write results to."""
 
     out: Path
     run: Path  # checkpoints, settings and the lock: a subfolder of ``out``, or ``out`` itself
     kind: str
-    resume: bool = True  # results of the same kind may be there
-    overwrite: bool = False  # ... and are replaced
+    overwrite: bool = False  # results of the same kind may be there, and are replaced
+    _job: dict[str, Any] = field(default_factory=dict, init=False)  # to record at its end
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -74,60 +83,102 @@ class RunFolder:
                 ) from error
             try:
                 if self.run == self.out:  # another process may have finished since it was checked
-                    open_out(self.out, self.kind, resume=self.resume, overwrite=self.overwrite)
+                    open_out(self.out, self.kind, overwrite=self.overwrite)
                 elif self.overwrite:
                     (self.out / "config.json").unlink(missing_ok=True)
                     for path in self.run.iterdir():
                         if path != lock:
                             shutil.rmtree(path) if path.is_dir() else path.unlink()
-                file.truncate(0)
-                file.write(self.kind)
-                file.flush()
+                if _read_lock(lock)[0] != self.kind:
+                    lock.write_text(self.kind, encoding="utf-8")
                 yield
+                if self._job:
+                    result = {"checksum": checksum(self.out / _LAYOUTS[self.kind].marker)}
+                    with contextlib.suppress(RunError):  # on a full disk; the result is whole without it
+                        _write_settings(self.out / _SETTINGS, {**self._job, "result": result})
             finally:
                 if self.run == self.out:  # nothing stays behind in a model folder
                     with contextlib.suppress(OSError):
                         lock.unlink()
                         self.out.rmdir()  # unless there is something in it
 
+    def is_done(
+        self, settings: Mapping[str, Any], inputs: Inputs, say: Callable[[str], None] = lambda line: None
+    ) -> bool:
+        """Whether a job that is done in one go was done here before; if so, ``say`` gets a line.
+
+        Results of another job are an error unless they may be overwritten. The end of ``lock`` records the
+        job; until then the lock names it, so that it can be repeated if it is killed.
+        """
+        marker, record = self.out / _LAYOUTS[self.kind].marker, _read_settings(self.out / _SETTINGS)
+        job, lock = _join(settings, inputs, record), self.run / _LOCK
+        name = record_checksum(job)
+        if marker.exists() and not self.overwrite and _read_lock(lock) != (self.kind, name):
+            problem = f"already holds {_LAYOUTS[self.kind].content}"
+            if record.get("result") != {"checksum": checksum(marker)}:
+                raise _refusal(self.out, problem)
+            if changes := describe_changes(record, job):
+                raise _refusal(self.out, f"{problem}, made with other settings or data: {'; '.join(changes)}")
+            say(f"Already done: {self.out} holds the result of the same command.")
+            return True
+        lock.write_text(f"{self.kind}\n{name}", encoding="utf-8")
+        self._job = job
+        return False
+
     def require_same(
         self,
         settings: Mapping[str, Any],
-        inputs: Mapping[str, str | None],
+        inputs: Inputs,
         may_grow: Collection[str] = (),
         grow: Callable[[], object] = lambda: None,
     ) -> None:
         """Record the settings of a new run; refuse to resume with different ones.
 
         Args:
-            inputs: Fingerprints of what the run reads, by section and name, such as "text.train_rows".
             may_grow: Settings in "training" that may be higher than before, or None (no limit).
             grow: Called before any that is higher is recorded.
         """
-        now: dict[str, Any] = json.loads(json.dumps(settings))
-        for name, value in inputs.items():
-            section, _, key = name.partition(".")
-            now.setdefault(section, {})[key] = value
         file = self.run / _SETTINGS
-        if not file.exists():
-            write_text(file, json.dumps(now, indent=2) + "\n")
-            return
-        before = read_json(file)
-        if not before or not all(isinstance(part, dict) for part in before.values()):
+        before = _read_settings(file)
+        if file.exists() and not before:
             raise RunError(
                 f"{file} cannot be read: it contains no settings.",
                 remedy="Choose another --out to start over.",
             )
+        now = _join(settings, inputs, before)
         old, new = before.get("training", {}), now.get("training", {})
         longer = [name for name in may_grow if old.get(name) and (new[name] is None or new[name] > old[name])]
-        if changes := describe_changes({**before, "training": {**old, **{n: new[n] for n in longer}}}, now):
+        same = {**before, "training": {**old, **{name: new[name] for name in longer}}}
+        if before and (changes := describe_changes(same, now)):
             raise RunError(
                 f"{self.out} was started with different settings or data: {'; '.join(changes)}.",
                 remedy="Use the same flags and files to resume, or choose another --out.",
             )
         if longer:
             grow()
-            write_text(file, json.dumps(now, indent=2) + "\n")
+        if longer or not before:
+            _write_settings(file, now)
+
+
+def _read_settings(file: Path) -> dict[str, Any]:
+    """Recorded settings by section; empty if there are none."""
+    record = read_json(file)
+    return record if all(isinstance(part, dict) for part in record.values()) else {}
+
+
+def _write_settings(file: Path, settings: Mapping[str, Any]) -> None:
+    write_text(file, json.dumps(settings, indent=2) + "\n")
+
+
+def _join(settings: Mapping[str, Any], inputs: Inputs, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings and inputs by section, as JSON; of several fingerprints, the one recorded ``before``."""
+    joined: dict[str, Any] = json.loads(json.dumps(settings))
+    for name, value in inputs.items():
+        section, _, key = name.partition(".")
+        values = value if isinstance(value, tuple) else (value,)
+        old = before.get(section, {}).get(key)
+        joined.setdefault(section, {})[key] = old if old in values else values[0]
+    return joined
 
 
 def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -145,21 +196,21 @@ def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     return changes
 
 
-def open_out(out: Path, kind: str, *, resume: bool, overwrite: bool = False) -> RunFolder:
+def open_out(out: Path, kind: str, *, overwrite: bool = False) -> RunFolder:
     """Check the folder that ``--out`` names, before any work is done.
 
-    It must be new, empty or, with ``resume`` or ``overwrite``, hold results of this kind; otherwise RunError
-    is raised and nothing is touched. ``RunFolder.lock``, or whoever writes to it, makes the folder.
+    It must be new, empty or hold results of this kind. Those of a run are resumed; others must be of the
+    same job, which ``RunFolder.is_done`` tells, or may be overwritten. Otherwise RunError is raised and
+    nothing is touched. ``RunFolder.lock``, or whoever writes to it, makes the folder.
     """
     restore(out)
-    run = out / _LAYOUTS[kind].state
-    problem, is_ours = _problem(out, kind)
-    if problem or (is_ours and not resume and not overwrite):
-        remedy = "Choose another --out, or empty the folder yourself."
-        if not problem:
-            problem = f"already holds {_LAYOUTS[kind].content}"
-            remedy = "Choose another --out, or replace what is there with --overwrite."
-        raise RunError(f"{out} {problem}; nothing in it was touched.", remedy=remedy)
+    layout = _LAYOUTS[kind]
+    run = out / layout.state
+    if problem := _problem(out, kind):
+        raise _refusal(out, problem, "Choose another --out, or empty the folder yourself.")
+    is_known = layout.resumes or (out / _SETTINGS).exists() or _read_lock(out / _LOCK)[1]
+    if (out / layout.marker).exists() and not is_known and not overwrite:
+        raise _refusal(out, f"already holds {layout.content}")
     if kind_of(out) and not run.is_dir() and not overwrite:
         raise RunError(
             f"{out} already holds a finished model without its training run.",
@@ -168,29 +219,48 @@ def open_out(out: Path, kind: str, *, resume: bool, overwrite: bool = False) -> 
     existing = next(path for path in (run, *run.absolute().parents) if path.exists())
     with explain_os_errors(out), tempfile.TemporaryFile(dir=existing):
         pass  # the folder can be written to
-    return RunFolder(out, run, kind, resume, overwrite)
+    return RunFolder(out, run, kind, overwrite)
 
 
-def _problem(out: Path, kind: str) -> tuple[str, bool]:
-    """Why results of this kind cannot be written to ``out`` ("" if they can), and whether it has such."""
-    content, state, marker = _LAYOUTS[kind]
+def require_new_file(out: Path, *, overwrite: bool) -> None:
+    """Raise RunError if ``out`` is a file with something in it, unless it may be overwritten."""
+    if out.is_file() and out.stat().st_size and not overwrite:
+        raise _refusal(out, "exists")
+
+
+def _refusal(out: Path, problem: str, remedy: str = "") -> RunError:
+    remedy = remedy or "Choose another --out, or replace what is there with --overwrite."
+    return RunError(f"{out} {problem}; nothing in it was touched.", remedy=remedy)
+
+
+def _problem(out: Path, kind: str) -> str:
+    """Why results of this kind can never be written to ``out``; "" if they can."""
+    content, state, marker, _ = _LAYOUTS[kind]
     model = kind_of(out)
     is_converted = kind == "converted" and model == "bilm" and not (out / "run").is_dir()
     if model not in (None, kind) and not is_converted:
-        return f"already holds {KINDS[model].noun if model in KINDS else 'another model'}", False
+        return f"already holds {KINDS[model].noun if model in KINDS else 'another model'}"
     if not out.is_dir():
-        return "is a file, not a folder" if out.exists() else "", False
+        return "is a file, not a folder" if out.exists() else ""
     if _is_empty(out, state):
-        return "", False
+        return ""
     lock = out / state / _LOCK
-    is_ours = bool(model) or _is_ours(out / marker) or bool(state and lock.is_file())
+    other, _ = _read_lock(lock)
+    is_ours = model or _is_ours(out / marker) or (state and lock.is_file())
+    if (
+        not (is_ours or "result" in _read_settings(out / _SETTINGS)) and other != kind
+    ):  # a job that was killed leaves its lock
+        return f"exists and does not hold {content}"
+    return f"exists and holds {_LAYOUTS[other].content}" if other in {*_LAYOUTS} - {kind} else ""
+
+
+def _read_lock(lock: Path) -> tuple[str, str]:
+    """The kind of the results that the process with this lock writes, and its job."""
     try:
-        other = lock.read_text(encoding="utf-8")
+        kind, _, job = lock.read_text(encoding="utf-8").partition("\n")
     except (OSError, UnicodeDecodeError):
-        other = ""
-    if not is_ours and other != kind:  # a job that was killed leaves its lock
-        return f"exists and does not hold {content}", False
-    return f"exists and holds {_LAYOUTS[other].content}" if other in {*_LAYOUTS} - {kind} else "", is_ours
+        return "", ""
+    return kind, job
 
 
 def _is_empty(out: Path, state: str) -> bool:

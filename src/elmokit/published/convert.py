@@ -17,11 +17,12 @@ from elmokit.bilm.model import Bilm
 from elmokit.bilm.state import average_state
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
-from elmokit.core.errors import ConfigError, DataError, ModelError, RunError, nearest
+from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
 from elmokit.core.formatting import join_names
 from elmokit.core.model_folder import kind_of, load
-from elmokit.core.names import resolve_name
-from elmokit.core.run_folder import open_out
+from elmokit.core.names import content_checksum, resolve_name
+from elmokit.core.run_folder import open_out, require_new_file
+from elmokit.core.tensors import fingerprint
 from elmokit.corpora import mini_news
 from elmokit.published.many_langs import is_many_langs, load_many_langs
 from elmokit.published.official import (
@@ -117,32 +118,46 @@ def convert(  # long because it is the whole verb; # many parameters because eac
         raise ConfigError("OUT is missing.", remedy="Name the folder to write: elmokit convert SOURCE OUT.")
     out = Path(out)
     if task == "export":
-        if out.is_file() and not overwrite:
-            remedy = "Choose another name, or replace it with --overwrite."
-            raise RunError(f"{out} exists; nothing in it was touched.", remedy=remedy)
+        require_new_file(out, overwrite=overwrite)
         return _export_vectors(source, out)
+    job = {"convert": {"to": to, "compact": compact, "max_words": settings.get("max_words")}}
+    job |= {name: config.to_dict() for name, config in configs.items()}
     if task == "import":
-        with open_out(out, "word-vectors", resume=False, overwrite=overwrite).lock():
+        folder = open_out(out, "word-vectors", overwrite=overwrite)
+        with folder.lock():
+            if folder.is_done(job, {"source.files": content_checksum(source)}, reporter.say):
+                vectors: Any = load(out)
+                return Conversion(out, vectors.vectors.size, vectors.n_words)
             return _import_vectors(source, out, text, settings, command)
     if task == "shrink" and not compact:
         raise ModelError(
             f"{source} is already an elmokit folder.",
             remedy="To write it for other tools, use --to official; to make it smaller, --compact.",
         )
-    kind = "official" if to == "official" else "converted"
-    with open_out(out, kind, resume=False, overwrite=overwrite).lock():
+    folder = open_out(out, "official" if to == "official" else "converted", overwrite=overwrite)
+    texts = [calibrate] if isinstance(calibrate, str | Path) else list(calibrate or ())
+    sample = TextSource(texts, configs["read"]) if texts not in ([], ["none"]) else None
+    with folder.lock():
         is_ours = task in ("shrink", "write official")
         foreign = None if is_ours else load_foreign(source, vocabulary=vocab, text=configs["text"])
         saved = foreign or load_bilm(source)
         notes: list[str] = [] if is_ours else saved.training["notes"]
-        if to == "official":
+        files = [source, *([Path(vocab)] if vocab else [])]
+        if source.is_file():
+            files += [file for file in find_official(source) or () if file]
+        inputs = {
+            "source.files": content_checksum(*files, exclude=out),
+            "calibrate.files": fingerprint({"": sample.fingerprints() if sample else str(calibrate)}),
+        }
+        if folder.is_done(job, inputs, reporter.say):
+            notes = []
+        elif to == "official":
             notes = notes + save_official(out, saved)
         elif is_ours:
             save_bilm(out, remove_predictor(saved), half=True)
         else:
-            texts = [calibrate] if isinstance(calibrate, str | Path) else list(calibrate or ())
-            if calibrate is None or texts not in ([], ["none"]):
-                saved, note = _calibrate(saved, texts, configs["read"], reporter)
+            if calibrate is None or sample is not None:
+                saved, note = _calibrate(saved, texts, sample, reporter)
                 notes = [*notes, note]
             date, command = datetime.date.today().isoformat(), replace_surrogates(command)
             record = {"notes": notes, "date": date, "command": command}
@@ -198,14 +213,14 @@ def remove_predictor(saved: BilmFolder) -> BilmFolder:
 
 
 def _calibrate(
-    saved: BilmFolder, texts: Sequence[str | Path], read: ReadConfig, reporter: Reporter
+    saved: BilmFolder, names: Sequence[str | Path], sample: TextSource | None, reporter: Reporter
 ) -> tuple[BilmFolder, str]:
-    """The model with the mean state after many sentences (of files, or of the bundled sample without any) as
-    its start state, and a note on their source."""
-    pipeline = saved.pipeline if texts else TextPipeline(TextConfig())
+    """The model with the mean state after many sentences (of the bundled sample if there is no other) as its
+    start state, and a note on their source."""
+    pipeline = saved.pipeline if sample else TextPipeline(TextConfig())
     sentences: list[list[str]] = []
     n_words = 0
-    for text in TextSource(texts, read) if texts else TextSource([mini_news()]):
+    for text in sample or TextSource([mini_news()]):
         for sentence in split_sentences(text):
             if words := [saved.pipeline.word(word) for word in pipeline.words(sentence)]:
                 sentences.append(words)
@@ -227,7 +242,7 @@ def _calibrate(
         documents = Documents(ids.values, ids.offsets)
         state = average_state(saved.model, documents, ids.features, progress=advance)
     state = state.map(torch.Tensor.clone)  # usable outside of inference mode
-    origin = ", ".join(Path(text).name for text in texts)
+    origin = ", ".join(Path(name).name for name in names)
     origin = origin or "the bundled English sample; for other text, convert with --calibrate"
     note = f"The start state of state='warm' is the mean after {len(sentences):,} sentences of {origin}."
     return replace(saved, start_state=state), note
@@ -247,7 +262,9 @@ def _write_token_cache(
     if not words:
         raise DataError(f"{vocab} has no words.", remedy="Give a list of words, one per line.")
     with reporter.counting("Computing vectors", total=len(words), unit="words") as advance:
-        n_words = word_cache.write_token_cache(saved, words, folder, overwrite=overwrite, progress=advance)
+        n_words = word_cache.write_token_cache(
+            saved, words, folder, overwrite=overwrite, progress=advance, say=reporter.say
+        )
     return Conversion(folder, n_words * saved.model.config.dim, n_words)
 
 

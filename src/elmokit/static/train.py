@@ -18,6 +18,7 @@ from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import ConfigError, import_extra, nearest
 from elmokit.core.model_card import origin_record
 from elmokit.core.run_folder import open_out
+from elmokit.core.tensors import fingerprint
 from elmokit.static.settings import METHODS, STATIC_TEXT, Method, SvdConfig, Word2VecConfig
 from elmokit.static.svd import count_pairs, factorize, weight_counts
 from elmokit.static.word_vectors import WordVectors
@@ -60,7 +61,12 @@ def baseline(
     reporter = reporter or Reporter("silent")
     source = TextSource(texts, configs["read"], exclude=Path(out), say=reporter.note)
     about: Any = {"text": configs["text"], "reporter": reporter, "command": command}
-    with open_out(Path(out), "word-vectors", resume=False, overwrite=overwrite).lock():
+    folder = open_out(Path(out), "word-vectors", overwrite=overwrite)
+    job = {"method": {"method": method}, **{name: one.to_dict() for name, one in configs.items()}}
+    files = {"text.files": fingerprint({"files": source.fingerprints()})}
+    with folder.lock():
+        if folder.is_done(job, files, reporter.say):
+            return WordVectors.load(out)
         vectors = train_vectors(method, source, configs["vectors"], **about)
         vectors.save(out)
     return vectors

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
+from uuid import uuid4
 
 import numpy as np
 from rich.markup import escape
@@ -21,7 +23,8 @@ from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import KINDS, Model, kind_of, load
-from elmokit.core.run_folder import open_out
+from elmokit.core.names import content_checksum, resolve_name
+from elmokit.core.run_folder import open_out, require_new_file
 from elmokit.core.tensors import fingerprint
 from elmokit.tasks.classification import ClassPrediction, shorten
 from elmokit.tasks.model import TaskModel, load_encoder, resolve_head
@@ -118,7 +121,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         raise ConfigError(
             f"{encoder} does not support the task {task!r}.", remedy="Use an encoder, such as english."
         )
-    folder = open_out(out, kind, resume=kind == "classifier", overwrite=overwrite)
+    folder = open_out(out, kind, overwrite=overwrite)
     loaded, share = cast(Any, None), 0.0
     if kind == "classifier":
         loaded, config, share = load_encoder(encoder), resolve_head(problem, config), config.fit.valid_share
@@ -130,20 +133,26 @@ def fit(  # long because it is the whole verb; # many parameters because each is
     _announce(problem, parts, reporter)
     origin = origin_record(replace_surrogates(command), "torch", "numpy")
     origin["columns"] = Columns(read.text_columns, label_config.label_column)
+    lasting = config.to_dict()
+    del lasting["fit"]["cache"]  # where layers are cached makes no difference
+    inputs: dict[str, Any] = {f"text.{split}_rows": content_hash(part) for split, part in parts.items()}
+    if isinstance(loaded, TextVectors):
+        loaded = loaded.bind([row[0] for part in parts.values() for row in part.inputs])
     with folder.lock():
+        if kind != "classifier":
+            inputs["encoder.weights"] = str(encoder) if loaded is None else loaded.fingerprint
+            if folder.is_done({**lasting, "columns": asdict(origin["columns"])}, inputs):
+                return FittedModel(out, cast(Predictor, load(out)), was_done=True)
         if loaded is None:
             linear = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
             return _finish(out, linear, parts, origin, reporter)
-        if isinstance(loaded, TextVectors):
-            loaded = loaded.bind([row[0] for part in parts.values() for row in part.inputs])
         origin["encoder"] = {"name": Path(encoder).resolve().name, **dict(loaded.facts().rows[:6])}
         if kind == "stack":
             stack = fit_stack(loaded, parts["train"], config, rivals=True, reporter=reporter)
             return _finish(out, stack.model, parts, origin, reporter, stack)
-        lasting = config.to_dict()
-        del lasting["fit"]["cache"]  # where layers are cached makes no difference
-        inputs = {f"text.{split}_rows": content_hash(parts[split]) for split in ("train", "valid")}
-        folder.require_same(lasting, inputs | {"encoder.weights": fingerprint(*loaded.module.parameters())})
+        inputs["encoder.weights"] = fingerprint(*loaded.module.parameters())
+        inputs.pop("text.test_rows", None)  # they can be measured on later
+        folder.require_same(lasting, inputs)
         if kind_of(out) is not None:
             if test:
                 reporter.say("[yellow]It was fitted before; measure it with elmokit evaluate.[/]")
@@ -337,10 +346,14 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
     return examples.select(np.flatnonzero(~held)), valid
 
 
-def content_hash(examples: Examples) -> str:
-    """Changes when any text or target does."""
-    texts = ([text if isinstance(text, str) else "\1".join(text) for text in row] for row in examples.inputs)
-    return fingerprint(*map("\0".join, texts), examples.targets)
+def content_hash(examples: Examples) -> tuple[str, str]:
+    """Changes when any text, target or label does; and the hash of earlier versions, without the names of
+    labels and the borders between rows."""
+    rows = [[text if isinstance(text, str) else [*text] for text in row] for row in examples.inputs]
+    header = {"n_rows": len(rows), "labels": [*examples.labels.names, *examples.unknown]}
+    joined = ("\0".join(text if isinstance(text, str) else "\1".join(text) for text in row) for row in rows)
+    earlier = fingerprint(*joined, examples.targets)
+    return fingerprint(header, *map(json.dumps, rows), examples.targets), earlier
 
 
 def _measure(
@@ -503,17 +516,22 @@ def evaluate(
         results = {Path(file).name: evaluate_vectors(loaded, file) for file in _files(files)}
         values = {name: result.value for name, result in results.items() if result.value is not None}
         return Evaluation(values, results)
-    report = None if out is None else open_out(Path(out), "report", resume=False, overwrite=overwrite)
+    report = None if out is None else open_out(Path(out), "report", overwrite=overwrite)
     with report.lock() if report else contextlib.nullcontext():
         predictor = cast(Predictor, loaded)
         read = predictor.record.columns.reading(read)
         label_config = predictor.record.columns.labeling(label_config, predictor.labels)
         rows = read_examples(predictor.task, files, read, label_config, predictor.labels, reporter)
+        if report is not None:
+            is_file = isinstance(model, str | Path)  # a model in memory is never the same as before
+            files = content_checksum(resolve_name(model), exclude=report.out) if is_file else uuid4().hex
+            inputs = {"model.model": files, "text.test_rows": content_hash(rows)}
+            report = None if report.is_done({}, inputs, reporter.say) else report
         metrics, speed, cut = _measure(predictor, {"test": rows}, reporter)
         notes = (*rows.notes, *cut)
-        if out is not None:
+        if report is not None:
             origin = origin_record(replace_surrogates(command), "torch", "numpy")
             changes = {**origin, "notes": notes, "timings": {"documents_per_second": speed}, "rivals": {}}
             loaded = replace(loaded, record=replace(predictor.record, **changes))
-            write_model_report(Path(out), loaded, metrics)
+            write_model_report(report.out, loaded, metrics)
         return Evaluation(metrics["test"].values, metrics["test"], speed, notes)

@@ -115,7 +115,7 @@ def distill(  # many parameters because each is a flag of the verb
     """
     reporter, out = reporter or Reporter("silent"), Path(out)
     configs: Any = merge_settings(settings, distill=DistillConfig(), read=read or ReadConfig())
-    config, folder = configs["distill"], open_out(out, "bilm", resume=True, overwrite=overwrite)
+    config, folder = configs["distill"], open_out(out, "bilm", overwrite=overwrite)
     encoder, base = open_encoder(teacher), load_bilm(from_model)
     pairs = None if similarity is None else _read_pairs(similarity)
     examples = None if labeled is None else _read_labeled(labeled)

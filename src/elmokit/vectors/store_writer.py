@@ -101,7 +101,7 @@ def embed(
     config, read = cast(StoreConfig, merged["store"]), cast(ReadConfig, merged["read"])
     reporter, out = reporter or Reporter("silent"), Path(out)
     _check_exports(exports, config)
-    with open_out(out, "vectors", resume=True, overwrite=overwrite).lock():
+    with open_out(out, "vectors", overwrite=overwrite).lock():
         if overwrite:
             for old in (out / MANIFEST, out / _PROGRESS, *out.glob("vectors.*")):
                 old.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -170,38 +170,39 @@ def write_token_cache(
     *,
     overwrite: bool = False,
     progress: Advance = lambda amount: None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> int:
     """Write the token-encoder vectors of ``words`` to ``folder``; returns how many there are.
 
-    Special words are left out. With ``overwrite``, an existing cache is replaced, whole or not at all.
+    Special words are left out. If ``folder`` holds just that, ``say`` gets a line. With ``overwrite``, an
+    existing cache is replaced, whole or not at all.
     """
     folder, dim = Path(folder), model.model.config.dim
     if model.model.config.input == "word":
         problem = "A word-input model needs no token cache: its token encoder is a table already."
         raise ModelError(problem, remedy="Use it as it is.")
-    out = open_out(folder, "token-cache", resume=False, overwrite=overwrite)
+    out = open_out(folder, "token-cache", overwrite=overwrite)
     kept = [word for word in dict.fromkeys(words) if word not in SPECIALS and "\n" not in word]
     record = {"format": _FORMAT, "format_version": _VERSION, "encoder": _encoder_fingerprint(model)}
     record |= {"n_words": len(kept), "dim": dim}
-    with (
-        out.lock(),
-        staging(folder, "cache.json") as staged,
-        explain_os_errors(folder),
-        torch.inference_mode(),
-    ):
-        vectors = np.lib.format.open_memmap(staged / "vectors.npy", "w+", np.float32, (len(kept), dim))
-        reserve(staged / "vectors.npy")
-        for first in range(0, len(kept), _BLOCK):
-            rows = model.features.rows(kept[first : first + _BLOCK])
-            vectors[first : first + len(rows)] = _encode(model.model.encoder, rows).numpy()
-            progress(len(rows))
-        vectors.flush()
-        del vectors
-        sync(staged / "vectors.npy")
-        write_text(staged / "words.txt", "".join(f"{word}\n" for word in kept))
-        record["files"] = {name: checksum(staged / name) for name in ("vectors.npy", "words.txt")}
-        record["checksum"] = record_checksum(record)
-        write_text(staged / "cache.json", json.dumps(record) + "\n")
+    job = {"encoder.model": record["encoder"], "words.content_hash": fingerprint("\n".join(kept))}
+    with out.lock():
+        if out.is_done({}, job, say):
+            return len(kept)
+        with staging(folder, "cache.json") as staged, explain_os_errors(folder), torch.inference_mode():
+            vectors = np.lib.format.open_memmap(staged / "vectors.npy", "w+", np.float32, (len(kept), dim))
+            reserve(staged / "vectors.npy")
+            for first in range(0, len(kept), _BLOCK):
+                rows = model.features.rows(kept[first : first + _BLOCK])
+                vectors[first : first + len(rows)] = _encode(model.model.encoder, rows).numpy()
+                progress(len(rows))
+            vectors.flush()
+            del vectors
+            sync(staged / "vectors.npy")
+            write_text(staged / "words.txt", "".join(f"{word}\n" for word in kept))
+            record["files"] = {name: checksum(staged / name) for name in ("vectors.npy", "words.txt")}
+            record["checksum"] = record_checksum(record)
+            write_text(staged / "cache.json", json.dumps(record) + "\n")
     return len(kept)
 
 
