@@ -159,8 +159,13 @@ def test_predict_adds_columns_to_csv_on_standard_output_or_in_a_file(
     assert list(found[0]) == ["id", "text", "prediction", "probability", *(f"p({name})" for name in TOPICS)]
     assert [row["id"] for row in found] == [str(number) for number in range(30)]
     check_predictions(found)
-    cli("predict", made, new, "--out", tmp_path / "out.csv").check_fine("30 rows labeled")
-    assert (tmp_path / "out.csv").read_text(encoding="utf-8") == shown.out.replace("\r\n", "\n")
+    out = tmp_path / "out.csv"
+    out.write_text("mine", encoding="utf-8")
+    for file in (out, new):
+        cli("predict", made, new, "--out", file).check_refused(f"{file} exists; nothing", "--overwrite")
+    assert out.read_text(encoding="utf-8") == "mine"
+    cli("predict", made, new, "--out", out, "--overwrite").check_fine("30 rows labeled")
+    assert out.read_text(encoding="utf-8") == shown.out.replace("\r\n", "\n")
 
 
 def test_predict_reads_and_writes_every_pair_of_formats(cli: Cli, made: Path, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_the_scores_of_an_svm_are_not_written_as_probabilities(tmp_path: Path) -
         assert ("robabilit" in render_markdown(document)) == calibrated
         rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
         rows.write_text("text\ngood\n", encoding="utf-8")
-        predict(model, rows, out)
+        predict(model, rows, out, overwrite=True)
         columns = ["probability", "p(a)", "p(b)"] if calibrated else ["score", "score(a)", "score(b)"]
         assert out.read_text(encoding="utf-8").splitlines()[0].split(",") == ["text", "prediction", *columns]
 

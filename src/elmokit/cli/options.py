@@ -43,7 +43,7 @@ ROWS = "Labeled rows: .csv .tsv .jsonl .parquet."
 _TEXTS = "Files (.txt .csv .tsv .jsonl .parquet, also .gz .zst), folders, patterns, or - for standard input."
 _MODEL = "A bundled model, a model folder, or published ELMo files."
 _THREADS = "Processor threads to use; by default, one per core."
-_OVERWRITE = "Replace what elmokit has written to the output folder before."
+_OVERWRITE = "Replace earlier results in the output folder, or the output file."
 _MOST_SHOWN = 20  # options in a help page
 Model = Annotated[Path, argument("MODEL", _MODEL, parser=resolve_name)]
 Texts = Annotated[list[str], argument("TEXT...", _TEXTS)]

@@ -11,7 +11,7 @@ from rich.markup import escape
 from elmokit.cli.options import READ, Model, Settings, argument, flag, with_settings
 
 
-@with_settings(READ)
+@with_settings(READ, overwrite=True)
 def command(
     model: Model,
     files: Annotated[

@@ -402,6 +402,7 @@ def predict(
     out: str | Path | None = None,
     *,
     format: OutputFormat | Literal[""] = "",
+    overwrite: bool = False,
     reporter: Reporter | None = None,
     **settings: Any,
 ) -> PredictionSummary:
@@ -410,11 +411,14 @@ def predict(
     Args:
         files: Files, folders or glob patterns, or "-" for standard input.
         format: Unless given, as the ending of ``out`` or of the first file says.
+        overwrite: Replace ``out`` if it is a file.
         settings: Those of ReadConfig by name, or ``read`` as an object. Columns that were named to fit are
             read here, too, unless others are given.
     """
     reporter, target = reporter or Reporter("silent"), None if out is None else Path(out)
     kind = _choose_format(target, format, _files(files)[0])
+    if target is not None:
+        require_new_file(target, overwrite=overwrite)
     predictor = open_predictor(model)
     task, columns = predictor.task, predictor.record.columns
     read = columns.reading(_merge_configs(settings)[1])
