@@ -162,7 +162,7 @@ def run(arguments: argparse.Namespace, plan: Plan, *, adopting: bool) -> Compari
     if adopting:
         sources = {"train": train, "valid": valid, "test": test, "unlabeled": ()}
         data = read_data(sources, get_task("classify"), read, labels, Reporter())
-        folder = open_out(out, "comparison", resume=True)
+        folder = open_out(out, "comparison")
         inputs = {f"text.{name}_rows": value for name, value in data.fingerprints.items()}
         with folder.lock():
             folder.require_same({}, {**inputs, "encoder.weights": ""})  # as compare will

@@ -169,7 +169,7 @@ def test_the_same_job_is_done_once_and_another_one_is_refused(tmp_path: Path) ->
     assert do_job(tmp_path) == [f"Already done: {tmp_path} holds the result of the same command."]
     for change, message in (({"dim": 8}, "dim was 4, now 8"), ({"content": "x"}, "the text changed")):
         with pytest.raises(RunError, match=rf"other settings or data: {message}; nothing(.|\n)*--overwrite"):
-            do_job(tmp_path, **change)  # type: ignore[arg-type]
+            do_job(tmp_path, **change)
     assert tree(tmp_path) == before
     assert do_job(tmp_path, 8, overwrite=True) == []
     assert do_job(tmp_path, 8)

@@ -24,7 +24,7 @@ from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import KINDS, Model, kind_of, load
 from elmokit.core.names import content_checksum, resolve_name
-from elmokit.core.run_folder import open_out, require_new_file
+from elmokit.core.run_folder import Inputs, open_out, require_new_file
 from elmokit.core.tensors import fingerprint
 from elmokit.tasks.classification import ClassPrediction, shorten
 from elmokit.tasks.model import TaskModel, load_encoder, resolve_head
@@ -527,9 +527,10 @@ def evaluate(
         label_config = predictor.record.columns.labeling(label_config, predictor.labels)
         rows = read_examples(predictor.task, files, read, label_config, predictor.labels, reporter)
         if report is not None:
-            is_file = isinstance(model, str | Path)  # a model in memory is never the same as before
-            files = content_checksum(resolve_name(model), exclude=report.out) if is_file else uuid4().hex
-            inputs = {"model.model": files, "text.test_rows": content_hash(rows)}
+            content = uuid4().hex  # a model in memory is never the same as before
+            if isinstance(model, str | Path):
+                content = content_checksum(resolve_name(model), exclude=report.out)
+            inputs: Inputs = {"model.model": content, "text.test_rows": content_hash(rows)}
             report = None if report.is_done({}, inputs, reporter.say) else report
         metrics, speed, cut = _measure(predictor, {"test": rows}, reporter)
         notes = (*rows.notes, *cut)

@@ -183,9 +183,10 @@ def write_token_cache(
         raise ModelError(problem, remedy="Use it as it is.")
     out = open_out(folder, "token-cache", overwrite=overwrite)
     kept = [word for word in dict.fromkeys(words) if word not in SPECIALS and "\n" not in word]
-    record = {"format": _FORMAT, "format_version": _VERSION, "encoder": _encoder_fingerprint(model)}
+    encoder = _encoder_fingerprint(model)
+    record = {"format": _FORMAT, "format_version": _VERSION, "encoder": encoder}
     record |= {"n_words": len(kept), "dim": dim}
-    job = {"encoder.model": record["encoder"], "words.content_hash": fingerprint("\n".join(kept))}
+    job = {"encoder.model": encoder, "words.content_hash": fingerprint("\n".join(kept))}
     with out.lock():
         if out.is_done({}, job, say):
             return len(kept)
