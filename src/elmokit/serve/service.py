@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import torch
 import torch.nn.functional as F
@@ -31,7 +30,15 @@ from elmokit.text.tokenizing import Text, Tokenized, n_characters, replace_surro
 from elmokit.vectors.elmo import State
 from elmokit.vectors.embeddings import Embeddings
 from elmokit.vectors.encoder import FloatArray
-from elmokit.vectors.neighbors import LayerMix, map_2d, mix_layers, unit_rows
+from elmokit.vectors.neighbors import (
+    LayerMix,
+    Occurrence,
+    Occurrences,
+    cosines,
+    map_2d,
+    mix_layers,
+    unit_rows,
+)
 from elmokit.vectors.settings import layer_factors
 
 INFLUENCE_TEXTS, INFLUENCE_WORDS = 8, 200
@@ -288,44 +295,40 @@ def _similar(
 ) -> dict[str, Any]:
     corpus = served.occurrences
     assert corpus is not None
-    chosen, notes = (body.text, _position(body, tokens)), []
-    word = tokens[chosen[0]][chosen[1]]
-    places = [(text, place) for text, row in enumerate(tokens) for place in range(len(row))]
-    same = [place for place in places if tokens[place[0]][place[1]].casefold() == word.casefold()]
+    position, notes = _position(body, tokens), list[str]()
+    word, chosen = tokens[body.text][position], sum(map(len, tokens[: body.text])) + position
+    own = Occurrences("", tokens, torch.from_numpy(np.concatenate(layers)))
+    same = own.of_word(word, len(own.flat))
     if len(same) > _MAX_OCCURRENCES:
         notes.append(f"The word occurs {len(same):,} times in the texts; {_MAX_OCCURRENCES} are shown.")
         same = sorted([chosen, *(place for place in same if place != chosen)][:_MAX_OCCURRENCES])
-    rows = np.stack([layers[text][position] for text, position in same])  # (n, layer, dim)
-    mixed, here = mix(torch.from_numpy(rows)).numpy(), same.index(chosen)
-    both = (_units(vectors) for vectors in (rows, mixed[:, None]))
-    by_layer, by_mix = (np.einsum("nld,ld->nl", units, units[here]) for units in both)
-    cosines = np.concatenate([by_layer, by_mix], axis=1).tolist()
-    other = word if body.different else ""
-    neighbors = corpus.nearest(mixed[here], mix, body.k, different_from=other)
+    mixed, here = own.mixed(same, mix), same.index(chosen)
+    scores = cosines(mixed, unit_rows(mixed[here : here + 1]))[0].tolist()
+    by_layer = F.cosine_similarity(own.flat[same], own.flat[chosen], dim=2).tolist()
+    neighbors = corpus.nearest(mixed[here], mix, body.k, different_from=word if body.different else "")
     elsewhere = corpus.of_word(word, _MAX_OCCURRENCES)
     points, explained = list[dict[str, Any]](), list[float]()
     if len(same) + len(elsewhere) < 3:
         notes.append("A map needs at least three occurrences of the word, in your sentences or the corpus.")
     else:
         spots, explained = map_2d(np.concatenate([mixed, corpus.mixed(elsewhere, mix)]))
-        points = [{"source": "yours", **_snippet(*place, tokens[place[0]])} for place in same]
-        for one in map(corpus.at, elsewhere):
-            points.append({"source": "corpus", **_snippet(one.index, one.position, one.words)})
-        points = [{"x": x, "y": y, **point} for (x, y), point in zip(spots.tolist(), points, strict=True)]
+        occurrences = [("yours", own.at(place)) for place in same]
+        occurrences += [("corpus", corpus.at(place)) for place in elsewhere]
+        points = [
+            {"x": x, "y": y, "source": source, **_snippet(one)}
+            for (x, y), (source, one) in zip(spots.tolist(), occurrences, strict=True)
+        ]
     return {
         "model": served.name,
         "tokens": tokens,
         "word": word,
-        "text": chosen[0],
-        "position": chosen[1],
-        "neighbors": [
-            {"score": one.score, "word": one.word, **_snippet(one.index, one.position, one.words)}
-            for one in neighbors
-        ],
+        "text": body.text,
+        "position": position,
+        "neighbors": [{"score": one.score, "word": one.word, **_snippet(one)} for one in neighbors],
         "siblings": [
-            {"text": text, "position": place, "word": tokens[text][place], "layers": by_layer, "score": score}
-            for (text, place), (*by_layer, score) in zip(same, cosines, strict=True)
-            if (text, place) != chosen
+            {"text": one.index, "position": one.position, "word": one.word, "layers": alike, "score": score}
+            for one, alike, score in zip(map(own.at, same), by_layer, scores, strict=True)
+            if (one.index, one.position) != (body.text, position)
         ],
         "map": {"points": points, "explained": explained},
         "notes": notes,
@@ -349,28 +352,22 @@ def _position(body: schema.SimilarRequest, tokens: Words) -> int:
     raise ConfigError(f"Text {body.text} has no word {name}.", remedy=remedy)
 
 
-def _snippet(text: int, position: int, words: Sequence[str]) -> dict[str, Any]:
+def _snippet(one: Occurrence) -> dict[str, Any]:
     """A word with the words around it."""
-    start = max(0, position - _CONTEXT)
-    around = words[start : position + _CONTEXT + 1]
-    return {"text": text, "position": position, "start": start, "words": around}
+    start = max(0, one.position - _CONTEXT)
+    around = one.words[start : one.position + _CONTEXT + 1]
+    return {"text": one.index, "position": one.position, "start": start, "words": around}
 
 
-def _units(layers: FloatArray) -> npt.NDArray[np.float64]:
-    """Vectors of length 1, (n_words, layer, dim)."""
-    return unit_rows(layers.reshape(-1, layers.shape[-1])).reshape(layers.shape)
-
-
-def _layer_facts(served: Served, words: list[str], layers: FloatArray) -> dict[str, Any]:
+def _layer_facts(served: Served, words: list[str], values: FloatArray) -> dict[str, Any]:
     """What each layer contributes to the vectors of a text, (n_words, layer, dim), and to its class."""
     weights, norm = served.mix()
+    layers, n = torch.from_numpy(values), max(1, len(words))
     if norm:
-        layers = F.layer_norm(torch.from_numpy(layers), layers.shape[-1:]).numpy()
-    lengths = np.linalg.norm(layers.astype(np.float64), axis=2)  # (n_words, layer)
-    parts = lengths * np.abs(weights)
-    shares = parts / np.maximum(parts.sum(axis=1, keepdims=True), 1e-12)
-    units, n = _units(layers), max(1, len(words))
-    turns = 1.0 - (units[:, :-1] * units[:, 1:]).sum(axis=(0, 2)) / n  # (layer - 1,)
+        layers = F.layer_norm(layers, layers.shape[-1:])
+    parts = layers.norm(dim=2) * torch.tensor(weights).abs()  # (n_words, layer)
+    shares = parts / parts.sum(dim=1, keepdim=True).clamp(min=1e-12)
+    turns = 1 - F.cosine_similarity(layers[:, :-1], layers[:, 1:], dim=2)  # (n_words, layer - 1)
     label, probability, without = _without_layers(served, words)
     return {
         "model": served.name,
@@ -381,13 +378,13 @@ def _layer_facts(served: Served, words: list[str], layers: FloatArray) -> dict[s
                 "layer": depth,
                 "name": f"LSTM layer {depth}" if depth else "token encoder",
                 "weight": weight,
-                "share": shares[:, depth].sum() / n,
-                "turn": turns[depth - 1] if depth and words else None,
+                "share": float(shares[:, depth].sum()) / n,
+                "turn": float(turns[:, depth - 1].mean()) if depth and words else None,
                 "without": without[depth] if without else None,
             }
             for depth, weight in enumerate(weights)
         ],
-        "shares": shares,
+        "shares": shares.tolist(),
         "label": label,
         "probability": probability,
     }
@@ -399,15 +396,14 @@ def _without_layers(served: Served, words: list[str]) -> tuple[str | None, float
     predictor, network = served.predictor, served.network
     if predictor is None or network is None or len(predictor.task.fields) > 1:
         return None, None, []
-    (prediction,) = predictor.predict([(words,)])
-    if not hasattr(prediction, "probabilities"):
-        return None, None, []
-    best = int(prediction.probabilities.argmax())
     out = served.require_elmo().batch([words[: network.config.fit.max_words]])
-    without = []
-    for depth in range(len(out.values)):
-        values = tuple(x * (at != depth) for at, x in enumerate(out.values))
+    predictions: list[Any] = []
+    for gone in (None, *range(len(out.values))):
+        values = tuple(x * (depth != gone) for depth, x in enumerate(out.values))
         output, masks = network([replace(out, values=values)])
-        (rival,) = predictor.task.decode(output, masks, predictor.labels)
-        without.append(float(rival.probabilities[best]))
-    return predictor.labels.names[best], float(prediction.probabilities[best]), without
+        predictions += predictor.task.decode(output, masks, predictor.labels)
+    if not hasattr(predictions[0], "probabilities"):
+        return None, None, []
+    whole, *rest = [one.probabilities for one in predictions]
+    best = int(whole.argmax())
+    return predictor.labels.names[best], float(whole[best]), [float(without[best]) for without in rest]
