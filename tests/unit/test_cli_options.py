@@ -26,7 +26,6 @@ def test_help_shows_at_most_twenty_options(cli: Cli, verb: str, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (("--lr", "1"), ("--lr is a setting without a flag", "--set lr=VALUE")),
         (("--set", "lrr=1"), ("no setting 'lrr'", "Did you mean 'lr'?")),
         (("--set", "model.lr=1"), ("no setting 'model.lr'", "training.lr")),
         (("--set", "lr"), ("--set lr has no value", "--set lr=VALUE")),
@@ -52,7 +51,7 @@ def test_flags_win_over_set_and_set_over_the_file(cli: Cli, tmp_path: Path, tiny
         "[vocabulary]\nmin_count = 1\n"
     )
     settings = ("--config", tmp_path / "settings.toml", "--set", "model.dim=6", "--set", "window=5")
-    more = ("--set", "hidden_dim=6", "--set", "max_time=none", "--dim", "8")
+    more = ("--hidden-dim", "6", "--set", "max_time=none", "--dim", "8")
     done = cli("pretrain", tiny_corpus, "--out", tmp_path / "m", "--preset", "tiny", *settings, *more)
     assert done.code == 0, done.err
     shown = cli("inspect", tmp_path / "m").out

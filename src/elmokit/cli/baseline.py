@@ -30,6 +30,7 @@ def command(
     as_json: options.Json = False,
     *,
     settings: options.Settings,
+    reporter: options.Reporter,
 ) -> None:
     """Train static word vectors: one vector for each word, regardless of context.
 
@@ -41,7 +42,6 @@ def command(
     For example, [bold]elmokit baseline sgns my_text.txt --out my-vectors[/], then [bold]elmokit similar
     my-vectors "a word"[/].
     """
-    from elmokit.core.console import Reporter
     from elmokit.static.train import baseline
 
     unused = _PREDICTING if method == "svd" else _COUNTING
@@ -49,7 +49,6 @@ def command(
     if flags and method in METHODS:
         message = f"{method} does not use {', '.join(flags)}."
         raise ConfigError(message, remedy="Leave it out, or choose another method.")
-    reporter = Reporter("json" if as_json else "auto")
     start = time.perf_counter()
     about: Any = {"reporter": reporter, "command": options.command_line()}
     vectors = baseline(cast(Any, method), texts, out, **about, **settings)

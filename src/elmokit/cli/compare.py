@@ -34,6 +34,7 @@ def command(
     as_json: options.Json = False,
     *,
     settings: options.Settings,
+    reporter: options.Reporter,
 ) -> None:
     """Find out which method suits your text: ELMo, skip-gram, CBOW, SVD or a linear model.
 
@@ -55,12 +56,10 @@ def command(
     from elmokit.comparison.compare import compare
     from elmokit.comparison.report import print_comparison
     from elmokit.comparison.result import to_json
-    from elmokit.core.console import Reporter
 
-    reporter, report = Reporter("json" if as_json else "auto"), str(out / "report.html")
+    report = str(out / "report.html")
     settings |= {"valid": files[1:-1], "unlabeled": unlabeled or (), "encoder": encoder}
-    settings |= {"reporter": reporter, "command": options.command_line()}
-    result = compare(files[0], files[-1], out, **settings)
+    result = compare(files[0], files[-1], out, reporter=reporter, command=options.command_line(), **settings)
     reporter.event("result", ranking=to_json(result)["ranking"], report=report)
     if not as_json:
         reporter.say("")

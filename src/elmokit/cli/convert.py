@@ -22,7 +22,7 @@ _TOKEN_CACHE = (
 
 
 @options.with_settings(options.TEXT, options.READ, overwrite=True)
-def command(
+def command(  # many parameters because each is an argument or a flag
     source: Annotated[Path, options.argument("SOURCE", _SOURCE, parser=resolve_name)],
     out: Annotated[
         Path | None, options.argument("OUT", "Folder to write, new or empty; or a .txt, .vec or .bin file.")
@@ -51,6 +51,7 @@ def command(
     as_json: options.Json = False,
     *,
     settings: options.Settings,
+    reporter: options.Reporter,
 ) -> None:
     """Convert published models and word-vector files to elmokit folders, and back.
 
@@ -61,10 +62,8 @@ def command(
     [bold]elmokit convert my-glove table.txt[/] writes them. Check a converted model with
     [bold]elmokit verify[/].
     """
-    from elmokit.core.console import Reporter
     from elmokit.published.convert import convert
 
-    reporter = Reporter("silent" if as_json else "auto")
     settings |= {"max_words": max_words} if max_words is not None else {}
     settings |= {"to": to, "vocab": vocab, "calibrate": calibrate, "compact": compact}
     settings |= {"token_cache": token_cache, "reporter": reporter, "command": options.command_line()}

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import flag, next_command, with_settings
+from elmokit.cli.options import Reporter, flag, next_command, with_settings
 from elmokit.core.names import DEFAULT, resolve_name
 
 if TYPE_CHECKING:
-    from elmokit.core.console import Reporter
     from elmokit.vectors.elmo import Elmo
 
 _WORD = "bank"
@@ -34,6 +33,8 @@ def command(
         Path | None, flag("A model to use instead of the bundled one.", parser=resolve_name)
     ] = None,
     seeds: Annotated[int, typer.Option(help="Number of random seeds per method.", min=1)] = 3,
+    *,
+    reporter: Reporter,
 ) -> None:
     """See in two minutes what contextual vectors can do.
 
@@ -44,11 +45,10 @@ def command(
     """
     from elmokit.comparison.compare import compare
     from elmokit.comparison.report import print_comparison
-    from elmokit.core.console import Reporter
     from elmokit.corpora import write_mini_news_split
     from elmokit.vectors.elmo import Elmo
 
-    reporter, folder = Reporter(), model or resolve_name(DEFAULT)
+    folder = model or resolve_name(DEFAULT)
     _show_senses(Elmo.load(folder), folder.name, reporter)
     train, test = write_mini_news_split(out)
     reporter.say(

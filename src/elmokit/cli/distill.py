@@ -37,6 +37,7 @@ def command(
     as_json: options.Json = False,
     *,
     settings: options.Settings,
+    reporter: options.Reporter,
 ) -> None:
     """Give a language model the sentence vector of another encoder.
 
@@ -45,15 +46,13 @@ def command(
     model, whose layers stay as they are. If it is stopped, run the same command again:
     it resumes and ends with the same result.
     """
-    from elmokit.core.console import Reporter
     from elmokit.report.document import make_list
     from elmokit.report.render import print_table
     from elmokit.vectors.distillation import distill
 
-    reporter = Reporter("json" if as_json else "auto")
     settings |= {"similarity": similarity, "labeled": labeled}
-    settings |= {"reporter": reporter, "command": options.command_line()}
-    result = distill(teacher, texts, out, from_model=from_model or DEFAULT, **settings)
+    settings |= {"from_model": from_model or DEFAULT, "command": options.command_line()}
+    result = distill(teacher, texts, out, reporter=reporter, **settings)
     reporter.event("end", **{**asdict(result), "folder": str(out)})
     if not as_json:
         print_table(make_list(result.rows()), reporter.console)

@@ -27,6 +27,7 @@ def command(
     as_json: options.Json = False,
     *,
     settings: options.Settings,
+    reporter: options.Reporter,
 ) -> None:
     """Turn texts into contextual vectors and save them.
 
@@ -34,10 +35,8 @@ def command(
     The output size is shown before anything is computed. If it is interrupted, run the same command again:
     it resumes and produces the same bytes.
     """
-    from elmokit.core.console import Reporter
     from elmokit.vectors.store_writer import embed
 
-    reporter = Reporter("json" if as_json else "auto")
     result = embed(model, texts, out, exports=export or (), reporter=reporter, **settings)
     names = {"folder": str(out), "exports": [file.name for file in result.exports]}
     reporter.event(

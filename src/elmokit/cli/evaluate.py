@@ -28,6 +28,7 @@ def command(
     as_json: options.Json = False,
     *,
     settings: options.Settings,
+    reporter: options.Reporter,
 ) -> None:
     """Measure a model. What is measured depends on its kind.
 
@@ -43,12 +44,10 @@ def command(
     analogy questions (a b c d).
     """
     from elmokit.bilm.perplexity import TextPerplexity
-    from elmokit.core.console import Reporter
     from elmokit.tasks.fit import evaluate
 
-    reporter = Reporter("silent" if as_json else "auto")
-    settings |= {"out": out, "state": state, "reporter": reporter, "command": options.command_line()}
-    result = evaluate(model, files, **settings)
+    settings |= {"out": out, "state": state, "command": options.command_line()}
+    result = evaluate(model, files, reporter=reporter, **settings)
     details = result.details
     if as_json:
         options.print_json(result.to_json())

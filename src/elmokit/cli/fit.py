@@ -39,6 +39,7 @@ def command(
     as_json: options.Json = False,
     *,
     settings: options.Settings,
+    reporter: options.Reporter,
 ) -> None:
     """Train a model on labeled rows, on top of any encoder.
 
@@ -52,14 +53,11 @@ def command(
     Besides the model, the folder holds report.html with accuracy, precision, recall, F1, confusion
     matrices, loss curves, mix weights, calibration and the most confident mistakes.
     """
-    from elmokit.core.console import Reporter
     from elmokit.tasks.fit import fit
     from elmokit.tasks.task import format_scores
 
-    reporter = Reporter("json" if as_json else "auto")
     settings |= {"task": task, "valid": valid or (), "test": test or (), "checkpoint_every": checkpoint_every}
-    settings |= {"reporter": reporter, "command": options.command_line()}
-    result = fit(encoder, train, out, **settings)
+    result = fit(encoder, train, out, reporter=reporter, command=options.command_line(), **settings)
     if result.model is None:
         reporter.say(f"Saved in {escape(str(out))}. Run the same command again to resume.")
         raise typer.Exit(130)

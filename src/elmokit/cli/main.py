@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import elmokit
-from elmokit.core.errors import ConfigError, ElmokitError
+from elmokit.core.errors import ElmokitError
 
 VERBS = {
     "demo": "See in two minutes what contextual vectors can do.",
@@ -45,17 +45,7 @@ class _Verb(TyperCommand):
         paragraphs = inspect.cleandoc(command.__doc__).split("\n\n")
         help = "\n\n".join(" ".join(part.split()) for part in paragraphs)
         app.command(self.name, no_args_is_help=self.name not in ("demo", "serve"), help=help)(command)
-        try:
-            return typer.main.get_command(app).make_context(info_name, args, parent, **extra)
-        except Exception as error:
-            flag = str(getattr(error, "option_name", ""))
-            name = flag.lstrip("-").replace("-", "_")
-            if name not in getattr(command, "setting_names", ()):
-                raise
-            raise ConfigError(
-                f"{flag} is a setting without a flag of its own.",
-                remedy=f"Write --set {name}=VALUE; elmokit {self.name} --help-all lists all settings.",
-            ) from error
+        return typer.main.get_command(app).make_context(info_name, args, parent, **extra)
 
 
 class _Verbs(TyperGroup):
@@ -103,13 +93,12 @@ def main() -> None:
     except ElmokitError as error:
         _show(error)
         sys.exit(2)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
     except OSError as error:
         if error.filename is not None:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            sys.exit(1)
         problem = f"Cannot write standard output: {error.strerror}."
         _show(ElmokitError(problem, remedy="Send it to another place, or free some space."))
         sys.exit(2)

@@ -20,6 +20,7 @@ from rich.markup import escape
 from typer.models import OptionInfo
 
 from elmokit.core.config import Config, duration, read_toml
+from elmokit.core.console import Reporter as Reporter
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.core.names import resolve_name
 from elmokit.text.settings import PIPELINES, LabelConfig, ReadConfig, TextConfig
@@ -75,14 +76,12 @@ def print_json(value: Any) -> None:
 
 @dataclass(frozen=True)
 class Section:
-    """Settings of one kind: ``shown`` ones have a flag of their own, as have ``hidden`` ones, which only
-    --help-all lists; the others need --set or --config."""
+    """Settings of one kind. Each is a flag; help shows those in ``shown``, --help-all lists all of them."""
 
     name: str
     config: type[Config]
     title: str
     shown: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
 
     def settings(self) -> list[Setting]:
         """Every setting, in order."""
@@ -91,7 +90,7 @@ class Section:
         return [Setting(self, field, hints[field.name]) for field in fields]
 
 
-READ = Section("read", ReadConfig, "Reading files", ("text_columns", "header"), ("skip_bad_rows", "encoding"))
+READ = Section("read", ReadConfig, "Reading files", ("text_columns", "header"))
 LABELS = Section("labels", LabelConfig, "Labels", ("label_column", "label_separator"))
 TEXT = Section("text", TextConfig, "Cleaning and words")
 
@@ -112,7 +111,7 @@ class Setting:
     def parameter(self) -> inspect.Parameter:
         """Its flag. All but switches are strings here, because ``Config`` has the better error messages."""
         name = self.name.replace("_", "-")
-        options: Any = {"rich_help_panel": self.section.title, "hidden": self.name in self.section.hidden}
+        options: Any = {"rich_help_panel": self.section.title, "hidden": self.name not in self.section.shown}
         if bool in self.types:
             return _parameter(self.name, bool, self.help, f"--{name}/--no-{name}", **options)
         return _parameter(self.name, str, self.help, f"--{name}", metavar=self.metavar, **options)
@@ -136,7 +135,7 @@ def _parameter(name: str, kind: Any, help: str, *flags: str, **options: Any) -> 
 
 _CONFIG = _parameter("config", Path, "TOML file with settings; flags override it.")
 _SET = _parameter(
-    "set_", list[str], "Any other setting (see --help-all); can be repeated.", "--set", metavar="NAME=VALUE"
+    "set_", list[str], "Any setting (see --help-all); can be repeated.", "--set", metavar="NAME=VALUE"
 )
 _PIPELINE = _parameter(
     "pipeline", str, f"Ready-made cleaning \\[{'|'.join(PIPELINES)}]; single settings override it."
@@ -147,23 +146,22 @@ def with_settings(*sections: Section, overwrite: bool = False) -> Callable[[Comm
     """Add --threads to a command and, if there are ``sections``, their flags, --config, --set and --help-all.
 
     It gets what was given as ``settings``: flags win over --set, --set over the file, the file over
-    --pipeline, which comes with the section TEXT. A section may have a setting ``config`` of its own.
+    --pipeline, which comes with the section TEXT. A section may have a setting ``config`` of its own. Its
+    parameter ``reporter`` gets one that suits --json.
     """
     known = {setting.name: setting for section in sections for setting in section.settings()}
-    shown = {
-        name: setting
-        for name, setting in known.items()
-        if name in setting.section.shown + setting.section.hidden
-    }
-    listing = {"is_eager": True, "callback": _help_all(sections)}
-    shared = [_PIPELINE] if TEXT in sections else []
+    added = [setting.parameter() for setting in known.values()]
     if sections:
-        shared += [_CONFIG] if "config" not in shown else []
-        shared += [
+        listing = {"is_eager": True, "callback": _help_all(sections)}
+        added += [_PIPELINE] if TEXT in sections else []
+        added += [_CONFIG] if "config" not in known else []
+        added += [
             _SET,
             _parameter("help_all", bool, "List every setting and exit.", "--help-all", **listing),
         ]
-    added = [*(setting.parameter() for setting in shown.values()), *shared]
+    if overwrite:
+        added.append(_parameter("overwrite", bool, _OVERWRITE, "--overwrite"))
+    added.append(_parameter("threads", int, _THREADS, "--threads", metavar="INT", min=1))
 
     def collect(given: Settings) -> Settings:
         settings: Settings = {}
@@ -171,44 +169,41 @@ def with_settings(*sections: Section, overwrite: bool = False) -> Callable[[Comm
             if pipeline not in PIPELINES:
                 raise ConfigError(f"There is no pipeline {pipeline!r}.", remedy=nearest(pipeline, PIPELINES))
             settings = PIPELINES[pipeline].to_dict()
-        if "config" not in shown and given["config"]:
+        if "config" not in known and given["config"]:
             configs = {section.name: section.config for section in sections}
             for part in read_toml(given["config"], configs).values():
                 settings |= part
         settings |= dict(_parse_item(item, known) for item in given["set_"] or ())
         settings |= {"overwrite": True} if given.get("overwrite") else {}
-        for name, setting in shown.items():
+        for name, setting in known.items():
             if (value := given[name]) is not None:
                 settings[name] = setting.parse(value) if isinstance(value, str) else value
         return settings
 
     def decorate(command: Command) -> Command:
         own = dict(inspect.signature(command, eval_str=True).parameters)
-        own.pop("settings", None)
-        parameters = [*own.values(), *added]
-        infos = [info for parameter in parameters for info in get_args(parameter.annotation)]
-        n_shown = 1 + sum(isinstance(info, OptionInfo) and not info.hidden for info in infos)  # and --help
-        if overwrite:
-            hidden: Any = {"hidden": n_shown >= _MOST_SHOWN}
-            parameters.append(_parameter("overwrite", bool, _OVERWRITE, "--overwrite", **hidden))
-        limit: Any = {"metavar": "INT", "min": 1, "hidden": n_shown + overwrite >= _MOST_SHOWN}
+        filled = {name for name in ("settings", "reporter") if own.pop(name, None)}
+        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own.values(), *added)]
+        infos = [info for one in parameters for info in get_args(one.annotation)]
+        visible = [info for info in infos if isinstance(info, OptionInfo) and not info.hidden]
+        for info in visible[_MOST_SHOWN - 1 :]:  # one more is --help
+            info.hidden = True
 
-        def run(threads: int | None, **values: Any) -> None:
-            given = {name: values.pop(name) for name in {*values} - {*own}}
-            if sections:
-                values["settings"] = collect(given)
-            if threads:
+        def run(**values: Any) -> None:
+            given = {one.name: values.pop(one.name) for one in added}
+            if threads := given["threads"]:
                 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
                 import torch
 
                 torch.set_num_threads(threads)
+            if "settings" in filled:
+                values["settings"] = collect(given)
+            if "reporter" in filled:
+                values["reporter"] = Reporter("json" if values.get("as_json") else "auto")
             command(**values)
 
-        parameters.append(_parameter("threads", int, _THREADS, "--threads", **limit))
-        named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-        run.__doc__, run.__annotations__ = command.__doc__, {one.name: one.annotation for one in named}
-        run.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
-        run.setting_names = list(known)  # type: ignore[attr-defined]
+        run.__doc__, run.__annotations__ = command.__doc__, {one.name: one.annotation for one in parameters}
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
 
     return decorate
@@ -243,7 +238,7 @@ def _help_all(sections: tuple[Section, ...]) -> Callable[[bool], None]:
         table.add_row("[bold]Flag[/]")
         table.add_row("--threads", _THREADS)
         table.add_row("--overwrite", _OVERWRITE)
-        example = "Set any of these with --set NAME=VALUE, as in [bold]--set lr=0.001[/], or in a TOML file."
+        example = "Set each by its flag, as in [bold]--lr 0.001[/], by --set NAME=VALUE, or in a TOML file."
         Console(highlight=False).print(table, example, sep="\n")
         raise typer.Exit()
 

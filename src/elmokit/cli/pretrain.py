@@ -30,7 +30,7 @@ _ENDINGS = {
     options.Section("training", TrainingConfig, "Training", ("epochs", "max_time", "seed")),
     overwrite=True,
 )
-def command(
+def command(  # many parameters because each is an argument or a flag
     texts: options.Texts,
     out: options.Out,
     preset: Annotated[
@@ -50,6 +50,7 @@ def command(
     as_json: options.Json = False,
     *,
     settings: options.Settings,
+    reporter: options.Reporter,
 ) -> None:
     """Train a bidirectional language model (ELMo) on your own text.
 
@@ -66,10 +67,8 @@ def command(
     [green]adapt[/] is for --from.
     """
     from elmokit.bilm.pretrain import pretrain
-    from elmokit.core.console import Reporter
     from elmokit.core.formatting import format_duration
 
-    reporter = Reporter("json" if as_json else "auto")
     settings |= {"valid": valid or (), "from_model": from_model, "words_from": words_from, "corpus": corpus}
     settings |= {"checkpoint_every": checkpoint_every, "command": options.command_line()}
     result = pretrain(texts, out, preset, reporter=reporter, **settings)

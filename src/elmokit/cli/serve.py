@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from rich.markup import escape
 
-from elmokit.cli.options import READ, Section, Settings, argument, flag, with_settings
+from elmokit.cli.options import READ, Reporter, Section, Settings, argument, flag, with_settings
 from elmokit.core.config import merge_settings
-from elmokit.core.errors import ConfigError, MissingExtraError
+from elmokit.core.errors import ConfigError, import_extra
 from elmokit.core.names import DEFAULT
 from elmokit.serve.settings import ServeConfig
 from elmokit.text.settings import ReadConfig
@@ -30,6 +30,7 @@ def command(
     corpus: Annotated[list[str] | None, flag(_CORPUS)] = None,
     *,
     settings: Settings,
+    reporter: Reporter,
 ) -> None:
     """Serve models on this machine: a page to explore them, and an HTTP API.
 
@@ -42,19 +43,15 @@ def command(
     settings["token"] = settings.get("token") or os.environ.get(_TOKEN, "")
     configs: Any = merge_settings(settings, serve=ServeConfig(), read=ReadConfig())
     config: ServeConfig = configs["serve"]
-    from elmokit.core.console import Reporter
-
-    reporter, given = Reporter(), models or [DEFAULT]
+    given = models or [DEFAULT]
     reporter.say(f"Loading {escape(', '.join(given))} ...")  # before what takes long
-    try:
-        import uvicorn
-
-        from elmokit.serve.app import make_app
-        from elmokit.serve.middleware import HeaderLimit
-    except ImportError as error:
-        raise MissingExtraError(str(error.name), "serve", "A server") from error
+    uvicorn = import_extra("uvicorn", "serve", "A server")
+    import_extra("fastapi", "serve", "A server")
+    import_extra("orjson", "serve", "A server")
 
     from elmokit.corpora import mini_news
+    from elmokit.serve.app import make_app
+    from elmokit.serve.middleware import HeaderLimit
     from elmokit.serve.registry import open_registry
     from elmokit.text.rows import TextSource
     from elmokit.text.tokenizing import replace_surrogates
@@ -68,10 +65,9 @@ def command(
         registry = open_registry(
             given, texts, corpus_name=name, corpus_words=config.corpus_words, reporter=reporter
         )
-        limits: Any = {"timeout_graceful_shutdown": 10, "limit_concurrency": 1000, "server_header": False}
-        limits["http"] = HeaderLimit
-        app = make_app(registry, config)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, **limits))
+        limits: Any = {"http": HeaderLimit, "timeout_graceful_shutdown": 10, "limit_concurrency": 1000}
+        quiet: Any = {"log_level": "warning", "access_log": False, "server_header": False}
+        server = uvicorn.Server(uvicorn.Config(make_app(registry, config), **limits, **quiet))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)  # uvicorn raises the signal again when it is done
         host, port = listener.getsockname()[:2]

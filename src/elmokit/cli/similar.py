@@ -47,6 +47,7 @@ def command(
     as_json: options.Json = False,
     *,
     settings: options.Settings,
+    reporter: options.Reporter,
 ) -> None:
     """Find words in a corpus that are used like the words of your sentence.
 
@@ -55,7 +56,6 @@ def command(
     static vectors of [bold]elmokit baseline[/], it shows the nearest words and needs no corpus.
     """
     from elmokit.core.config import merge_settings
-    from elmokit.core.console import Reporter
     from elmokit.core.model_folder import kind_of
     from elmokit.static.word_vectors import WordVectors
     from elmokit.vectors.elmo import Elmo
@@ -63,28 +63,26 @@ def command(
 
     configs: Any = merge_settings(settings, layers=LayerConfig(), read=ReadConfig())
     config: LayerConfig = configs["layers"]
-    reporter = Reporter("silent" if as_json else "auto")
     encoder = WordVectors.load(model) if kind_of(model) == "word-vectors" else Elmo.load(model)
     texts = open_corpus(corpus, configs["read"]) if corpus else None
+    how: Any = {"layer": config.layer, "weights": config.weights, "state": config.state, "word": word}
     total = len(texts) if isinstance(texts, Sized) else None
     with reporter.counting("Looking through the texts", total, unit="texts") as advance:
-        how: Any = {"layer": config.layer, "weights": config.weights, "state": config.state, "word": word}
         similar = similar_words(encoder, query, texts, k=k, different=different, progress=advance, **how)
     words = encoder.words([query])[0]
     if as_json:
         context = isinstance(encoder, Elmo)
         options.print_json({"query": words, "context": context, "words": [one.to_dict() for one in similar]})
         return
-    console = Console(highlight=False)
     if isinstance(encoder, WordVectors):
-        console.print("[dim]Static vectors: the same in every sentence.[/]")
+        reporter.say("[dim]Static vectors: the same in every sentence.[/]")
         words = []
     elif encoder.model.config.input == "word":
         unknown = [one.word for one in similar if one.word not in encoder.folder.vocabulary]
         if names := escape(", ".join(dict.fromkeys(unknown))):
-            console.print(f"[yellow]Unknown to this model, so read as <unk>: {names}[/]", soft_wrap=True)
+            reporter.say(f"[yellow]Unknown to this model, so read as <unk>: {names}[/]")
     for one in similar:
-        show_similar(words, one, console)
+        show_similar(words, one, reporter.console)
 
 
 def show_similar(words: Sequence[str], one: SimilarWords, console: Console) -> None:

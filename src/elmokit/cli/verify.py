@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from elmokit.cli.options import Json, Model, argument, flag, print_json, with_settings
+from elmokit.cli.options import Json, Model, Reporter, argument, flag, print_json, with_settings
 from elmokit.core.names import resolve_name
 
 _EXPECTED = "An HDF5 file of vectors, a folder with *sentences*.json and *embeddings*.hdf5, or another model."
@@ -26,13 +26,14 @@ def command(
     sentences: Annotated[Path | None, flag(_SENTENCES)] = None,
     tolerance: Annotated[float, typer.Option(help=_TOLERANCE, min=0)] = 1e-5,
     as_json: Json = False,
+    *,
+    reporter: Reporter,
 ) -> None:
     """Compare a model's vectors with expected ones: the largest difference of each layer.
 
     Words are encoded both from their characters and from a token cache. Exits with code 1 if a layer differs
     by more than the tolerance.
     """
-    from elmokit.core.console import Reporter
     from elmokit.report.document import make_table
     from elmokit.report.render import print_table
     from elmokit.vectors.verify import verify
@@ -49,7 +50,6 @@ def command(
         heads = ["path", "layer", "largest absolute", "largest relative", "words"]
         batches = "" if result.batch_size is None else f", batches of {result.batch_size}"
         verdict = "[bold green]Passed[/]" if result.passed else "[bold red]Differs[/]"
-        reporter = Reporter()
         print_table(make_table(heads, rows), reporter.console)
         reporter.say(
             f"{verdict}: {result.n_sentences:,} sentences, state {result.state}{batches}, "
