@@ -40,9 +40,13 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Registry:
     return open_registry(list(folders.values()), CORPUS, corpus_name="odd texts")
 
 
+def client_of(registry: Registry) -> TestClient:
+    return TestClient(make_app(registry), base_url="http://127.0.0.1")
+
+
 @pytest.fixture(scope="module")
 def client(registry: Registry) -> Iterator[TestClient]:
-    with TestClient(make_app(registry), base_url="http://127.0.0.1") as found:
+    with client_of(registry) as found:
         yield found
 
 
@@ -141,8 +145,6 @@ def test_lists_of_words_and_empty_texts(client: TestClient, elmo: Elmo) -> None:
     found = ask(client, "/v1/embed", texts=texts)
     assert found["tokens"] == wanted.tokens
     check_close(found["vectors"], wanted.mixed())
-    pooled = ask(client, "/v1/embed", texts=["", "bank"], vectors="mean")["vectors"]
-    assert pooled[0] == [0.0] * elmo.dim
     answer = client.post("/v1/embed", json={"texts": [""], "format": "npy"})
     assert np.load(io.BytesIO(answer.content)).shape == (0, elmo.dim)
 
@@ -186,11 +188,8 @@ def test_wrong_embed_requests(client: TestClient) -> None:
 
 
 def test_an_unknown_model(client: TestClient) -> None:
-    bodies: dict[str, dict[str, Any]] = {"similar": {"texts": ["a"], "position": 0}, "layers": {"text": "a"}}
-    for name in ("tokens", "embed", "similar", "layers", "predict"):
-        body = bodies.get(name, {"texts": ["a"]})
-        message = refused(client, 404, f"/v1/{name}", model="smoll", **body)
-        assert message == "There is no model 'smoll'. Did you mean 'small'?"
+    message = refused(client, 404, "/v1/embed", texts=["a"], model="smoll")
+    assert message == "There is no model 'smoll'. Did you mean 'small'?"
 
 
 # -- words in context -------------------------------------------------------------------------
@@ -240,41 +239,35 @@ def test_similar_words_equal_those_of_plain_numpy(
     assert found["notes"] == []
 
 
-def test_a_mix_that_normalizes_layers_does_so_here_too(tmp_path: Path, elmo: Elmo) -> None:
-    model = untrained(elmo, mix_weights="0.5,0.2,0.3", mix_norm=True)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"mix": "function", "mix_width": 5},
+        {"mix": "frozen"},
+        {"mix_weights": "0.5,0.2,0.3", "mix_norm": True},
+    ],
+)
+def test_a_classifier_compares_words_by_its_own_mix(
+    tmp_path: Path, elmo: Elmo, settings: dict[str, Any]
+) -> None:
+    model = untrained(elmo, **settings)
     model.save(tmp_path / "model")
     registry = open_registry([tmp_path / "model"], CORPUS)
-    with TestClient(make_app(registry), base_url="http://127.0.0.1") as client:
-        found = ask(client, "/v1/similar", texts=BANKS, text=1, word="bank", k=1)
-        layers = ask(client, "/v1/layers", text=BANKS[1])
-    corpus, best = registry.models["model"].occurrences, found["neighbors"][0]
-    assert corpus is not None
-    texts = [elmo.words([BANKS[1]])[0], corpus.texts[best["text"]]]
-    with torch.no_grad():
-        mixed = [model.network.mix(torch.from_numpy(elmo.embed([text]).flat).unbind(1)) for text in texts]
-    cosine = torch.cosine_similarity(mixed[0][found["position"]], mixed[1][best["position"]], dim=0)
-    assert best["score"] == pytest.approx(float(cosine), abs=2e-3)
-    weights = np.abs(list(model.network.mix.values().values()))
-    np.testing.assert_allclose(layers["shares"], [weights / weights.sum()] * len(layers["tokens"]), atol=1e-3)
-
-
-@pytest.mark.parametrize("mix", ["function", "frozen"])
-def test_neighbors_are_those_of_the_classifiers_own_mix(tmp_path: Path, elmo: Elmo, mix: str) -> None:
-    settings: dict[str, Any] = {"mix_width": 5} if mix == "function" else {}
-    model = untrained(elmo, mix=mix, **settings)
-    model.save(tmp_path / "model")
-    registry = open_registry([tmp_path / "model"], CORPUS)
-    with TestClient(make_app(registry), base_url="http://127.0.0.1") as client:
+    with client_of(registry) as client:
         found = ask(client, "/v1/similar", texts=BANKS, text=1, word="bank", k=3)
-    corpus = registry.models["model"].occurrences
+        layers = ask(client, "/v1/layers", text=BANKS[1])
+    corpus, mix = registry.models["model"].occurrences, model.network.mix
     assert corpus is not None
     with torch.no_grad():
-        own = model.network.mix(torch.from_numpy(elmo.embed([BANKS[1]]).flat).unbind(1))[found["position"]]
-        rows = model.network.mix(corpus.flat.float().unbind(1))
+        own = mix(torch.from_numpy(elmo.embed([BANKS[1]]).flat).unbind(1))[found["position"]]
+        rows = mix(corpus.flat.float().unbind(1))
     words = [word for text in corpus.texts for word in text]
     scores = torch.cosine_similarity(rows, own[None]).tolist()
     best = sorted((s for s, word in zip(scores, words, strict=True) if word.isalnum()), reverse=True)
     assert [one["score"] for one in found["neighbors"]] == pytest.approx(best[:3], abs=1e-4)
+    if "mix_norm" in settings:  # layers are as long as each other
+        shares = np.abs(list(mix.values().values()))
+        np.testing.assert_allclose(layers["shares"], [shares / shares.sum()] * 4, atol=1e-3)
 
 
 def test_of_long_texts_only_the_context_is_sent(client: TestClient) -> None:
@@ -290,12 +283,8 @@ def test_of_long_texts_only_the_context_is_sent(client: TestClient) -> None:
 
 def test_position_k_and_different(client: TestClient) -> None:
     found = ask(client, "/v1/similar", texts=BANKS, text=2, position=4, k=3, different=True)
-    assert found["word"] == "Bank"
-    assert len(found["neighbors"]) == 3
+    assert (found["word"], len(found["neighbors"])) == ("Bank", 3)
     assert "bank" not in {one["word"].casefold() for one in found["neighbors"]}
-    learned = ask(client, "/v1/similar", texts=BANKS, word="bank", model="topics")
-    assert learned["model"] == "topics"
-    assert learned["siblings"] != found["siblings"], "the classifier's own mix"
 
 
 def test_words_that_are_too_rare_or_too_frequent_for_a_map(client: TestClient) -> None:
@@ -311,7 +300,7 @@ def test_words_that_are_too_rare_or_too_frequent_for_a_map(client: TestClient) -
     assert found["notes"] == ["The word occurs 8,000 times in the texts; 150 are shown."]
 
 
-def test_wrong_similar_requests(client: TestClient, registry: Registry) -> None:
+def test_wrong_similar_requests(client: TestClient) -> None:
     for options, part in (
         ({"word": "banc"}, "no word 'banc'. Did you mean 'bank'?"),
         ({"position": 99}, "no word 99"),
@@ -425,24 +414,17 @@ def test_word_counts_predict_and_have_no_vectors(tmp_path: Path, method: str) ->
     labels, texts = Labels(("money", "sport")), [(text,) for text, _ in rows]
     model = fit_tfidf(method, Examples(texts, np.array([0, 0, 1]), labels))
     model.save(tmp_path / "counts")
-    app = make_app(open_registry([tmp_path / "counts"], CORPUS))
-    with TestClient(app, base_url="http://127.0.0.1") as client:
+    with client_of(open_registry([tmp_path / "counts"], CORPUS)) as client:
         facts = client.get("/v1/models").json()["models"][0]
         assert (facts["task"], facts["contextual"], facts["n_layers"]) == ("classify", False, 0)
         answer = ask(client, "/v1/predict", texts=["Rates didn't rise.", "goal"], influence=True)
-        wanted = list(model.predict([("Rates didn't rise.",), ("goal",)]))
-        assert [one["prediction"] for one in answer["results"]] == [one.label for one in wanted]
-        check_close(
-            [
-                [*one["scores" if method == "tfidf-svm" else "probabilities"].values()]
-                for one in answer["results"]
-            ],
-            probabilities(model, ["Rates didn't rise.", "goal"]),
-        )
-        assert answer["results"][0]["influence"]["tokens"] == ["Rates", "didn't", "rise."]
-        assert answer["results"][0]["influence"]["values"][0] > 0
+        name = "scores" if method == "tfidf-svm" else "probabilities"
+        shares = [[*one[name].values()] for one in answer["results"]]
+        check_close(shares, probabilities(model, ["Rates didn't rise.", "goal"]))
+        influence = answer["results"][0]["influence"]
+        assert influence["tokens"] == ["Rates", "didn't", "rise."]
+        assert influence["values"][0] > 0
         assert ("not probabilities" in str(answer["notes"])) == (method == "tfidf-svm")
-        assert ("probability" in answer["results"][0]) == (method == "tfidf-lr")
         assert "word counts" in refused(client, 400, "/v1/embed", texts=["a"])
 
 
@@ -452,7 +434,6 @@ def test_word_counts_predict_and_have_no_vectors(tmp_path: Path, method: str) ->
         ("/v1/embed", {"texts": ["The bank didn't fall.", "A river."]}),
         ("/v1/similar", {"texts": ["The bank didn't fall.", "A river."], "position": 1}),
         ("/v1/predict", {"texts": ["The bank didn't fall.", "A river."], "model": "topics"}),
-        ("/v1/predict", {"texts": ["The bank didn't fall.", "A river."], "model": "learned"}),
     ],
 )
 def test_every_text_is_tokenized_once(
@@ -483,7 +464,7 @@ def test_limits_of_influence(client: TestClient) -> None:
 def test_a_model_without_corpus_and_start_state(elmo: Elmo) -> None:
     cold = Elmo(replace(elmo.folder, start_state=None))
     served = Served("bare", cold, None, Occurrences.read(cold, []))
-    with TestClient(make_app(Registry({"bare": served})), base_url="http://127.0.0.1") as client:
+    with client_of(Registry({"bare": served})) as client:
         found = ask(client, "/v1/similar", texts=BANKS, word="bank")
         assert found["neighbors"] == []
         assert len(found["map"]["points"]) == 5

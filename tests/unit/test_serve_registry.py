@@ -11,7 +11,7 @@ from elmokit.core.errors import ModelError
 from elmokit.serve.registry import open_registry
 from elmokit.static.word_vectors import WordVectors
 from elmokit.text.settings import TextConfig
-from serving import CORPUS, save_models, save_report
+from serving import CLASSES, CORPUS, save_models, save_report
 
 
 def test_models_and_reports_by_name(tmp_path: Path) -> None:
@@ -28,8 +28,7 @@ def test_models_and_reports_by_name(tmp_path: Path) -> None:
     assert (small["task"], small["contextual"], small["n_layers"], small["dim"]) == (None, True, 3, 12)
     assert (small["corpus"], small["corpus_texts"]) == ("odd", 5)
     assert models["small"].mix() == ([1 / 3] * 3, False)
-    assert (topics["task"], topics["fields"]) == ("classify", ("text",))
-    assert topics["classes"] == ("money", "sport", "weather")
+    assert (topics["task"], topics["fields"], topics["classes"]) == ("classify", ("text",), tuple(CLASSES))
     network = models["topics"].network
     assert network is not None
     assert models["topics"].mix()[0] == pytest.approx(list(network.mix.values().values()))
