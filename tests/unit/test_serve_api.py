@@ -87,10 +87,10 @@ def classifier_of(registry: Registry, name: str) -> TaskModel:
 # -- what there is ----------------------------------------------------------------------------
 
 
-def test_health_and_models(client: TestClient) -> None:
+def test_health_and_models(client: TestClient, registry: Registry) -> None:
     assert client.get("/healthz").json() == {"status": "ok", "version": __version__}
     found = client.get("/v1/models").json()
-    assert [one["name"] for one in found["models"]] == ["small", "topics", "tags", "learned", "table"]
+    assert [one["name"] for one in found["models"]] == [*registry.models]
     assert found["models"][1]["classes"] == CLASSES
     assert found["reports"] == []
     assert found["limits"]["max_texts"] == 256
@@ -448,6 +448,13 @@ def test_every_text_is_tokenized_once(
     monkeypatch.setattr(TextPipeline, "words", watch)
     ask(client, address, **body)
     assert seen == body["texts"]
+
+
+def test_a_tagger_has_no_classes_to_explain(client: TestClient) -> None:
+    facts = ask(client, "/v1/layers", text="The bank fell.", model="names")
+    assert (facts["label"], facts["probability"], facts["layers"][0]["without"]) == (None, None, None)
+    message = refused(client, 400, "/v1/predict", texts=["The bank fell."], model="names", influence=True)
+    assert "does not support influence" in message
 
 
 def test_the_first_predictor_is_the_default(client: TestClient) -> None:

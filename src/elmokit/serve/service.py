@@ -24,6 +24,7 @@ from elmokit.serve.batching import Worker
 from elmokit.serve.middleware import RefusedError
 from elmokit.serve.registry import Registry, Served
 from elmokit.serve.settings import ServeConfig
+from elmokit.tasks.classification import Classification
 from elmokit.tasks.task import AnyTask, Inputs, Predictor
 from elmokit.text.rows import Row
 from elmokit.text.tokenizing import Text, Tokenized, n_characters, replace_surrogates
@@ -170,6 +171,11 @@ class Service:
                 "then serve it with elmokit serve topics.",
             )
         task = served.predictor.task
+        if body.influence and not isinstance(task, Classification):
+            raise ConfigError(
+                f"{served.name} does not support influence, which is for classes only.",
+                remedy="Leave out influence.",
+            )
         rows = [_inputs(task, place, texts) for place, texts in enumerate(body.texts)]
         n_fields = len(task.fields)
         words = await self._words(request, served, [text for row in rows for text in row], n_fields)
@@ -184,11 +190,6 @@ class Service:
         predictions = await self._predictions(request, served, rows, _cost(words))
         results: list[dict[str, Any]] = [dict(task.columns(one)) for one in predictions]
         if body.influence:
-            if n_fields > 1 or not hasattr(predictions[0], "probabilities"):
-                raise ConfigError(
-                    f"{served.name} does not support influence: it needs one text and class probabilities.",
-                    remedy="Leave out influence.",
-                )
             for row, result in zip(words, results, strict=True):
                 result["influence"] = {"tokens": row, "values": await self._influence(request, served, row)}
         notes = []
@@ -394,7 +395,7 @@ def _layer_facts(served: Served, words: list[str], values: FloatArray) -> dict[s
 def _without_layers(served: Served, words: list[str]) -> tuple[str | None, float | None, list[float]]:
     """The most probable class, its probability, and that with each layer set to zero."""
     predictor, network = served.predictor, served.network
-    if predictor is None or network is None or len(predictor.task.fields) > 1:
+    if predictor is None or network is None or not isinstance(predictor.task, Classification):
         return None, None, []
     out = served.require_elmo().batch([words[: network.config.fit.max_words]])
     predictions: list[Any] = []
@@ -402,8 +403,6 @@ def _without_layers(served: Served, words: list[str]) -> tuple[str | None, float
         values = tuple(x * (depth != gone) for depth, x in enumerate(out.values))
         output, masks = network([replace(out, values=values)])
         predictions += predictor.task.decode(output, masks, predictor.labels)
-    if not hasattr(predictions[0], "probabilities"):
-        return None, None, []
     whole, *rest = [one.probabilities for one in predictions]
     best = int(whole.argmax())
     return predictor.labels.names[best], float(whole[best]), [float(without[best]) for without in rest]
