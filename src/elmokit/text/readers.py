@@ -27,7 +27,7 @@ from elmokit.text.settings import Format, ReadConfig
 
 FORMATS: dict[str, Format] = {
     ".txt": "txt", ".text": "txt", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv",
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
+    ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
     ".conll": "conll", ".conllu": "conll", ".iob": "conll", ".bio": "conll",
 }  # fmt: skip
 _COMPRESSED = (".gz", ".zst")
@@ -223,7 +223,7 @@ class OpenFile:
 
     def place(self, number: int) -> str:
         """Where a record is, for messages."""
-        return f"{self.name}, {'row' if self.format == 'parquet' else 'line'} {number}"
+        return f"{self.name}, {'row' if self.format in ('json', 'parquet') else 'line'} {number}"
 
     def _lines(self, whole: bool) -> Iterator[tuple[int, str]]:
         encoding, errors = self.config.encoding, self.config.errors
@@ -312,8 +312,11 @@ class OpenFile:
         self.unreadable.add(self.place(number), problem)
 
     def objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The objects of a file of JSON lines; a bare string is an object with a text."""
+        """The objects of a file of JSON or JSON lines; a bare string is an object with a text."""
         columns = self.config.columns or ["text"]
+        if self.format == "json":
+            yield from self._listed_objects()
+            return
         remedy = f'Each line must be a whole JSON object, as in {{"{columns[0]}": "..."}}; correct the line'
         for number, line in self._lines(whole=True):
             if not line.strip():
@@ -329,6 +332,25 @@ class OpenFile:
                 yield number, record
             else:
                 self._reject(number, "not a JSON object", remedy)
+
+    def _listed_objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The objects of a JSON file: a list, or questions in the nested form of SQuAD, made flat."""
+        remedy = "Give a list of objects, or SQuAD; an object on each line is JSON lines (.jsonl)."
+        try:
+            content = json.loads("\n".join(line for _, line in self._lines(whole=True)))
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{self.name}: not valid JSON ({error}).", remedy=remedy) from error
+        try:
+            records = content if isinstance(content, list) else list(_squad_questions(content))
+        except (KeyError, TypeError) as error:
+            raise DataError(
+                f"{self.name}: neither a list of objects nor SQuAD ({error!r}).", remedy=remedy
+            ) from error
+        for number, record in enumerate(records, start=1):
+            if isinstance(record, dict):
+                yield number, record
+            else:
+                self._reject(number, "not a JSON object", "Correct the row")
 
     def sentences(self) -> Iterator[tuple[int, list[list[str]]]]:
         """The columns of each sentence of a CoNLL file: a line for each word, a blank line after a sentence.
@@ -365,6 +387,15 @@ class OpenFile:
                 f"{self.name} cannot be read as Parquet: {error}.",
                 remedy="The file looks truncated, damaged or not a Parquet file; take a fresh copy.",
             ) from error
+
+
+def _squad_questions(content: Any) -> Iterator[dict[str, Any]]:
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                id, answers = str(question.get("id", "")), question.get("answers", [])
+                fields = {"id": id, "question": question["question"], "passage": paragraph["context"]}
+                yield {**fields, "answers": answers}
 
 
 def column_values(column: pa.Array) -> list[Any]:

@@ -109,7 +109,7 @@ class _Records:
             self._stdin = tempfile.TemporaryFile(prefix="elmokit-")  # noqa: SIM115 (lives with self)
             shutil.copyfileobj(sys.stdin.buffer, self._stdin)
         self._unreadable, self._unlabeled = LeftOut("that could not be read"), LeftOut("without a label")
-        self.label_config, self.id_column, self.keep = label_config, id_column, keep
+        self.label_config, self.id_column, self.keep = label_config, id_column, keep or self.form.exact
         self._label_column = label_config.label_column if label_config else None  # "": one of the usual names
         self._say, self.label_name, self._said = say, label_name, set[str]()
         self.column_names: Sequence[str] = ("text",)  # of the records read last
@@ -170,13 +170,10 @@ class _Records:
             if file.format == "parquet":
                 with file.parquet() as table:
                     return {name.casefold() for name in table.schema_arrow.names}
-            records: Any = iter(()) if file.format in ("txt", "conll") else file.table()[1]
-            records = file.objects() if file.format == "jsonl" else records
-            return (
-                {"conll"}
-                if file.format == "conll"
-                else {str(name).strip().casefold() for name in next(records, (0, ()))[1]}
-            )
+            if file.format in ("txt", "conll"):
+                return {"conll"} & {file.format}
+            records: Any = file.objects() if file.format in ("json", "jsonl") else file.table()[1]
+            return {str(name).strip().casefold() for name in next(records, (0, ()))[1]}
         return set()
 
     # -- rows ---------------------------------------------------------------------------------
@@ -189,7 +186,8 @@ class _Records:
     def _read_rows(self, file: OpenFile) -> Iterator[Row]:
         for number, cells, layout in self._records(file):
             place = file.place(number)
-            texts = tuple(self._cell(cells[column], place) for column in layout.text)
+            strip = not self.form.exact
+            texts = tuple(self._cell(cells[column], place, strip=strip) for column in layout.text)
             only = cells[layout.text[0]] if len(layout.text) == 1 else None
             yield Row(
                 place,
@@ -204,7 +202,7 @@ class _Records:
     # -- columns ------------------------------------------------------------------------------
 
     def _records(self, file: OpenFile) -> Iterator[_Record]:
-        if file.format == "jsonl":
+        if file.format in ("json", "jsonl"):
             yield from self._objects(file)
         elif file.format == "parquet":
             yield from self._parquet_rows(file)
@@ -294,7 +292,8 @@ class _Records:
             names: The columns of a table (numbers without a header), or the fields of a JSON object.
             where: The file (of JSON: the line), for errors.
         """
-        columns, listed = self.config.columns, f"{where} has {len(names)} columns ({', '.join(names)[:200]})"
+        columns = [self.form.own_name(name, names) for name in self.config.columns]
+        listed = f"{where} has {len(names)} columns ({', '.join(names)[:200]})"
         if not columns and (is_object or self.form.find_text(names)):
             columns = [self.form.find_text(names) or "text"]
         place_of = functools.partial(_place, names=names, where=where, has_numbers=not is_object)
@@ -334,7 +333,7 @@ class _Records:
 
     # -- cells --------------------------------------------------------------------------------
 
-    def _cell(self, cell: Any, place: str) -> str:
+    def _cell(self, cell: Any, place: str, *, strip: bool = True) -> str:
         """A cell of any type as text; empty if it is missing."""
         if isinstance(cell, bytes):
             try:
@@ -348,7 +347,8 @@ class _Records:
             return ""
         if _is_words(cell):
             return " ".join(self._cell(word, place) for word in cell)
-        return replace_surrogates(str(cell)).strip()
+        text = replace_surrogates(str(cell))
+        return text.strip() if strip else text
 
     def _scalar(self, cell: Any, place: str) -> str:
         """A label or id as text: ``true``, not ``True``; ``3``, not ``3.0``."""
@@ -364,6 +364,8 @@ class _Records:
         if self.form.keeps_lists and isinstance(cell, list):
             is_tags = cell and all(isinstance(part, str | int) for part in cell)
             return " ".join(self._scalar(part, place) for part in cell) if is_tags else json.dumps(cell)
+        if self.form.exact and isinstance(cell, list | dict):
+            return json.dumps(cell)
         separator = self.label_config.label_separator
         is_list = isinstance(cell, list) and separator != ""
         parts = cell if is_list else [cell]
@@ -422,7 +424,7 @@ class RowSource(_Records):
 
     def __iter__(self) -> Iterator[Row]:
         for row in (row for file in self.open() for row in self._read_rows(file)):
-            if row.label is not None or self.label_config is None:
+            if row.label is not None or self.label_config is None or self.form.exact:
                 yield row
             elif self.label_config.drop_unlabeled:
                 self._unlabeled.add(row.place)

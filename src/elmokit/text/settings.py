@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from elmokit.core.config import Config, option
 
-Format = Literal["txt", "csv", "tsv", "jsonl", "parquet", "conll"]
+Format = Literal["txt", "csv", "tsv", "jsonl", "parquet", "conll", "json"]
 _USUAL_LABELS = ("class", "category", "target")
 
 
@@ -117,6 +117,9 @@ class RowForm:
         text_names: The first of these columns holds the text.
         label_names: The first of these holds the label; none: the usual ones.
         keeps_lists: Labels can be lists of tags, joined by spaces, or of spans, kept as JSON.
+        exact: Texts keep the space around them and rows all their columns, labels that are lists or objects
+            are kept as JSON, and rows may lack a label: for places in a text.
+        aliases: Other names of columns, each before the usual one.
         signs: Names of columns that, together, only rows of this task have.
     """
 
@@ -124,12 +127,20 @@ class RowForm:
     text_names: tuple[str, ...] = ("text",)
     label_names: tuple[str, ...] = ()
     keeps_lists: bool = False
+    exact: bool = False
+    aliases: tuple[tuple[str, str], ...] = ()
     signs: tuple[frozenset[str], ...] = ()
 
     def find_text(self, names: Iterable[str]) -> str | None:
         """The column that holds the text unless others are named."""
         folded = {name.casefold() for name in names}
         return next((name for name in self.text_names if name in folded), None)
+
+    def own_name(self, name: str, names: Collection[str]) -> str:
+        """The name of a column among those of a file, where it may have another."""
+        folded = {one.casefold() for one in names}
+        others = (alias for alias, usual in self.aliases if usual == name and alias in folded)
+        return name if name.casefold() in folded else next(others, name)
 
     def find_label(self, names: Collection[str], texts: Collection[str] = ()) -> str | None:
         """The column that holds the label unless another is named; never one of ``texts``."""
