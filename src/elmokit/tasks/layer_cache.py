@@ -60,31 +60,35 @@ class LayerSource:
     """The layers of some rows: read from cache files (one per field) if there are some, else computed.
 
     Attributes:
-        fields: Of each field of the task, the ids of all rows.
+        fields: Of each field of the task, the ids of its texts; rows can share a text.
+        places: Of each field, the number of each row's text.
         n_cut: Rows with a text that was longer than allowed; ``n_empty`` rows have no word.
     """
 
     encoder: Encoder
     fields: tuple[TokenIds, ...]
+    places: tuple[IntArray, ...]
     n_cut: int
     n_empty: int
     files: tuple[Path, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.fields[0])
+        return len(self.places[0])
 
     def batches(self, n_words: int, rng: np.random.Generator | None = None) -> list[IntArray]:
         """Row numbers in batches of similar length, about ``n_words`` words each."""
-        return bucket_batches(np.sum([ids.lengths for ids in self.fields], axis=0), n_words, rng=rng)
+        pairs = zip(self.fields, self.places, strict=True)
+        return bucket_batches(np.sum([ids.lengths[own] for ids, own in pairs], axis=0), n_words, rng=rng)
 
     def batch(
         self, rows: IntArray, *, dropout: DropoutConfig | None = None, rng: torch.Generator | None = None
     ) -> list[Layers]:
         """Of each field, the layers of some rows."""
+        texts = [(ids, own[rows]) for ids, own in zip(self.fields, self.places, strict=True)]
         if self.files:
-            pairs = zip(self.fields, self.files, strict=True)
-            return [read_layers(self.encoder, ids, rows, file) for ids, file in pairs]
-        return [self.encoder.layers(ids, rows, dropout=dropout, rng=rng) for ids in self.fields]
+            pairs = zip(texts, self.files, strict=True)
+            return [read_layers(self.encoder, ids, some, file) for (ids, some), file in pairs]
+        return [self.encoder.layers(ids, some, dropout=dropout, rng=rng) for ids, some in texts]
 
     @torch.no_grad()
     def all(self) -> Iterator[tuple[IntArray, list[Layers]]]:
@@ -99,20 +103,25 @@ class LayerSource:
 def number_texts(
     encoder: Encoder, inputs: Sequence[Inputs], max_words: int, progress: Advance = lambda amount: None
 ) -> LayerSource:
-    """Turn texts into ids, cut to ``max_words``."""
+    """Turn texts into ids, cut to ``max_words``; a text object that several rows share is read once."""
     n_fields = len(inputs[0]) if inputs else 1
-    counts = np.zeros((n_fields, len(inputs)), dtype=np.int64)
+    counts, places = np.zeros((2, n_fields, len(inputs)), dtype=np.int64)
 
     def words(field: int) -> Iterator[list[str]]:
+        first_rows = dict[int, int]()  # by the identity of texts
         for row, texts in enumerate(inputs):
-            (all_words,) = encoder.words([texts[field]])
-            counts[field, row] = len(all_words)
-            yield all_words[:max_words]
+            first = first_rows.setdefault(id(texts[field]), row)
+            if first < row:
+                counts[field, row], places[field, row] = counts[field, first], places[field, first]
+            else:
+                (all_words,) = encoder.words([texts[field]])
+                counts[field, row], places[field, row] = len(all_words), len(first_rows) - 1
+                yield all_words[:max_words]
             progress(0 if field else 1)
 
     fields = tuple(encoder.to_ids(words(field)) for field in range(n_fields))
     n_cut, n_empty = (counts > max_words).any(axis=0).sum(), (counts.sum(axis=0) == 0).sum()
-    return LayerSource(encoder, fields, int(n_cut), int(n_empty))
+    return LayerSource(encoder, fields, tuple(places), int(n_cut), int(n_empty))
 
 
 def cached_sources(

@@ -71,6 +71,17 @@ class Network(nn.Module):
         return self.head(mixed, masks, rng), masks
 
 
+def _shared_batch(encoder: Encoder, texts: Sequence[Sequence[str]]) -> Layers:
+    """The layers of a batch in which texts that are alike are computed once."""
+    numbers = dict[tuple[str, ...], int]()
+    places = [numbers.setdefault(tuple(text), len(numbers)) for text in texts]
+    layers = encoder.batch([list(text) for text in numbers])
+    if len(numbers) == len(texts):
+        return layers
+    values = tuple(layer[places] for layer in layers.values)
+    return replace(layers, values=values, mask=layers.mask[places])
+
+
 def at_least_one_word(layers: Layers) -> Layers:
     """With one step of padding if all texts of a batch are empty, so that heads need not care."""
     if layers.mask.shape[1]:
@@ -220,7 +231,7 @@ class TaskModel(Described):
         with tuned_process():
             for batch in bucket_batches(lengths, BATCH_WORDS):
                 some = [[texts[row] for row in batch] for texts in words]
-                output, masks = self.network([self.encoder.batch(texts) for texts in some])
+                output, masks = self.network([_shared_batch(self.encoder, texts) for texts in some])
                 decoded = self.task.decode(output, masks, self.labels, [rows[row] for row in batch])
                 predictions |= zip(batch.tolist(), decoded, strict=True)
         n_cut = [sum(max(0, len(text) - limit) for text in row) for row in zip(*whole, strict=True)]
