@@ -235,6 +235,7 @@ AnyTask = Task[Any, Any]
 TASKS: dict[str, AnyTask | str] = {
     "classify": "elmokit.tasks.classification:Classification",
     "tag": "elmokit.tasks.tagging:Tagging",
+    "answer": "elmokit.tasks.answering:Answering",
 }
 """Tasks by name: an instance, or where its class is (module:name)."""
 
