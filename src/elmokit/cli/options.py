@@ -76,7 +76,7 @@ def print_json(value: Any) -> None:
 
 @dataclass(frozen=True)
 class Section:
-    """Settings of one kind. Each is a flag; help shows those in ``shown``, --help-all lists all of them."""
+    """Settings of one kind. Each is a flag; --help shows those in ``shown``, --help-all all of them."""
 
     name: str
     config: type[Config]
@@ -111,7 +111,10 @@ class Setting:
     def parameter(self) -> inspect.Parameter:
         """Its flag. All but switches are strings here, because ``Config`` has the better error messages."""
         name = self.name.replace("_", "-")
-        options: Any = {"rich_help_panel": self.section.title, "hidden": self.name not in self.section.shown}
+        options: Any = {
+            "rich_help_panel": f"{self.section.title} \\[{self.section.name}]",
+            "hidden": self.name not in self.section.shown,
+        }
         if bool in self.types:
             return _parameter(self.name, bool, self.help, f"--{name}/--no-{name}", **options)
         return _parameter(self.name, str, self.help, f"--{name}", metavar=self.metavar, **options)
@@ -133,9 +136,25 @@ def _parameter(name: str, kind: Any, help: str, *flags: str, **options: Any) -> 
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-_CONFIG = _parameter("config", Path, "TOML file with settings; flags override it.")
+def _help_all(context: typer.Context, value: bool) -> None:
+    if value:
+        for parameter in context.command.params:
+            parameter.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help())
+        raise typer.Exit()
+
+
+_CONFIG = _parameter("config", Path, "TOML file with \\[sections] of settings; flags override it.")
 _SET = _parameter(
     "set_", list[str], "Any setting (see --help-all); can be repeated.", "--set", metavar="NAME=VALUE"
+)
+_HELP_ALL = _parameter(
+    "help_all",
+    bool,
+    "Show this message with all flags and exit.",
+    "--help-all",
+    is_eager=True,
+    callback=_help_all,
 )
 _PIPELINE = _parameter(
     "pipeline", str, f"Ready-made cleaning \\[{'|'.join(PIPELINES)}]; single settings override it."
@@ -152,13 +171,9 @@ def with_settings(*sections: Section, overwrite: bool = False) -> Callable[[Comm
     known = {setting.name: setting for section in sections for setting in section.settings()}
     added = [setting.parameter() for setting in known.values()]
     if sections:
-        listing = {"is_eager": True, "callback": _help_all(sections)}
         added += [_PIPELINE] if TEXT in sections else []
         added += [_CONFIG] if "config" not in known else []
-        added += [
-            _SET,
-            _parameter("help_all", bool, "List every setting and exit.", "--help-all", **listing),
-        ]
+        added += [_SET, _HELP_ALL]
     if overwrite:
         added.append(_parameter("overwrite", bool, _OVERWRITE, "--overwrite"))
     added.append(_parameter("threads", int, _THREADS, "--threads", metavar="INT", min=1))
@@ -220,26 +235,3 @@ def _parse_item(item: str, known: dict[str, Setting]) -> tuple[str, Any]:
     if not equals:
         raise ConfigError(f"--set {item} has no value.", remedy=f"Write --set {item}=VALUE.")
     return name, setting.parse(text.strip())
-
-
-def _help_all(sections: tuple[Section, ...]) -> Callable[[bool], None]:
-    def show(value: bool) -> None:
-        if not value:
-            return
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 1))
-        table.add_column(style="cyan", no_wrap=True)
-        for section in sections:
-            table.add_row(f"[bold]{section.title}[/]", f"[dim]\\[{section.name}][/]")
-            for setting in section.settings():
-                table.add_row(setting.name, setting.help)
-        table.add_row("[bold]Flag[/]")
-        table.add_row("--threads", _THREADS)
-        table.add_row("--overwrite", _OVERWRITE)
-        example = "Set each by its flag, as in [bold]--lr 0.001[/], by --set NAME=VALUE, or in a TOML file."
-        Console(highlight=False).print(table, example, sep="\n")
-        raise typer.Exit()
-
-    return show
