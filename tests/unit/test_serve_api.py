@@ -96,11 +96,6 @@ def test_health_and_models(client: TestClient, registry: Registry) -> None:
     assert found["limits"]["max_texts"] == 256
 
 
-def test_tokens(client: TestClient, elmo: Elmo) -> None:
-    found = ask(client, "/v1/tokens", texts=TEXTS)
-    assert found == {"model": "small", "tokens": elmo.words(TEXTS)}
-
-
 # -- vectors ----------------------------------------------------------------------------------
 
 
@@ -129,12 +124,9 @@ def test_vectors_of_words(client: TestClient, elmo: Elmo, state: Any) -> None:
 def test_vectors_of_texts(client: TestClient, elmo: Elmo, pooling: Any) -> None:
     offline = elmo.embed(TEXTS)
     for options in ({}, {"layer": 1}, {"weights": [0.1, 0.2, 0.3]}):
-        wanted = offline.sentence(pooling, **options)
-        check_close(
-            ask(client, "/v1/embed", texts=TEXTS, vectors=pooling, **options)["vectors"], list(wanted)
-        )
-        body = {"texts": TEXTS, "vectors": pooling, "format": "npy", **options}
-        answer = client.post("/v1/embed", json=body)
+        wanted, body = offline.sentence(pooling, **options), {"texts": TEXTS, "vectors": pooling, **options}
+        check_close(ask(client, "/v1/embed", **body)["vectors"], wanted)
+        answer = client.post("/v1/embed", json={**body, "format": "npy"})
         assert "x-elmokit-offsets" not in answer.headers
         np.testing.assert_allclose(np.load(io.BytesIO(answer.content)), wanted, atol=1e-5)
 
@@ -152,26 +144,23 @@ def test_lists_of_words_and_empty_texts(client: TestClient, elmo: Elmo) -> None:
 def test_concurrent_requests_get_the_same_answers(client: TestClient, registry: Registry, elmo: Elmo) -> None:
     rng = np.random.default_rng(0)
     topics, words = classifier_of(registry, "topics"), [word for row in elmo.words(TEXTS) for word in row]
-    asked = [" ".join(rng.choice(words, size=rng.integers(1, 12))) for _ in range(60)]
+    pairs = [[" ".join(rng.choice(words, size=rng.integers(1, 12))), "bank"] for _ in range(60)]
 
-    def one(number: int) -> None:
-        text = asked[number]
+    def answer(number: int) -> Any:
         if number % 3 == 0:
-            found = ask(client, "/v1/predict", texts=[text, "bank"], model="topics")["results"]
-            shares = [list(result["probabilities"].values()) for result in found]
-            check_close(shares, list(classified[number]))
-        else:
-            state = "warm" if number % 3 == 1 else "zero"
-            found = ask(client, "/v1/embed", texts=[text, "bank"], state=state, vectors="mean")
-            check_close(found["vectors"], list(embedded[number]))
+            results = ask(client, "/v1/predict", texts=pairs[number], model="topics")["results"]
+            return [list(one["probabilities"].values()) for one in results]
+        state = "warm" if number % 3 == 1 else "zero"
+        return ask(client, "/v1/embed", texts=pairs[number], state=state, vectors="mean")["vectors"]
 
-    classified = {n: probabilities(topics, [asked[n], "bank"]) for n in range(0, 60, 3)}
-    embedded = {
-        n: elmo.embed([asked[n], "bank"], state="warm" if n % 3 == 1 else "zero").sentence("mean")
-        for n in range(60)
-    }
     with ThreadPoolExecutor(12) as threads:
-        list(threads.map(one, range(60)))
+        answers = list(threads.map(answer, range(60)))
+    for number, texts in enumerate(pairs):
+        state: Any = "warm" if number % 3 == 1 else "zero"
+        alone = (
+            elmo.embed(texts, state=state).sentence("mean") if number % 3 else probabilities(topics, texts)
+        )
+        check_close(answers[number], alone)
 
 
 def test_wrong_embed_requests(client: TestClient) -> None:
