@@ -34,7 +34,9 @@ def command(
         list[str] | None, options.flag("Validation rows; by default, a share of the training rows.")
     ] = None,
     test: Annotated[list[str] | None, options.flag("Rows to measure on at the end, for the report.")] = None,
-    task: Annotated[str, typer.Option(help="classify, tag or answer; auto decides by the columns.")] = "auto",
+    task: Annotated[
+        str, typer.Option(help="classify, tag, answer or pair; auto decides by the columns.")
+    ] = "auto",
     checkpoint_every: options.CheckpointEvery = 60.0,
     as_json: options.Json = False,
     *,

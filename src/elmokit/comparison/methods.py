@@ -153,7 +153,7 @@ class CompareConfig(Config):
         None, "Deadline, such as 30m: steps that have not started by then are skipped.", parse=duration
     )
     workers: int = option(0, "Steps to run in parallel, one core each (0: one per core).", at_least=0)
-    task: str = option("auto", "What to learn: classify, tag or answer; auto decides by the columns.")
+    task: str = option("auto", "What to learn: classify, tag, answer or pair; auto decides by the columns.")
     title: str = option("", "Title of the report.")
 
 

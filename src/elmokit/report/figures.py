@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import html
 import io
+import itertools
 import logging
 import math
 import re
@@ -38,6 +39,7 @@ _VARIABLES = dict(zip(_COLORS, _NAMES, strict=True))
 _LOOKS = ((_ACCENT, "o"), (_SECOND, "s"), (_THIRD, "^"), (_INK, "D"), (_MUTED, "v"))
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 2, 1, 2)))
 _TIMES = (0.01, 0.1, 1, 10, 60, 600, 3600, 36_000, 360_000)
+_MOST_DOTS = 600
 _TIME_NAMES = ("0.01 s", "0.1 s", "1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "100 h")
 _STYLE = {
     **dict.fromkeys(("axes.axisbelow", "axes.grid", "figure.constrained_layout.use"), True),
@@ -187,6 +189,26 @@ def draw_reliability(bins: Sequence[tuple[int, float, float]], *, caption: str) 
             for low, n, mean, share in used
         ]
         return _figure(canvas, "Share of right predictions by their probability", sentences, caption)
+
+
+def draw_agreement(true: Sequence[float], predicted: Sequence[float], *, caption: str = "") -> Figure:
+    """Predicted numbers over true ones, and the line on which both agree; of many rows, an even choice."""
+    x, y = np.asarray(true), np.asarray(predicted)
+    every = math.ceil(len(x) / _MOST_DOTS)
+    low, high = min(x.min(), y.min()), max(x.max(), y.max())
+    with _canvas(340) as canvas:
+        axes = canvas.subplots()
+        axes.plot([low, high], [low, high], color=_MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        axes.plot(x[::every], y[::every], "o", color=_ACCENT, alpha=0.4, markersize=4, markeredgewidth=0)
+        axes.grid(axis="x")
+        axes.set(xlabel="true", ylabel="predicted")
+        edges = np.linspace(x.min(), x.max(), 6)
+        sentences = [
+            f"True {start:.3g} to {end:.3g}: mean prediction {y[part].mean():.3g} of {part.sum():,} rows."
+            for start, end in itertools.pairwise(edges)
+            if (part := (x >= start) & (x <= end)).any()
+        ]
+        return _figure(canvas, "Predicted and true numbers", sentences, caption)
 
 
 def save_confusion_png(path: Path, table: Table) -> None:

@@ -45,11 +45,7 @@ class ClassPrediction(Prediction):
     calibrated: bool = True
 
     def __post_init__(self) -> None:
-        if not np.isfinite(self.probabilities).all():
-            raise ModelError(
-                "The model gives probabilities that are not finite numbers.",
-                remedy="Its weights are damaged, or its training failed; take a fresh copy, or fit it again.",
-            )
+        check_finite(self.probabilities, "probabilities")
 
     @property
     def places(self) -> list[int]:
@@ -216,6 +212,15 @@ def _mistakes_section(mistakes: Sequence[Mistake]) -> Section:
     what = "score" if mistakes[0].probability is None else "probability"
     text = f"Wrong predictions with the highest {what} first. Some may be wrong labels in the data."
     return Section("mistakes", "Most confident mistakes", text, (table,))
+
+
+def check_finite(values: npt.NDArray[Any], what: str) -> None:
+    """Raise an error if a model gives numbers that are none."""
+    if not np.isfinite(values).all():
+        raise ModelError(
+            f"The model gives {what} that are not finite numbers.",
+            remedy="Its weights are damaged, or its training failed; take a fresh copy, or fit it again.",
+        )
 
 
 def _check_classes(counts: Counter[str], rows: Sequence[Row]) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ class Head(nn.Module):
     """Turns the mixed vectors of a batch into a task's output; a text may have no word."""
 
     directional = True  # the vectors are [forward; backward]
+    reads_sentences = False  # ``forward`` also takes sentence vectors, ``__init__`` their width
 
     def __init__(self, config: HeadConfig, dim: int, labels: Labels) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from elmokit.core.atomic import atomic_write, explain_os_errors, reserve
 from elmokit.core.config import DropoutConfig
@@ -63,6 +64,7 @@ class LayerSource:
         fields: Of each field of the task, the ids of its texts; rows can share a text.
         places: Of each field, the number of each row's text.
         n_cut: Rows with a text that was longer than allowed; ``n_empty`` rows have no word.
+        sentences: Of each field, the sentence vectors of its texts, (n_texts, sentence_dim); none for most heads.
     """
 
     encoder: Encoder
@@ -71,6 +73,7 @@ class LayerSource:
     n_cut: int
     n_empty: int
     files: tuple[Path, ...] = ()
+    sentences: tuple[Tensor, ...] = ()
 
     def __len__(self) -> int:
         return len(self.places[0])
@@ -90,6 +93,11 @@ class LayerSource:
             return [read_layers(self.encoder, ids, some, file) for (ids, some), file in pairs]
         return [self.encoder.layers(ids, some, dropout=dropout, rng=rng) for ids, some in texts]
 
+    def sentence_batch(self, rows: IntArray) -> list[Tensor]:
+        """Of each field, the sentence vectors of some rows."""
+        pairs = zip(self.sentences, self.places, strict=False)  # no sentences, no vectors
+        return [vectors[torch.from_numpy(own[rows])] for vectors, own in pairs]
+
     @torch.no_grad()
     def all(self) -> Iterator[tuple[IntArray, list[Layers]]]:
         """The layers of all rows in large batches, without gradients."""
@@ -101,11 +109,21 @@ class LayerSource:
 
 
 def number_texts(
-    encoder: Encoder, inputs: Sequence[Inputs], max_words: int, progress: Advance = lambda amount: None
+    encoder: Encoder,
+    inputs: Sequence[Inputs],
+    max_words: int,
+    progress: Advance = lambda amount: None,
+    *,
+    with_sentences: bool = False,
 ) -> LayerSource:
-    """Turn texts into ids, cut to ``max_words``; a text object that several rows share is read once."""
+    """Turn texts into ids, cut to ``max_words``; a text object that several rows share is read once.
+
+    Args:
+        with_sentences: Compute sentence vectors, too.
+    """
     n_fields = len(inputs[0]) if inputs else 1
     counts, places = np.zeros((2, n_fields, len(inputs)), dtype=np.int64)
+    kept: list[list[list[str]]] = [[] for _ in range(n_fields)]
 
     def words(field: int) -> Iterator[list[str]]:
         first_rows = dict[int, int]()  # by the identity of texts
@@ -116,12 +134,15 @@ def number_texts(
             else:
                 (all_words,) = encoder.words([texts[field]])
                 counts[field, row], places[field, row] = len(all_words), len(first_rows) - 1
+                if with_sentences:
+                    kept[field].append(all_words[:max_words])
                 yield all_words[:max_words]
             progress(0 if field else 1)
 
     fields = tuple(encoder.to_ids(words(field)) for field in range(n_fields))
     n_cut, n_empty = (counts > max_words).any(axis=0).sum(), (counts.sum(axis=0) == 0).sum()
-    return LayerSource(encoder, fields, tuple(places), int(n_cut), int(n_empty))
+    sentences = tuple(torch.from_numpy(encoder.sentences(words)) for words in kept if with_sentences)
+    return LayerSource(encoder, fields, tuple(places), int(n_cut), int(n_empty), sentences=sentences)
 
 
 def cached_sources(

@@ -44,13 +44,16 @@ class Network(nn.Module):
         labels: Labels,
         *,
         directional: bool = True,
+        sentence_dim: int = 0,
     ) -> None:
         super().__init__()
         self.config = resolve_head(task, config)
         self.mix: Mix = make_mix(config.mix, n_layers, dim, config.fit.seed)
         if task.own_mix is not None:
             self.mix = OwnMix(config.mix, task.own_mix, n_layers, dim)
-        self.head = task.heads[self.config.head.head](config.head, self.mix.out_dim, labels)
+        head, self.reads_sentences = task.heads[self.config.head.head], sentence_dim > 0
+        more: dict[str, Any] = {"sentence_dim": sentence_dim} if self.reads_sentences else {}
+        self.head = head(config.head, self.mix.out_dim, labels, **more)
         self.head.directional = directional or config.head.pool_edges  # 0.1 took all vectors for such
         if buffers := [name for name, _ in self.named_buffers()]:
             raise ConfigError(
@@ -59,7 +62,7 @@ class Network(nn.Module):
             )
 
     def forward(
-        self, fields: Sequence[Layers], rng: torch.Generator | None = None
+        self, fields: Sequence[Layers], rng: torch.Generator | None = None, sentences: Sequence[Tensor] = ()
     ) -> tuple[Output, list[Tensor]]:
         """The head's output, and the mask of each field as the head got it; no ``rng``, no dropout."""
         self.train(rng is not None)  # for layers of a user's head, such as nn.Dropout
@@ -68,7 +71,8 @@ class Network(nn.Module):
         dropout = self.config.head.dropout_head / 2
         mixed = [shared_dropout(self.mix(layers.values), dropout, rng, over=1) for layers in fields]
         masks = [layers.mask for layers in fields]
-        return self.head(mixed, masks, rng), masks
+        more = (sentences,) if self.reads_sentences else ()
+        return self.head(mixed, masks, rng, *more), masks
 
 
 def _shared_batch(encoder: Encoder, texts: Sequence[Sequence[str]]) -> Layers:
@@ -98,6 +102,13 @@ def resolve_head(task: AnyTask, config: ClassifierConfig) -> ClassifierConfig:
         raise ConfigError(f"The task {task.name!r} has no head {name!r}.", remedy=nearest(name, task.heads))
     fit = config.fit if task.cuts else replace(config.fit, max_words=_NO_LIMIT)
     return replace(config, head=replace(config.head, head=name), fit=fit)
+
+
+def sentence_dim(task: AnyTask, config: ClassifierConfig, encoder: Encoder) -> int:
+    """The width of the sentence vectors that the head reads: 0 unless it wants them and the encoder has
+    trained ones. Those stay the same in fine-tuning."""
+    reads = getattr(task.heads[config.head.head], "reads_sentences", False)
+    return encoder.sentences([]).shape[1] if reads and encoder.has_sentence_vector else 0
 
 
 def load_encoder(name: str | Path) -> Encoder:
@@ -163,7 +174,9 @@ class FitRecord:
 def read_fitted(values: Mapping[str, Any]) -> tuple[Labels, list[int], FitRecord]:
     """From config.json: the labels, the numbers of those with training rows if it says so, and the record."""
     separator = values["record"].get("label_separator") or "|" if values.get("multilabel") else ""
-    labels = Labels(tuple(map(str, values["classes"])), separator)
+    mean, spread = map(float, values.get("scale") or (0, 0))
+    scale = (mean, spread) if spread else None
+    labels = Labels(tuple(map(str, values["classes"])), separator, scale)
     seen = values.get("seen", [])
     if len({*labels.names}) < len(labels) or seen != sorted({*seen} & {*range(len(labels))}):
         raise ValueError("its classes are not in order")
@@ -231,7 +244,10 @@ class TaskModel(Described):
         with tuned_process():
             for batch in bucket_batches(lengths, BATCH_WORDS):
                 some = [[texts[row] for row in batch] for texts in words]
-                output, masks = self.network([_shared_batch(self.encoder, texts) for texts in some])
+                reads = some if self.network.reads_sentences else ()
+                sentences = [torch.from_numpy(self.encoder.sentences(texts)) for texts in reads]
+                layers = [_shared_batch(self.encoder, texts) for texts in some]
+                output, masks = self.network(layers, None, sentences)
                 decoded = self.task.decode(output, masks, self.labels, [rows[row] for row in batch])
                 predictions |= zip(batch.tolist(), decoded, strict=True)
         n_cut = [sum(max(0, len(text) - limit) for text in row) for row in zip(*whole, strict=True)]
@@ -264,6 +280,7 @@ class TaskModel(Described):
             "task": self.task.name,
             "classes": list(self.labels.names),
             "multilabel": bool(self.labels.separator),
+            **({"scale": list(self.labels.scale)} if self.labels.scale else {}),
             "settings": self.config.to_dict(),
             **({"own_parts": dict(self.task.own_parts)} if self.task.own_parts else {}),
         }
@@ -297,11 +314,11 @@ class TaskModel(Described):
                 settings["fit"]["unfreeze_every"] = settings["fit"].pop("thaw")
             settings["head"].setdefault("pool_edges", True)  # as 0.1 did
             labels, _, record = read_fitted(values)
-            config = ClassifierConfig.from_dict(settings)
+            config = resolve_head(task, ClassifierConfig.from_dict(settings))
+            n_sentence = sentence_dim(task, config, encoder)
             with torch.device("cpu" if own_parts else "meta"):  # impossible sizes are a RuntimeError
-                network = Network(
-                    task, config, encoder.n_layers, encoder.dim, labels, directional=encoder.directional
-                )
+                options: Any = {"directional": encoder.directional, "sentence_dim": n_sentence}
+                network = Network(task, config, encoder.n_layers, encoder.dim, labels, **options)
         weights = load_weights(folder / "model.safetensors", dict(network.named_parameters()))
         network.load_state_dict(weights, assign=True)
         return cls(task, encoder, network.eval(), labels, record)

@@ -46,10 +46,12 @@ class Labels:
     Attributes:
         names: Empty before they are learned, and for a task that predicts numbers or spans.
         separator: Stands between the labels of a row that can have several; empty for one label a row.
+        scale: Mean and spread of the training rows' targets, for a task that predicts numbers.
     """
 
     names: tuple[str, ...] = ()
     separator: str = ""
+    scale: tuple[float, float] | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -236,6 +238,7 @@ TASKS: dict[str, AnyTask | str] = {
     "classify": "elmokit.tasks.classification:Classification",
     "tag": "elmokit.tasks.tagging:Tagging",
     "answer": "elmokit.tasks.answering:Answering",
+    "pair": "elmokit.tasks.pairs:Pairs",
 }
 """Tasks by name: an instance, or where its class is (module:name)."""
 

@@ -22,7 +22,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.tasks.heads import LinearHead, fit_linear
 from elmokit.tasks.layer_cache import LayerSource, cached_sources, number_texts
-from elmokit.tasks.model import FitRecord, Network, TaskModel, resolve_head
+from elmokit.tasks.model import FitRecord, Network, TaskModel, resolve_head, sentence_dim
 from elmokit.tasks.settings import ClassifierConfig, FitConfig
 from elmokit.tasks.task import AnyTask, Examples, validation_scores
 from elmokit.training.loop import Carry, StepResult, train
@@ -79,7 +79,7 @@ class TaskTraining:
             for parameter in group.values():
                 parameter.requires_grad_(place < n_learning)
         fields = self._batch(rows, rng)
-        output, _ = self.network(fields, rng)
+        output, _ = self.network(fields, rng, self.layers.sentence_batch(rows))
         losses = self.task.loss(output, self.examples.targets[rows], smoothing=self.config.label_smoothing)
         loss = (losses * self._weights[torch.from_numpy(rows)]).mean() + self.network.mix.penalty()
         return StepResult(loss, sum(int(layers.mask.sum()) for layers in fields), {})
@@ -104,7 +104,7 @@ class TaskTraining:
         (examples, source), task, predictions = self.valid[0], self.task, dict[int, Any]()
         losses = torch.zeros(len(examples))
         for rows, fields in source.all():
-            output, masks = self.network(fields)
+            output, masks = self.network(fields, None, source.sentence_batch(rows))
             losses[torch.from_numpy(rows)] = task.loss(output, examples.targets[rows])
             predictions |= zip(rows.tolist(), task.decode(output, masks, examples.labels), strict=True)
         answers = [predictions[row] for row in range(len(examples))]
@@ -159,8 +159,12 @@ def fit_task(
     config, labels = resolve_head(task, config), train_examples.labels
     parts = [train_examples] if valid_examples is None else [train_examples, valid_examples]
     counting = reporter.counting("Reading words", total=sum(map(len, parts)), unit="texts")
+    n_sentence, limit = sentence_dim(task, config, encoder), config.fit.max_words
     with timed(seconds, "numbering"), counting as advance:
-        sources = [number_texts(encoder, part.inputs, config.fit.max_words, advance) for part in parts]
+        sources = [
+            number_texts(encoder, part.inputs, limit, advance, with_sentences=n_sentence > 0)
+            for part in parts
+        ]
     record = FitRecord(stopped="done", notes=_check_texts(sources, config.fit), timings=seconds)
     # Looking up word vectors is as fast as reading a cache.
     is_slow = encoder.directional and config.fit.epochs != 1
@@ -180,7 +184,8 @@ def fit_task(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.fit.seed)
         shape = (encoder.n_layers, encoder.dim)
-        network = Network(task, config, *shape, labels, directional=encoder.directional)
+        options: Any = {"directional": encoder.directional, "sentence_dim": n_sentence}
+        network = Network(task, config, *shape, labels, **options)
     record = replace(record, mix_start=network.mix.values())
     with contextlib.ExitStack() as stack:
         if run is None:

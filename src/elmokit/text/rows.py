@@ -44,6 +44,7 @@ class Row:
     id: str = ""
     texts: tuple[str, ...] = field(default=(), compare=False)  # the text columns one by one
     words: tuple[str, ...] = field(default=(), compare=False)  # of a text that is a list of words
+    label_name: str = field(default="", compare=False)  # of the column that holds the label
 
 
 _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -197,6 +198,7 @@ class _Records:
                 "" if layout.id is None else self._id(cells[layout.id], place),
                 texts,
                 tuple(self._cell(word, place) for word in only or ()) if _is_words(only) else (),
+                "" if layout.label is None else layout.names[layout.label],
             )
 
     # -- columns ------------------------------------------------------------------------------

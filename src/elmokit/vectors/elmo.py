@@ -222,6 +222,21 @@ class Elmo(Described):
         parts = [out.sentence("mean") for out in self.chunks(texts)]
         return np.concatenate([np.zeros((0, self.dim), dtype=np.float32), *parts])
 
+    def similarity(self, texts: Sequence[Text], others: Sequence[Text]) -> FloatArray:
+        """How similar each text is to its partner, (n_texts,): the cosine of their sentence vectors, from -1
+        to 1; 0 for a text without a word. Needs no training.
+
+        >>> elmo.similarity(["A plane takes off."], ["An air plane is taking off."])  # doctest: +SKIP
+        """
+        if len(texts) != len(others):
+            raise ConfigError(
+                f"There are {len(texts):,} texts and {len(others):,} others.",
+                remedy="Give one partner for each text.",
+            )
+        first, second = (F.normalize(torch.from_numpy(self.sentences(side))) for side in (texts, others))
+        cosines: FloatArray = (first * second).sum(dim=1).numpy()
+        return cosines
+
     def encode(
         self,
         sentences: str | Sequence[Text] | npt.NDArray[Any],

@@ -1,0 +1,168 @@
+"""Pairs of texts: reading, heads, scores, predictions, the report and the service."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from scipy.stats import pearsonr, spearmanr
+
+import elmokit
+from elmokit.comparison.statistics import row_values
+from elmokit.core.errors import ConfigError, DataError
+from elmokit.serve.app import make_app
+from elmokit.serve.registry import open_registry
+from elmokit.tasks.model import TaskModel
+from elmokit.tasks.pairs import AlignHead, ScoreMetrics, SiameseHead
+from elmokit.tasks.settings import HeadConfig
+from elmokit.tasks.task import Examples, Labels, get_task
+from elmokit.text.rows import RowSource
+from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.vectors.elmo import Elmo
+from topics import EASY, TOPICS, table
+
+NAMES = ("text", "other", "score")
+
+
+def read(path: Path, labels: Labels = Labels(), column: str = "") -> Examples:  # noqa: B008 (frozen)
+    task, config = get_task("pair"), ReadConfig(text_columns="text,other")
+    return task.read(RowSource(str(path), config, LabelConfig(label_column=column), form=task.form), labels)
+
+
+def pairs(n: int, seed: int = 0) -> list[tuple[str, str, float]]:
+    """Two texts of two words, and how often their topics agree, from 1 to 5."""
+    rng, rows = random.Random(seed), []
+    for _ in range(n):
+        topics, others = (rng.choices(list(TOPICS), k=2) for _ in range(2))
+        first, second = (" ".join(rng.choice(TOPICS[topic]) for topic in side) for side in (topics, others))
+        same = sum(a in others for a in topics) + sum(b in topics for b in others)
+        rows.append((first, second, 1.0 + same))
+    return rows
+
+
+def test_scores_are_learned_on_a_scale_of_their_own(tmp_path: Path) -> None:
+    rows = [("one", "two", 1.5), ("three", "four", 4.5)]
+    examples = read(table(tmp_path / "a.csv", rows, NAMES))
+    assert examples.inputs == [("one", "two"), ("three", "four")]
+    assert examples.labels == Labels(scale=(3.0, 1.5))
+    np.testing.assert_allclose(examples.targets, [-1, 1])
+    more = read(table(tmp_path / "b.csv", [("five", "six", 6)], NAMES), examples.labels)
+    assert more.targets.tolist() == [2.0]
+    assert more.labels == examples.labels
+
+
+def test_numbers_are_scores_if_they_are_many(tmp_path: Path) -> None:
+    names = ("text", "other", "label")
+    many = [("a", "b", number / 2) for number in range(11)]
+    assert read(table(tmp_path / "many.csv", many, names)).labels.scale
+    few = read(table(tmp_path / "few.csv", many[:10] * 3, names))
+    assert len(few.labels.names) == 10
+    assert few.inputs[0] == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("a", "b", 1), ("a", "", 2)], "line 3: the pair has only one text; 'other' is empty"),
+        ([("a", "b", 1), (" ", "b", 2)], "line 3: the pair has only one text; 'text' is empty"),
+        ([("a", "b", 1), ("", "", 2)], "line 3: both texts are empty"),
+        ([("a", "b", 1), ("a", "b", "high")], "line 3: the score 'high' is not a number"),
+        ([("a", "b", 1), ("a", "b", "inf")], "line 3: the score 'inf' is not a number"),
+        ([("a", "b", 1), ("c", "d", 1)], r"line 2: this and all other rows \(2\) have one score"),
+    ],
+)
+def test_rows_that_cannot_be_learned_are_refused(tmp_path: Path, rows: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(table(tmp_path / "a.csv", rows, NAMES))
+
+
+def test_correlations_equal_those_of_scipy() -> None:
+    rng = np.random.default_rng(0)
+    for shift in (0.0, 1e6):
+        true = rng.integers(0, 9, 200).astype(float) + shift
+        given = true + 3 * rng.normal(size=200)
+        metrics = ScoreMetrics(true, given)
+        assert metrics.values["pearson"] == pytest.approx(pearsonr(true, given)[0])
+        assert metrics.values["spearman"] == pytest.approx(spearmanr(true, given)[0])
+        assert row_values(metrics).mean() == pytest.approx(metrics.values["pearson"], abs=0.01)
+    constant = ScoreMetrics(true, np.ones(200))
+    assert constant.values == {"pearson": 0, "spearman": 0}
+
+
+@pytest.mark.parametrize("head", [SiameseHead, AlignHead])
+def test_padding_changes_no_output_and_words_align_with_the_other_text(head: type[SiameseHead]) -> None:
+    torch.manual_seed(0)
+    made = head(HeadConfig(head_dim=5), 4, Labels(("no", "yes")), 3)
+    first, second = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
+    masks = [
+        torch.tensor([[True] * 3, [True, True, False]]),
+        torch.tensor([[True] * 5, [True] + [False] * 4]),
+    ]
+    sentences = [torch.randn(2, 3), torch.randn(2, 3)]
+    both = made([first, second], masks, None, sentences)
+    assert both.shape == (2, 2)
+    alone = made(
+        [first[1:, :2], second[1:, :1]],
+        [masks[0][1:, :2], masks[1][1:, :1]],
+        None,
+        [x[1:] for x in sentences],
+    )
+    torch.testing.assert_close(both[1:], alone)
+    masks[1][1] = False  # a text without a word
+    assert made([first, second], masks, None, sentences).isfinite().all()
+
+
+@pytest.fixture(scope="module", params=["siamese", "align"])
+def scorer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
+    folder = tmp_path_factory.mktemp("scorer")
+    train, test = (table(folder / f"{seed}.csv", pairs(400 - 300 * seed, seed), NAMES) for seed in (0, 1))
+    settings = {**EASY, "epochs": 15, "head": request.param}
+    elmokit.fit(encoder, train, folder / "model", test=test, **settings)
+    return folder
+
+
+def test_scores_go_through_the_verbs_and_the_service(scorer: Path, tmp_path: Path) -> None:
+    values = elmokit.evaluate(scorer / "model", scorer / "1.csv").values
+    assert values["pearson"] > 0.7
+    assert {"pearson", "spearman"} == {*values}
+    elmokit.predict(scorer / "model", scorer / "1.csv", tmp_path / "out.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert 0 < np.mean([line["prediction"] for line in lines]) < 6
+    report = (scorer / "model" / "report.md").read_text()
+    assert "Largest errors (test)" in report
+    assert "True and predicted scores" in report
+    first = {name: lines[0][name] for name in ("text", "other")}
+    registry = open_registry([scorer / "model"], ["we saw a bank"])
+    with TestClient(make_app(registry), base_url="http://127.0.0.1") as client:
+        answer = client.post("/v1/predict", json={"texts": [first]}).json()
+        assert answer["results"] == [{"prediction": pytest.approx(lines[0]["prediction"], abs=1e-3)}]
+        answer = client.post("/v1/predict", json={"texts": [{**first, "other": " "}]}).json()
+        assert "text 0: the pair has only one text" in answer["error"]["message"]
+
+
+def test_classes_go_through_fit_and_predict(encoder: Path, tmp_path: Path) -> None:
+    rows: list[Any] = [(first, second, "yes" if score > 3 else "no") for first, second, score in pairs(300)]
+    train = table(tmp_path / "train.csv", rows, ("text", "other", "label"))
+    fitted = elmokit.fit(encoder, train, tmp_path / "model", **{**EASY, "epochs": 10})
+    assert fitted.model is not None
+    assert fitted.model.task.name == "pair"
+    assert fitted.metrics["train"].values["accuracy"] > 0.8
+    (prediction,) = TaskModel.load(tmp_path / "model").predict([(rows[0][0], rows[0][1])])
+    assert prediction.label in ("no", "yes")
+
+
+def test_the_cosine_of_sentence_vectors_needs_no_training(elmo: Elmo) -> None:
+    cosines = elmo.similarity(["a plane takes off", "one", ""], ["a plane takes off", "two words", "x"])
+    assert cosines[0] == pytest.approx(1, abs=1e-5)
+    assert -1 <= cosines[1] < 1
+    assert cosines[2] == 0
+    vectors = elmo.sentences(["one", "two words"])
+    assert cosines[1] == pytest.approx(vectors[0] @ vectors[1] / np.prod(np.linalg.norm(vectors, axis=1)))
+    with pytest.raises(ConfigError, match="2 texts and 1 others"):
+        elmo.similarity(["a", "b"], ["c"])
