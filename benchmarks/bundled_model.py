@@ -4,7 +4,7 @@
     python benchmarks/bundled_model.py MODEL ... --split ag-news            to choose by: validation rows
     python benchmarks/bundled_model.py english --split ag-news --rows test  the chosen one, once
 
-For each model: its size; how well its vectors tell senses apart (``senses.tsv``, 12 words in 2 senses, 4
+For each model: its size; how well its vectors tell senses apart (``senses.tsv``, 40 words in 2 senses, 6
 sentences each: the share of occurrences whose nearest other occurrence of the word has the same sense, by
 layer); and accuracy with few labels: AG News with 1,000 (validation or canonical test rows), movie-review
 sentences with 500 (sentence_polarity, the last 1,000 of each class are the test, the 500 before them the

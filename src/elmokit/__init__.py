@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from elmokit.vectors.distillation import distill
     from elmokit.vectors.elmo import Elmo
     from elmokit.vectors.embeddings import Embeddings
-    from elmokit.vectors.neighbors import search, similar_words
+    from elmokit.vectors.neighbors import find_duplicates, search, similar_words
+    from elmokit.vectors.senses import senses
     from elmokit.vectors.settings import StoreConfig
     from elmokit.vectors.store import VectorStore
     from elmokit.vectors.store_writer import embed
@@ -45,14 +46,14 @@ _HOMES = {  # the public names of each module
     "tasks.fit": "evaluate fit predict", "tasks.settings": "ClassifierConfig",
     "text.settings": "ReadConfig",
     "vectors.distillation": "distill", "vectors.elmo": "Elmo", "vectors.embeddings": "Embeddings",
-    "vectors.neighbors": "search similar_words",
-    "vectors.settings": "StoreConfig", "vectors.store": "VectorStore", "vectors.store_writer": "embed",
-    "vectors.verify": "verify",
+    "vectors.neighbors": "find_duplicates search similar_words",
+    "vectors.senses": "senses", "vectors.settings": "StoreConfig", "vectors.store": "VectorStore",
+    "vectors.store_writer": "embed", "vectors.verify": "verify",
 }
 __all__ = [  # noqa: RUF022 (by what they are for)
     "load", "Elmo", "Embeddings", "WordVectors", "VectorStore", "TextClassifier", "ElmoVectorizer",
     "pretrain", "distill", "baseline", "embed", "fit", "predict", "evaluate", "compare", "convert", "verify",
-    "search", "similar_words",
+    "search", "find_duplicates", "similar_words", "senses",
     "PretrainConfig", "ClassifierConfig", "StoreConfig", "ReadConfig", "make_plan",
     "Reporter", "ElmokitError",
 ]

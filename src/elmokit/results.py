@@ -12,7 +12,8 @@ from elmokit.tasks.fit import Evaluation, FittedModel, PredictionSummary
 from elmokit.tasks.metrics import ClassificationMetrics, MultilabelMetrics
 from elmokit.tasks.task import Prediction
 from elmokit.vectors.distillation import DistillResult
-from elmokit.vectors.neighbors import Hit, Occurrence, SimilarWords
+from elmokit.vectors.neighbors import Duplicate, Hit, Occurrence, SimilarWords
+from elmokit.vectors.senses import Sense, WordSenses
 from elmokit.vectors.store_writer import EmbedResult
 from elmokit.vectors.verify import Difference, Verification
 
@@ -23,6 +24,7 @@ __all__ = [
     "Cost",
     "Difference",
     "DistillResult",
+    "Duplicate",
     "EmbedResult",
     "Evaluation",
     "FittedModel",
@@ -38,7 +40,9 @@ __all__ = [
     "PretrainResult",
     "Ranking",
     "Score",
+    "Sense",
     "SimilarWords",
     "TextPerplexity",
     "Verification",
+    "WordSenses",
 ]

@@ -73,7 +73,7 @@ def test_functions_are_short_or_say_why_not(path: Path) -> None:
 
 def test_public_names_exist_and_have_docstrings() -> None:
     assert sorted(elmokit.__all__) == sorted(" ".join(elmokit._HOMES.values()).split())
-    assert len(elmokit.__all__) == 26
+    assert len(elmokit.__all__) == 28
     assert set(elmokit.__all__) < set(dir(elmokit))
     for name in elmokit.__all__:
         assert getattr(elmokit, name).__doc__, name

@@ -149,11 +149,11 @@ def stores(elmo: Elmo, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.mark.parametrize(
     ("name", "queries", "options", "error", "message"),
     [
-        ("words", ["x"], {}, ConfigError, "each word(.|\n)*--pool mean"),
+        ("words", ["x"], {}, ConfigError, "each word(.|\n)*--pool sentence"),
         ("texts", ["x"], {"encoder": make_elmo(seed=1)}, ModelError, "another model"),
         ("texts", ["x", " "], {}, DataError, "Query 1"),
         ("texts", ["x"], {"k": 0}, ConfigError, "k = 0"),
-        ("nowhere", ["x"], {}, DataError, "no folder"),
+        ("nowhere", ["x"], {}, DataError, "no file or folder"),
     ],
 )
 def test_search_refuses_what_it_cannot_answer(

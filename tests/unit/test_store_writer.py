@@ -25,6 +25,7 @@ from odd_texts import TEXTS, contents, make_model
 
 def expected(elmo: Elmo, config: StoreConfig, texts: list[str] = TEXTS) -> Any:
     out = elmo.embed(texts, state=config.state)
+    assert config.pool != "sentence"
     if config.pool == "none":
         layers = [out.flat[:, layer] for layer in range(out.n_layers)]
     else:

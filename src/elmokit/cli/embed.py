@@ -31,9 +31,9 @@ def command(
 ) -> None:
     """Turn texts into contextual vectors and save them.
 
-    It writes one vector per word or, with [bold]--pool mean[/], one per text, for [bold]elmokit.search[/].
-    The output size is shown before anything is computed. If it is interrupted, run the same command again:
-    it resumes and produces the same bytes.
+    It writes one vector per word or, with [bold]--pool sentence[/], one per text, for
+    [bold]elmokit search[/]. The output size is shown before anything is computed. If it is interrupted, run
+    the same command again: it resumes and produces the same bytes.
     """
     from elmokit.vectors.store_writer import embed
 
@@ -54,4 +54,4 @@ def command(
     if settings.get("pool", "none") == "none":
         reporter.say(f"Look for words: {options.next_command('similar', model, 'a sentence', '--in', out)}")
     else:
-        reporter.say(f'Look for texts: elmokit.search("{escape(str(out))}", ["a sentence"], elmo)')
+        reporter.say(f"Look for texts: {options.next_command('search', out, 'a sentence', '--model', model)}")

@@ -19,6 +19,8 @@ VERBS = {
     "demo": "See in two minutes what contextual vectors can do.",
     "embed": "Turn texts into contextual vectors and save them.",
     "similar": "Find words in a corpus that are used like the words of your sentence.",
+    "search": "Find the texts that are most like a query, or each other.",
+    "senses": "Show the senses in which a word is used in a corpus.",
     "fit": "Train a model on labeled rows, on top of any encoder.",
     "predict": "Label rows with a fitted model.",
     "evaluate": "Measure a model: accuracy, perplexity or word similarity.",

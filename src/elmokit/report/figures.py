@@ -15,12 +15,13 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from rich.cells import cell_len, set_cell_size
 
 from elmokit.core.atomic import atomic_write
@@ -163,6 +164,23 @@ def draw_scatter(points: Sequence[Point], *, x_label: str, y_label: str) -> Figu
             for p in points
         ]
         return _figure(canvas, f"{y_label} and {x_label}", sentences)
+
+
+def draw_groups(groups: Mapping[str, npt.NDArray[np.float64]], *, caption: str) -> Figure:
+    """Points of several groups in the plane, (n, 2) each, with the name of a group in its middle."""
+    with _canvas(340) as canvas:
+        axes = canvas.subplots()
+        for number, (name, points) in enumerate(groups.items()):
+            color, marker = _LOOKS[number % len(_LOOKS)]
+            axes.plot(*points.T, marker, color=color, alpha=0.55, markersize=6)
+            box = {"facecolor": _PAPER, "edgecolor": color, "boxstyle": "round"}
+            x, y = points.mean(axis=0).tolist()
+            axes.text(x, y, shorten(name), color=color, ha="center", va="center", bbox=box)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.grid(visible=False)
+        sentences = [f"{name}: {len(points):,} points." for name, points in groups.items()]
+        return _figure(canvas, caption, sentences, caption)
 
 
 def draw_reliability(bins: Sequence[tuple[int, float, float]], *, caption: str) -> Figure:

@@ -96,6 +96,7 @@ class Embeddings(Described):
         """What ``config`` asks for: (n_words or n_texts, dim), or (..., layer, dim) with all layers."""
         if config.pool == "none":
             return self.flat if config.all_layers else self._mix(config.layer, config.weights)
+        assert config.pool != "sentence"  # those are not made of layers: Elmo.sentences
         if not config.all_layers:
             return self.sentence(config.pool, layer=config.layer, weights=config.weights)
         return np.stack([self.sentence(config.pool, layer=depth) for depth in range(self.n_layers)], axis=1)

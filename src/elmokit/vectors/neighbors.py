@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -14,32 +15,42 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from elmokit.core.console import Advance
-from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
+from elmokit.core.console import Advance, Reporter
+from elmokit.core.errors import ConfigError, DataError, ModelError, import_extra, nearest
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenizing import SPECIALS, TextPipeline, reject_table
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.encoder import FloatArray
+from elmokit.vectors.encoder import FloatArray, SentenceEncoder, encode_chunks
 from elmokit.vectors.settings import StoreConfig
-from elmokit.vectors.store import MANIFEST, VectorStore
+from elmokit.vectors.store import MANIFEST, StoredText, VectorStore
 
 LayerMix = Callable[[Tensor], Tensor]
 """(n_words, layer, dim) -> (n_words, width)."""
 _BLOCK_NUMBERS = 1 << 21  # 16 MB of double precision
 _BLOCK_ROWS = 8192
+_PAIR_ROWS = 1024
 _N_FREQUENT = 50  # words of a vocabulary that say little
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A result of ``search``: text number ``index`` of the store, and its cosine with the query."""
+    """A text as a result: its number ``index`` among all, and its cosine with the query."""
 
     id: str
     index: int
     score: float
     text: str
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """Two texts that are much alike, and their cosine."""
+
+    score: float
+    first: Hit
+    second: Hit
 
 
 @dataclass(frozen=True)
@@ -77,36 +88,152 @@ class WordTable(Protocol):
         """The nearest words of the table for words of ``query``."""
 
 
-def search(
-    store: VectorStore | str | Path, queries: Sequence[str], encoder: Elmo, k: int = 10
-) -> list[list[Hit]]:
-    """The ``k`` texts of a vector store that are most like each query, best first.
+@dataclass(frozen=True, eq=False)
+class _Index:
+    """Texts with a vector each, and how queries become vectors of the same kind."""
 
-    Queries are embedded just as the texts of the store were. Every text is compared, in blocks, so
-    the answer is exact and memory stays flat. With all layers, layers are compared side by side.
+    matrix: npt.NDArray[Any]  # (n_texts, dim)
+    record: Callable[[int], StoredText]
+    embed: Callable[[Sequence[str]], FloatArray]
+
+    @classmethod
+    def open(
+        cls,
+        store: VectorStore | str | Path | Sequence[str],
+        encoder: SentenceEncoder | None,
+        read: ReadConfig | None,
+        id_column: str,
+        reporter: Reporter | None,
+    ) -> _Index:
+        """Vectors where they lie on disk, or those of the texts of a file, computed now."""
+        reporter = reporter or Reporter("silent")
+        if isinstance(store, Path | str) and Path(store).is_dir():
+            store = VectorStore.open(store)
+        if isinstance(store, VectorStore):
+            _check_store(store, encoder if encoder else store, pooled=True)
+            width, config = math.prod(store.vectors.shape[1:]), store.config
+
+            def embed(queries: Sequence[str]) -> FloatArray:
+                assert isinstance(encoder, Elmo)  # or its fingerprint would be another
+                if config.pool == "sentence":
+                    return encoder.sentences(queries)
+                return encoder.embed(queries, state=config.state).select(config).reshape(-1, width)
+
+            return cls(store.vectors.reshape(len(store), width), store.record, embed)
+        if encoder is None:
+            raise ConfigError("Texts need a model to be compared by.", remedy="Give an encoder.")
+        if isinstance(store, Path | str):
+            source = TextSource(store, read, id_column=id_column, say=reporter.note)
+            records = [StoredText(*pair, []) for pair in source.with_ids()]
+        else:
+            reject_table(store)
+            records = [StoredText(str(number), text, []) for number, text in enumerate(store)]
+        texts = [record.text for record in records]
+        with reporter.counting("Sentence vectors", len(texts), unit="texts") as advance:
+            matrix = np.concatenate([encoder.sentences([]), *encode_chunks(encoder, texts, advance)])
+        if not matrix.any():
+            raise DataError("No text has a word.", remedy="Give a file with some text in it.")
+        return cls(matrix, records.__getitem__, encoder.sentences)
+
+    def hit(self, index: int, score: float) -> Hit:
+        """A text as a result."""
+        record = self.record(index)
+        return Hit(record.id, index, score, record.text)
+
+
+def search(
+    store: VectorStore | str | Path | Sequence[str],
+    queries: Sequence[str],
+    encoder: SentenceEncoder,
+    k: int = 10,
+    *,
+    approximate: bool = False,
+    read: ReadConfig | None = None,
+    id_column: str = "",
+    reporter: Reporter | None = None,
+) -> list[list[Hit]]:
+    """The ``k`` texts that are most like each query, best first.
+
+    Every text is compared, in blocks, so the answer is exact and memory stays flat. Texts of a file and
+    of a list are compared by the encoder's sentence vectors; those of a vector store by what it holds, with
+    queries embedded the same way (with all layers, side by side).
 
     Args:
-        store: A folder made with ``elmokit embed --pool mean`` or another pooling.
-        encoder: The model that the store was made with.
+        store: A folder made with ``elmokit embed --pool sentence`` or another pooling, a file of texts, or
+            a list of texts.
+        encoder: An ``Elmo`` or another encoder; for a vector store, the model that it was made with.
+        approximate: Look in a graph of neighbors instead (faiss, extra ``search``), for very many queries.
+        read: How a file is read.
+        id_column: Column of a file that holds ids; empty: texts are numbered from 0.
     """
-    store = store if isinstance(store, VectorStore) else VectorStore.open(store)
-    _check_store(store, encoder, pooled=True)
-    embeddings = encoder.embed(queries, state=store.config.state)
-    if [] in embeddings.tokens:
-        number = embeddings.tokens.index([])
-        raise DataError(
-            f"Query {number} ({queries[number]!r}) contains no words.", remedy="Give each query a word."
-        )
-    matrix = store.vectors.reshape(len(store), -1)
-    rows, scores = nearest_rows(matrix, embeddings.select(store.config).reshape(-1, matrix.shape[1]), k)
-    records = {index: store.record(index) for index in np.unique(rows).tolist()}
+    _check_k(k)
+    faiss = import_extra("faiss", "search", "Approximate search") if approximate else None
+    index = _Index.open(store, encoder, read, id_column, reporter)
+    vectors = index.embed(queries)
+    for number, vector in enumerate(vectors):
+        if not vector.any():
+            raise DataError(
+                f"Query {number} ({queries[number]!r}) contains no words that the model knows.",
+                remedy="Give each query a word.",
+            )
+    rows, scores = (
+        nearest_rows(index.matrix, vectors, k) if faiss is None else _look_up(faiss, index, vectors, k)
+    )
     return [
-        [
-            Hit(records[index].id, index, score, records[index].text)
-            for index, score in zip(*pair, strict=True)
-        ]
+        [index.hit(row, score) for row, score in zip(*pair, strict=True) if row >= 0]
         for pair in zip(rows.tolist(), scores.tolist(), strict=True)
     ]
+
+
+def find_duplicates(
+    store: VectorStore | str | Path | Sequence[str],
+    encoder: SentenceEncoder | None = None,
+    at_least: float = 0.9,
+    *,
+    at_most: int = 1000,
+    read: ReadConfig | None = None,
+    id_column: str = "",
+    reporter: Reporter | None = None,
+) -> list[Duplicate]:
+    """Pairs of texts whose cosine is ``at_least`` so high, the most alike first.
+
+    Args:
+        store, read, id_column: As for ``search``. A vector store needs no encoder.
+        at_most: Pairs to keep.
+    """
+    if not -1 <= at_least <= 1 or at_most < 1:
+        raise ConfigError(
+            f"at_least = {at_least}, at_most = {at_most}: out of range.",
+            remedy="A cosine is between -1 and 1, and at least one pair must be kept.",
+        )
+    index = _Index.open(store, encoder, read, id_column, reporter)
+    n, best = len(index.matrix), np.zeros((0, 3))  # score, first, second
+    with (reporter or Reporter("silent")).counting("Comparing", n, unit="texts") as advance:
+        for first in range(0, n, _PAIR_ROWS):
+            rows = unit_rows(index.matrix[first : first + _PAIR_ROWS])
+            for second in range(first, n, _PAIR_ROWS):
+                scores = cosines(index.matrix[second : second + _PAIR_ROWS], rows)
+                alike = scores >= np.float32(at_least)
+                left, right = np.nonzero(np.triu(alike, 1) if first == second else alike)
+                pairs = np.stack([scores[left, right], left + first, right + second], axis=1)
+                best = np.concatenate([best, pairs])
+                best = best[np.lexsort((best[:, 2], best[:, 1], -best[:, 0]))][:at_most]
+            advance(len(rows))
+    return [
+        Duplicate(score, index.hit(int(a), 1.0), index.hit(int(b), score)) for score, a, b in best.tolist()
+    ]
+
+
+def _look_up(
+    faiss: Any, index: _Index, queries: FloatArray, k: int
+) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    """As ``nearest_rows``, by a navigable graph; rows that it does not reach are -1."""
+    graph = faiss.IndexHNSWFlat(queries.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
+    graph.hnsw.efSearch = max(64, 2 * k)
+    for first in range(0, len(index.matrix), _BLOCK_ROWS):
+        graph.add(unit_rows(index.matrix[first : first + _BLOCK_ROWS]).astype(np.float32))
+    scores, rows = graph.search(unit_rows(queries).astype(np.float32), min(k, len(index.matrix)))
+    return rows, scores
 
 
 def open_corpus(places: Sequence[str | Path], read: ReadConfig | None = None) -> TextSource | VectorStore:
@@ -225,15 +352,15 @@ def _check_k(k: int) -> None:
         raise ConfigError(f"k = {k} is out of range: it must be at least 1.")
 
 
-def _check_store(store: VectorStore, elmo: Elmo, *, pooled: bool) -> None:
+def _check_store(store: VectorStore, encoder: SentenceEncoder | VectorStore, *, pooled: bool) -> None:
     """Refuse a store of another model, or one with vectors of words where those of texts are needed."""
     if (store.config.pool != "none") != pooled:
-        kind, other, pool = ("text", "word", "mean") if pooled else ("word", "text", "none")
+        kind, other, pool = ("text", "word", "sentence") if pooled else ("word", "text", "none")
         raise ConfigError(
             f"{store.folder} holds a vector for each {other}, not for each {kind}.",
             remedy=f"Make one with: elmokit embed MODEL FILES --pool {pool} --out FOLDER.",
         )
-    if store.fingerprint != elmo.fingerprint:
+    if store.fingerprint != encoder.fingerprint:
         raise ModelError(
             f"{store.folder} was made with another model ({store.manifest.model.name or 'not named'}).",
             remedy="Use that model, or embed the texts again with this one: elmokit embed.",

@@ -89,10 +89,10 @@ class StoreConfig(LayerConfig):
     """Which vectors of a text are stored, and in what form."""
 
     all_layers: bool = option(False, "Keep every layer instead of a mix.")
-    pool: Literal["none", "mean", "max", "last", "sif"] = option(
+    pool: Literal["none", "sentence", "mean", "max", "last", "sif"] = option(
         "none",
-        "One vector per text: mean, max, last (the final state of each direction) or sif (a mean in "
-        "which frequent words count less). none: one vector per word.",
+        "One vector per text: sentence (the model's own, best for search), mean, max, last (the final "
+        "state of each direction) or sif (a mean in which frequent words count less). none: one per word.",
     )
     dtype: Literal["float32", "float16"] = option(
         "float32", "Number type on disk; float16 takes half the space."
@@ -102,6 +102,14 @@ class StoreConfig(LayerConfig):
         "", "Column with an id for each text: a name, or a number from 1. Empty: texts are numbered from 0."
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pool == "sentence" and (self.all_layers, self.layer, self.weights) != (False, None, None):
+            raise ConfigError(
+                "pool = sentence: a model's own sentence vector has no layers.",
+                remedy="Leave out layer, mix_weights and all_layers, or choose another pool.",
+            )
+
     @property
     def selection(self) -> str:
         """Which layers are kept, for people.
@@ -109,6 +117,8 @@ class StoreConfig(LayerConfig):
         >>> StoreConfig(mix_weights="0.2,0.8").selection, StoreConfig(layer=1).selection
         ('mix 0.2,0.8', 'layer 1')
         """
+        if self.pool == "sentence":
+            return "sentence vector"
         if self.layer is not None:
             return f"layer {self.layer}"
         if self.all_layers:

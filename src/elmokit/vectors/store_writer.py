@@ -112,8 +112,9 @@ def embed(
         elmo.embed([], state=config.state)  # the model may have no warm state to start from
         texts = TextSource(source, read, id_column=config.id_column, exclude=out, say=reporter.note)
         n_layers = elmo.n_layers if config.all_layers else 1
+        dim = elmo.sentences([]).shape[1] if config.pool == "sentence" else elmo.dim
         manifest = Manifest(
-            elmokit.__version__, model, config, read.to_dict(), [], n_layers, elmo.dim, config.dtype
+            elmokit.__version__, model, config, read.to_dict(), [], n_layers, dim, config.dtype
         )
         if before is not None and before.n_texts:
             _require_same(out, before, replace(manifest, files=texts.fingerprints(before.files)))
@@ -280,10 +281,14 @@ class _Writer:
 
     def _compute(self, chunk: list[Tokenized], advance: Advance) -> Any:
         self.elmo.word_cache.forget()  # or the bits would depend on where the run began
-        embeddings = self.elmo.embed(chunk, state=self.config.state, progress=advance)
+        if self.config.pool == "sentence":
+            vectors = self.elmo.sentences(chunk)
+            advance(len(chunk))
+        else:
+            vectors = self.elmo.embed(chunk, state=self.config.state, progress=advance).select(self.config)
         with np.errstate(over="ignore"):
             dtype = np.dtype(self.config.dtype).newbyteorder("<")
-            values = np.ascontiguousarray(embeddings.select(self.config), dtype=dtype)
+            values = np.ascontiguousarray(vectors, dtype=dtype)
         if not np.isfinite(values).all():
             raise RunError(
                 f"A vector contains a number that is not finite in {self.config.dtype}.",

@@ -1,0 +1,78 @@
+"""``elmokit senses``: in which senses a word is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from elmokit.cli import options
+from elmokit.text.settings import ReadConfig
+
+_CORPUS = "Where to look: files, folders, patterns, or -; can be repeated."
+_LABELED = "Examples with the columns text and sense (and word): uses get the sense of the nearest ones."
+_LAYER = "Compare by the word's vector in this layer; default: by the sentence vector, if the model has one."
+
+
+@options.with_settings(options.READ, overwrite=True)
+def command(
+    model: options.Model,
+    word: Annotated[str, options.argument("WORD", "The word to look at.")],
+    corpus: Annotated[list[str], options.flag(_CORPUS, "--in")],
+    k: Annotated[
+        int | None, options.flag("Number of senses; default: 1 to 6, the clearest.", "-k", "--k")
+    ] = None,
+    labeled: Annotated[Path | None, options.flag(_LABELED)] = None,
+    layer: Annotated[int | None, options.flag(_LAYER)] = None,
+    at_most: Annotated[int, typer.Option(help="Sentences to look at, drawn at random.")] = 2000,
+    out: Annotated[Path | None, options.flag("Folder for a report with a map.", "--out", "-o")] = None,
+    as_json: options.Json = False,
+    *,
+    settings: options.Settings,
+) -> None:
+    """Show the senses in which a word is used in a corpus.
+
+    The sentences with the word are grouped by k-means. For each sense, it shows the share of sentences,
+    words that are typical of them, and three typical sentences.
+    """
+    from elmokit.cli.similar import around
+    from elmokit.core.config import merge_settings
+    from elmokit.core.console import Reporter
+    from elmokit.text.rows import TextSource
+    from elmokit.vectors.senses import senses
+
+    reporter = Reporter("silent" if as_json else "auto")
+    overwrite = bool(settings.pop("overwrite", False))
+    read = merge_settings(settings, read=ReadConfig())["read"]
+    assert isinstance(read, ReadConfig)
+    texts = TextSource(corpus, read, say=reporter.note)
+    result = senses(
+        model,
+        word,
+        texts,
+        k=k,
+        labeled=labeled,
+        layer=layer,
+        at_most=at_most,
+        out=out,
+        overwrite=overwrite,
+        reporter=reporter,
+        command=options.command_line(),
+    )
+    if as_json:
+        options.print_json(result.to_json())
+        return
+    looked = f"{len(result.uses):,} of {result.n_found:,} sentences, compared by {result.compared_by}"
+    clear = "" if result.silhouette is None else f", silhouette {result.silhouette:.2f}"
+    reporter.say(f"[bold cyan]{escape(word)}[/]  [dim]{looked}{clear}[/]")
+    for sense in result.senses:
+        reporter.say(
+            f"\n[bold]{escape(sense.name)}[/]  {sense.share:.0%}  [dim]{escape(', '.join(sense.keywords))}[/]"
+        )
+        for use in sense.examples:
+            before, after = around(use.words, use.position)
+            reporter.say(f"  {escape(before)}[cyan]{escape(use.word)}[/]{escape(after)}")
+    if out is not None:
+        reporter.say(f"\nReport: {escape(str(out / 'report.html'))}")
