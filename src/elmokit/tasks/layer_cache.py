@@ -64,7 +64,7 @@ class LayerSource:
         fields: Of each field of the task, the ids of its texts; rows can share a text.
         places: Of each field, the number of each row's text.
         n_cut: Rows with a text that was longer than allowed; ``n_empty`` rows have no word.
-        sentences: Of each field, the sentence vectors of its texts, (n_texts, sentence_dim); none for most heads.
+        sentences: Of each field, the sentence vectors of its texts, (n_texts, dim); none for most heads.
     """
 
     encoder: Encoder
