@@ -38,7 +38,7 @@ def test_there_and_back_and_verified(run: Cli) -> None:
     assert sorted(file.name for file in Path("ours").iterdir()) == [*names.split(), "vocab.txt"]
     assert "elmokit convert theirs ours" in Path("ours/README.md").read_text("utf-8")
     run("convert", "ours", "back", "--to", "official").check_fine("The start state is left out")
-    files = {"options.json", "weights.hdf5", "vocab.txt", "settings.json"}  # the last one says what the job was
+    files = {"options.json", "weights.hdf5", "vocab.txt", "settings.json"}  # the last one is of the job
     assert {file.name for file in Path("back").iterdir()} == files
     assert Path("back/vocab.txt").read_bytes() == Path("theirs/vocab.txt").read_bytes()
     for pair in (("ours", "theirs"), ("back", "ours"), ("back", "theirs/options.json")):
