@@ -88,3 +88,10 @@ def test_the_grammar_allows_just_the_sequences_that_are_valid() -> None:
             allowed = grammar.starts[path[0]] and grammar.ends[path[-1]]
             allowed = allowed and all(grammar.steps[one, other] for one, other in itertools.pairwise(path))
             assert allowed == (not [*find_invalid([tags[place] for place in path], "BIOES")]), path
+
+
+def test_probabilities_stay_finite_where_scores_are_extreme() -> None:
+    crf, mask = random_crf(3)
+    crf = crf._replace(emissions=crf.emissions * 1e5, steps=crf.steps - 1e4 * torch.eye(N_TAGS))
+    shares = marginals(crf, mask)
+    torch.testing.assert_close(shares.sum(dim=2), mask.double())

@@ -47,12 +47,32 @@ def negative_log_likelihood(crf: Crf, tags: Tensor, mask: Tensor) -> Tensor:
 
 
 def marginals(crf: Crf, mask: Tensor) -> Tensor:
-    """The probability of each tag at each word, (batch, time, n_tags): the gradient of ``log_partition``."""
-    with torch.enable_grad():
-        emissions = crf.emissions.detach().requires_grad_()
-        total = log_partition(crf._replace(emissions=emissions), mask).sum()
-        (shares,) = torch.autograd.grad(total, emissions)
-    return shares
+    """The probability of each tag at each word, (batch, time, n_tags), by the forward and backward passes.
+
+    Sums of probabilities, scaled at every word, instead of logarithms: several times as fast.
+    """
+    local = torch.where(mask.unsqueeze(2), _exp(crf.emissions), torch.ones((), dtype=torch.float64))
+    starts, steps, ends = _exp(crf.starts), _exp(crf.steps), _exp(crf.ends)
+    left = [starts * local[:, 0]]  # of all that comes before each word, with the word
+    right = [ends.expand_as(left[0])]  # of all that comes after each word
+    for step in range(1, mask.shape[1]):
+        before, after = left[-1], right[-1] * local[:, -step]
+        inside, last = mask[:, step : step + 1], mask[:, -step].unsqueeze(1)
+        left.append(_scale(torch.where(inside, before @ steps, before) * local[:, step]))
+        right.append(_scale(torch.where(last, after @ steps.T, right[-1])))
+    shares = torch.stack(left, dim=1) * torch.stack(right[::-1], dim=1)
+    return ((shares / shares.sum(dim=2, keepdim=True)) * mask.unsqueeze(2)).to(crf.emissions.dtype)
+
+
+def _exp(scores: Tensor) -> Tensor:
+    """In double precision, up to a factor; never zero, so that no sum is."""
+    scores = scores.double()
+    largest = scores.amax(dim=-1, keepdim=True) if scores.ndim == 3 else scores.max()
+    return (scores - largest).exp().clamp(min=1e-100)
+
+
+def _scale(sums: Tensor) -> Tensor:
+    return sums / sums.sum(dim=1, keepdim=True)
 
 
 def best_paths(crf: Crf, mask: Tensor) -> Tensor:
