@@ -162,10 +162,11 @@ def test_predict_adds_columns_to_csv_on_standard_output_or_in_a_file(
     out = tmp_path / "out.csv"
     out.write_text("mine", encoding="utf-8")
     for file in (out, new):
-        cli("predict", made, new, "--out", file).check_refused(f"{file} exists; nothing", "--overwrite")
+        cli("predict", made, new, "--out", file).check_refused(f"{file} exists", "nothing", "--overwrite")
     assert out.read_text(encoding="utf-8") == "mine"
-    cli("predict", made, new, "--out", out, "--overwrite").check_fine("30 rows labeled")
-    assert out.read_text(encoding="utf-8") == shown.out.replace("\r\n", "\n")
+    for more in (["--overwrite"], []):
+        cli("predict", made, new, "--out", out, *more).check_fine("30 rows", "" if more else "Already done")
+        assert out.read_text(encoding="utf-8") == shown.out.replace("\r\n", "\n")
 
 
 def test_predict_reads_and_writes_every_pair_of_formats(cli: Cli, made: Path, tmp_path: Path) -> None:

@@ -58,6 +58,10 @@ def test_a_student_learns_its_teacher_and_the_next_one_starts_from_it(
     cli(*words, "--similarity", pairs, "--labeled", labeled).check_fine(
         "vectors, 16 wide", "700, 70 of them held out", "40 of them new", "Spearman"
     )
+    files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for more in (["--similarity", pairs], []):  # of what was measured
+        cli(*words, *more).check_fine("Already done", "Spearman")
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == files
     first: Any = elmokit.load(out)
     before: Any = elmokit.load(tiny_model)
     assert first.has_sentence_vector
@@ -70,7 +74,8 @@ def test_a_student_learns_its_teacher_and_the_next_one_starts_from_it(
     assert report["spearman"] > 0.8
     assert report["accuracy"] > 0.7
     assert report["accuracy_before"] is None  # it had no sentence vector
-    assert str(tmp_path) not in (out / "config.json").read_text() + (out / "report.md").read_text()
+    for name in ("config.json", "report.md", "report.json"):
+        assert str(tmp_path) not in (out / name).read_text()
     again = tmp_path / "again"
     lines = [" ".join(np.random.default_rng(seed).choice(WORDS[:12], 4)) for seed in range(30)]
     new = table(tmp_path / "new.csv", [*([line] for line in lines), ["heron heron"], [" "]], ["text"])

@@ -38,7 +38,7 @@ def objects(path: Path) -> list[dict[str, Any]]:
 
 
 def write_and_fail(out: Path | None, n_rows: int, kind: type[BaseException]) -> None:
-    with PredictionWriter(out, "jsonl") as writer:
+    with PredictionWriter(out, "jsonl", overwrite=True) as writer:
         for _ in range(n_rows):
             writer.write(row(a="sport" * 20), answer("x", [1]))
         assert out is None or out.read_text() == "old"
@@ -165,7 +165,7 @@ def test_place_that_cannot_be_written_to_is_refused_at_the_start(tmp_path: Path,
 def test_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real.csv").write_text("old")
     (tmp_path / "link.csv").symlink_to("real.csv")
-    with PredictionWriter(tmp_path / "link.csv", "csv") as writer:
+    with PredictionWriter(tmp_path / "link.csv", "csv", overwrite=True) as writer:
         writer.write(row(), answer("x", [1]))
     assert (tmp_path / "link.csv").is_symlink()
     assert (tmp_path / "real.csv").read_text() == "prediction,probability,p(x)\nx,1.000000,1.000000\n"

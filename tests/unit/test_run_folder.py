@@ -12,7 +12,7 @@ import pytest
 from elmokit.core.errors import RunError
 from elmokit.core.model_card import Facts
 from elmokit.core.model_folder import kind_of, read_record, write_model
-from elmokit.core.run_folder import RunFolder, describe_changes, open_out, require_new_file
+from elmokit.core.run_folder import RunFolder, describe_changes, open_file, open_out
 
 KINDS = ("bilm", "classifier", "comparison", "word-vectors", "vectors", "token-cache", "report")
 
@@ -198,18 +198,32 @@ def test_a_job_that_was_killed_is_done_when_it_is_run_again(
     assert read_record(out, "word-vectors")["dim"] == 4
 
 
-def test_a_file_is_replaced_only_if_that_was_asked_for(tmp_path: Path) -> None:
-    file = tmp_path / "labeled.csv"
-    for content in (None, "", "mine"):
-        if content is not None:
-            file.write_text(content, encoding="utf-8")
-        if content:
-            with pytest.raises(RunError, match=r"labeled\.csv exists; nothing(.|\n)*--overwrite"):
-                require_new_file(file, overwrite=False)
-        else:
-            require_new_file(file, overwrite=False)
-        require_new_file(file, overwrite=True)
-    require_new_file(Path(os.devnull), overwrite=False)
+@pytest.mark.parametrize("old", ["no", "", "new", "old", "ne", "newer"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_file_is_replaced_by_other_content_only_if_that_was_asked_for(
+    tmp_path: Path, old: str, overwrite: bool
+) -> None:
+    file, said = tmp_path / "labeled.csv", list[str]()
+    if old != "no":
+        file.write_text(old)
+
+    def write() -> None:
+        with open_file(file, overwrite=overwrite, say=said.append) as stream:
+            with pytest.raises(RunError, match="Another process is using"), open_file(file, overwrite=True):
+                pass
+            stream.write(b"ne")
+            stream.write(b"w")
+
+    if old in ("old", "ne", "newer") and not overwrite:
+        with pytest.raises(RunError, match=r"labeled\.csv exists(.|\n)*nothing in it(.|\n)*--overwrite"):
+            write()
+        assert file.read_text() == old
+    else:
+        write()
+        assert file.read_text() == "new"
+    is_same = old == "new" and not overwrite
+    assert said == [f"Already done: {file} holds the result of the same command."] * is_same
+    assert list(tmp_path.iterdir()) == [file]
 
 
 # -- settings -------------------------------------------------------------------------------------

@@ -56,8 +56,12 @@ def test_two_senses_with_their_keywords_and_sentences(english: Elmo, tmp_path: P
     names = {path.name for path in (tmp_path / "report").rglob("*")}
     assert {"report.json", "report.html", "report.md", "map.svg"} <= names
     assert json.loads((tmp_path / "report" / "report.json").read_text())["word"] == "Bank"
-    with pytest.raises(ElmokitError, match="already holds"):
-        senses(english, "bank", texts, out=tmp_path / "report")
+    before = {path: path.read_bytes() for path in (tmp_path / "report").rglob("*") if path.is_file()}
+    assert senses(english, "Bank", texts, k=2, out=tmp_path / "report") == result
+    for word, more in (("bank", texts), ("Bank", [*texts, "A bank of lights."])):
+        with pytest.raises(ElmokitError, match="other settings or data"):
+            senses(english, word, more, k=2, out=tmp_path / "report")
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_one_use_is_one_sense_and_many_are_drawn_at_random(english: Elmo) -> None:

@@ -165,6 +165,14 @@ def test_a_cache_of_another_model_is_refused(model: Path, tmp_path: Path) -> Non
     assert "elmokit convert --token-cache" in caught.value.remedy
 
 
+def lose_rows(folder: Path) -> None:
+    """Of a cache of 0.1, which has no checksums."""
+    record = json.loads((folder / "cache.json").read_text("utf-8"))
+    kept = {name: value for name, value in record.items() if name not in ("files", "checksum")}
+    (folder / "cache.json").write_text(json.dumps(kept), "utf-8")
+    np.save(folder / "vectors.npy", np.load(folder / "vectors.npy")[:-1])
+
+
 LATER = {"format": "elmokit token cache", "format_version": 2}
 DAMAGES: list[Callable[[Path], Any]] = [
     lambda folder: (folder / "cache.json").write_text("{", "utf-8"),
@@ -172,6 +180,7 @@ DAMAGES: list[Callable[[Path], Any]] = [
     lambda folder: (folder / "cache.json").write_text(json.dumps(LATER), "utf-8"),
     lambda folder: (folder / "words.txt").unlink(),
     lambda folder: np.save(folder / "vectors.npy", np.array([object()] * 4), allow_pickle=True),
+    lose_rows,
 ]
 
 

@@ -10,9 +10,20 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from elmokit.core.atomic import REPLACED, STAGED, explain_os_errors, lock_file, restore, write_text
+from rich.markup import escape
+
+from elmokit.core.atomic import (
+    REPLACED,
+    STAGED,
+    atomic_write,
+    explain_os_errors,
+    lock_file,
+    restore,
+    write_text,
+)
 from elmokit.core.errors import RunError
 from elmokit.core.model_folder import KINDS, kind_of
 from elmokit.core.names import checksum, read_json, record_checksum
@@ -70,17 +81,7 @@ class RunFolder:
         lock = self.run / _LOCK
         with explain_os_errors(self.out):
             self.run.mkdir(parents=True, exist_ok=True)
-            file = open(lock, "a", encoding="utf-8")  # noqa: SIM115
-        with file:
-            try:
-                lock_file(file.fileno(), wait=False)
-                if not os.path.samestat(lock.stat(), os.fstat(file.fileno())):
-                    raise BlockingIOError  # of the next process
-            except (BlockingIOError, FileNotFoundError) as error:  # or one that finished just now
-                raise RunError(
-                    f"Another process is using {self.out}.",
-                    remedy="Wait for it to finish, or choose another --out.",
-                ) from error
+        with _exclusive(lock, self.out):
             try:
                 if self.run == self.out:  # another process may have finished since it was checked
                     open_out(self.out, self.kind, overwrite=self.overwrite)
@@ -119,7 +120,7 @@ class RunFolder:
                 raise _refusal(self.out, problem)
             if changes := describe_changes(record, job):
                 raise _refusal(self.out, f"{problem}, made with other settings or data: {'; '.join(changes)}")
-            say(f"Already done: {self.out} holds the result of the same command.")
+            say(say_done(self.out))
             return True
         lock.write_text(f"{self.kind}\n{name}", encoding="utf-8")
         self._job = job
@@ -222,10 +223,59 @@ def open_out(out: Path, kind: str, *, overwrite: bool = False) -> RunFolder:
     return RunFolder(out, run, kind, overwrite)
 
 
-def require_new_file(out: Path, *, overwrite: bool) -> None:
-    """Raise RunError if ``out`` is a file with something in it, unless it may be overwritten."""
-    if out.is_file() and out.stat().st_size and not overwrite:
-        raise _refusal(out, "exists")
+@contextlib.contextmanager
+def _exclusive(lock: Path, out: Path) -> Iterator[None]:
+    """Keep other processes out of ``out`` by the file ``lock``."""
+    with explain_os_errors(out):
+        file = open(lock, "a", encoding="utf-8")  # noqa: SIM115
+    with file:
+        try:
+            lock_file(file.fileno(), wait=False)
+            if not os.path.samestat(lock.stat(), os.fstat(file.fileno())):
+                raise BlockingIOError  # of the next process
+        except (BlockingIOError, FileNotFoundError) as error:  # or one that finished just now
+            raise RunError(
+                f"Another process is using {out}.",
+                remedy="Wait for it to finish, or choose another --out.",
+            ) from error
+        yield
+
+
+@contextlib.contextmanager
+def open_file(
+    out: Path, *, overwrite: bool = False, say: Callable[[str], None] = lambda line: None
+) -> Iterator[Any]:
+    """A binary stream to the file that ``--out`` names, which is written whole or not at all.
+
+    If it has content, only the same content is accepted, and ``say`` gets a line at the end, unless it may be
+    overwritten.
+    """
+    if out.exists() and not out.is_file():  # a pipe or device cannot be replaced
+        with explain_os_errors(out), open(out, "wb") as stream:
+            yield stream
+        return
+    target = out.resolve()  # a link stays a link
+    lock = target.with_name(f".{target.name}.lock")
+    with explain_os_errors(out), _exclusive(lock, out), contextlib.ExitStack() as stack:
+        stack.callback(lock.unlink, missing_ok=True)
+        if overwrite or not target.is_file() or not target.stat().st_size:
+            path = stack.enter_context(atomic_write(target))
+            yield stack.enter_context(open(path, "wb"))
+            return
+        old = stack.enter_context(open(target, "rb"))
+
+        def compare(content: bytes, n_bytes: int | None = None) -> None:
+            if old.read(n_bytes or len(content)) != content:
+                raise _refusal(out, "exists and holds something else")
+
+        yield SimpleNamespace(write=compare)
+        compare(b"", 1)  # the end
+    say(say_done(out))
+
+
+def say_done(out: Path) -> str:
+    """What a job says that was done before."""
+    return escape(f"Already done: {out} holds the result of the same command.")
 
 
 def _refusal(out: Path, problem: str, remedy: str = "") -> RunError:

@@ -21,7 +21,7 @@ from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
 from elmokit.core.formatting import join_names
 from elmokit.core.model_folder import kind_of, load
 from elmokit.core.names import content_checksum, resolve_name
-from elmokit.core.run_folder import open_out, require_new_file
+from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.corpora import mini_news
 from elmokit.published.many_langs import is_many_langs, load_many_langs
@@ -118,8 +118,7 @@ def convert(  # long because it is the whole verb; # many parameters because eac
         raise ConfigError("OUT is missing.", remedy="Name the folder to write: elmokit convert SOURCE OUT.")
     out = Path(out)
     if task == "export":
-        require_new_file(out, overwrite=overwrite)
-        return _export_vectors(source, out)
+        return _export_vectors(source, out, overwrite=overwrite, say=reporter.say)
     job = {"convert": {"to": to, "compact": compact, "max_words": settings.get("max_words")}}
     job |= {name: config.to_dict() for name, config in configs.items()}
     if task == "import":
@@ -284,9 +283,9 @@ def _import_vectors(
     return Conversion(out, vectors.vectors.size, vectors.n_words, notes)
 
 
-def _export_vectors(source: Path, out: Path) -> Conversion:
+def _export_vectors(source: Path, out: Path, **options: Any) -> Conversion:
     exchange = importlib.import_module(_EXCHANGE)
     exchange.export_format(out)  # refuses a wrong ending before the table is read
     vectors: Any = load(source)
-    exchange.export_vectors(out, vectors)
+    exchange.export_vectors(out, vectors, **options)
     return Conversion(out, vectors.vectors.size, vectors.n_words)

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.core.atomic import atomic_write
 from elmokit.core.errors import ConfigError, DataError
+from elmokit.core.run_folder import open_file
 from elmokit.static.word_vectors import UNKNOWN_WORDS, WordVectors
 from elmokit.text.readers import decode_lines, open_bytes, read_chunks
 from elmokit.text.settings import TextConfig
@@ -83,11 +83,11 @@ def import_vectors(
     return WordVectors.of(list(numbers), table, text, training)
 
 
-def export_vectors(file: str | Path, vectors: WordVectors) -> None:
+def export_vectors(file: str | Path, vectors: WordVectors, **options: Any) -> None:
     """Write word vectors as word2vec text (``.txt``, ``.vec``) or binary (``.bin``).
 
     ``<unk>`` comes first, then all words in their order; ``<pad>``, ``<s>`` and ``</s>`` are left out where
-    they are zero. Text has enough digits to be read back to the bit.
+    they are zero. Text has enough digits to be read back to the bit. ``options`` are those of ``open_file``.
     """
     file = Path(file)
     is_binary = export_format(file) == ".bin"
@@ -97,7 +97,7 @@ def export_vectors(file: str | Path, vectors: WordVectors) -> None:
         raise DataError(problem, remedy="Remove the word from the table.")
     places = [place for place in (PAD, BOS, EOS) if vectors.vectors[place].any()]
     places += [UNK, *range(len(SPECIALS), len(words))]
-    with atomic_write(file) as temporary, open(temporary, "wb") as out:
+    with open_file(file, **options) as out:
         out.write(f"{len(places)} {vectors.dim}\n".encode())
         for place in places:
             row = vectors.vectors[place]

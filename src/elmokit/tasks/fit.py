@@ -24,7 +24,7 @@ from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import KINDS, Model, kind_of, load
 from elmokit.core.names import content_checksum, resolve_name
-from elmokit.core.run_folder import Inputs, open_out, require_new_file
+from elmokit.core.run_folder import Inputs, open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.tasks.classification import ClassPrediction, shorten
 from elmokit.tasks.model import TaskModel, load_encoder, resolve_head
@@ -411,14 +411,12 @@ def predict(
     Args:
         files: Files, folders or glob patterns, or "-" for standard input.
         format: Unless given, as the ending of ``out`` or of the first file says.
-        overwrite: Replace ``out`` if it is a file.
+        overwrite: Replace ``out`` if it is a file that holds something else.
         settings: Those of ReadConfig by name, or ``read`` as an object. Columns that were named to fit are
             read here, too, unless others are given.
     """
     reporter, target = reporter or Reporter("silent"), None if out is None else Path(out)
     kind = _choose_format(target, format, _files(files)[0])
-    if target is not None:
-        require_new_file(target, overwrite=overwrite)
     predictor = open_predictor(model)
     task, columns = predictor.task, predictor.record.columns
     read = columns.reading(_merge_configs(settings)[1])
@@ -427,7 +425,7 @@ def predict(
     source = RowSource(files, read, keep=True, say=lines.append, label_name=columns.label, form=raw)
     rows, kept = itertools.tee(source)
     with (
-        PredictionWriter(target, kind) as writer,
+        PredictionWriter(target, kind, overwrite=overwrite, say=reporter.say) as writer,
         reporter.counting("Predicting", unit="rows") as advance,
     ):
         predictions = predictor.predict(map(task.inputs, rows), progress=advance)

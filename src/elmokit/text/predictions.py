@@ -13,8 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from elmokit.core.atomic import atomic_write, explain_os_errors
+from elmokit.core.atomic import explain_os_errors
 from elmokit.core.errors import DataError, RunError
+from elmokit.core.run_folder import open_file
 from elmokit.text.rows import Row, unique
 
 OutputFormat = Literal["csv", "jsonl", "conll"]
@@ -31,10 +32,11 @@ class PredictionWriter:
 
     Args:
         out: The file to write; None for standard output, which gets every row at once.
+        options: Those of ``open_file``.
     """
 
-    def __init__(self, out: Path | None, format: OutputFormat) -> None:
-        self.out, self.format = out, format
+    def __init__(self, out: Path | None, format: OutputFormat, **options: Any) -> None:
+        self.out, self.format, self._options = out, format, options
         self._columns: list[str] | None = None  # of the first row; JSON objects have fields of their own
         self._files = contextlib.ExitStack()
         self._stream: Any = None
@@ -47,12 +49,8 @@ class PredictionWriter:
             output = getattr(sys.stdout, "buffer", None)  # UTF-8 and \n on every terminal
             self._stream = codecs.getwriter("utf-8")(output, "replace") if output else sys.stdout
             return self
-        with explain_os_errors(self.out):
-            path = self.out
-            if not path.exists() or path.is_file():  # a pipe or device cannot be replaced
-                path = self._files.enter_context(atomic_write(path.resolve()))  # a link stays a link
-            file = open(path, "w", encoding="utf-8", errors="replace", newline="")
-            self._stream = self._files.enter_context(file)
+        stream = self._files.enter_context(open_file(self.out, **self._options))
+        self._stream = codecs.getwriter("utf-8")(stream, "replace")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *details: Any) -> None:

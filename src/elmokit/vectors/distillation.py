@@ -26,9 +26,10 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import DataError
 from elmokit.core.formatting import format_value
 from elmokit.core.model_card import origin_record
-from elmokit.core.names import DEFAULT
+from elmokit.core.model_folder import kind_of
+from elmokit.core.names import DEFAULT, read_json
 from elmokit.core.ragged import Ragged
-from elmokit.core.run_folder import open_out
+from elmokit.core.run_folder import open_out, say_done
 from elmokit.core.tensors import fingerprint
 from elmokit.report.document import Code, Document, Section, make_list
 from elmokit.report.render import write_report
@@ -136,6 +137,11 @@ def distill(  # many parameters because each is a flag of the verb
         weights = [*base.model.parameters(), *([start.codes, start.scales] if start is not None else [])]
         inputs |= {"text.content_hash": fingerprint("\n".join(rows)), "from.weights": fingerprint(*weights)}
         folder.require_same({"distill": config.to_dict()}, inputs)
+        measured = [fingerprint(repr(some)) for some in (pairs, examples) if some is not None]
+        report = read_json(out / "report.json")
+        if kind_of(out) and report and {*measured} <= {*report.pop("measured", ())}:
+            reporter.say(say_done(out))
+            return DistillResult(**{**report, "folder": out})
         targets = _teach(encoder, width, rows, folder.run / "teacher.bin", reporter)
         table, held = learn_table(spelled, targets, counts, config, folder.run, reporter, start)
         result = DistillResult(
@@ -151,7 +157,7 @@ def distill(  # many parameters because each is a flag of the verb
             accuracy=None if examples is None else _classify(examples, base, table),
             accuracy_before=None if examples is None or start is None else _classify(examples, base, start),
         )
-        _save(base, table, result, _label(from_model), replace_surrogates(command), config)
+        _save(base, table, result, measured, _label(from_model), replace_surrogates(command), config)
     return result
 
 
@@ -234,6 +240,7 @@ def _save(
     base: BilmFolder,
     table: WordTable,
     result: DistillResult,
+    measured: Sequence[str],
     origin: str,
     command: str,
     config: DistillConfig,
@@ -251,7 +258,9 @@ def _save(
             Section("details", "How it was made", "", (Code(command), make_list(settings)), folded=True),
         ),
     )
-    write_report(result.folder, document, asdict(result))
+    figures = {**asdict(result), "measured": measured}
+    del figures["folder"]
+    write_report(result.folder, document, figures)
     save_bilm(result.folder, replace(base, word_table=table, training=record))
 
 

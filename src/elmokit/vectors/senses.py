@@ -18,7 +18,9 @@ from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.formatting import join_names, plural
 from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import load
-from elmokit.core.run_folder import open_out
+from elmokit.core.names import checksum
+from elmokit.core.run_folder import Inputs, open_out
+from elmokit.core.tensors import fingerprint
 from elmokit.report.document import Code, Column, Document, Section, make_table
 from elmokit.report.figures import draw_groups
 from elmokit.report.render import write_report
@@ -145,8 +147,15 @@ def senses(  # many parameters because each is a flag of the verb
     )
     if folder is not None:
         record = {**result.to_json(), **origin_record(command, "numpy", "scikit-learn")}
+        job = {"senses": {"word": word, "k": k, "layer": layer, "at_most": at_most, "seed": seed}}
+        inputs: Inputs = {
+            "model.model": elmo.fingerprint,
+            "text.content_hash": fingerprint(counts, *(repr((use.index, use.words)) for use in uses)),
+            "text.labeled_rows": None if labeled is None else checksum(Path(labeled)),
+        }
         with folder.lock():
-            write_report(folder.out, _make_report(result, vectors, command), record)
+            if not folder.is_done(job, inputs, reporter.say):
+                write_report(folder.out, _make_report(result, vectors, command), record)
     return result
 
 

@@ -152,6 +152,8 @@ class TokenCache:
             vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
             if (record["format"], record["format_version"]) != (_FORMAT, _VERSION):
                 raise ValueError("it has another format version")
+            if vectors.shape != (len(words), model.model.config.dim):  # caches of 0.1 have no checksums
+                raise ValueError(f"vectors.npy has the shape {vectors.shape}")
             encoder = record["encoder"]
         except (OSError, ValueError, EOFError, LookupError, TypeError, AttributeError, ModelError) as error:
             problem = getattr(error, "message", f"{error}.")
