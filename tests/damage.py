@@ -5,13 +5,14 @@ Every function returns how many cases it ran, and raises an AssertionError for t
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,22 @@ from elmokit.vectors.foreign import TextVectors
 from program import environment
 
 FROZEN = Path(__file__).resolve().parent / "fixtures" / "v0_1"
-MODEL = FROZEN / "bilm" / "char"
+MODEL, VECTORS = FROZEN / "bilm" / "char", FROZEN / "vectors" / "svd"
+TASKS = ("tag", "pair", "answer")
 TEXTS = [f"the bank{number % 7} raised its rates by w{number} percent" for number in range(40)]
-IN_ONE_GO = ("baseline", "fit", "fit tfidf", "evaluate", "convert", "export", "import", "token cache")
-VERBS = (*IN_ONE_GO, "embed", "fit head", "pretrain", "distill", "compare")
+IN_ONE_GO = (
+    "baseline",
+    "fit",
+    "fit tfidf",
+    "evaluate",
+    "convert",
+    "export",
+    "import",
+    "token cache",
+    "senses",
+)
+RUNS = ("embed", "fit head", "fit tag", "fit pair", "fit answer", "pretrain", "distill", "compare")
+VERBS = (*IN_ONE_GO, *RUNS, "table", "predict", "search")
 REFUSALS = ("Another process is using", "already holds")
 
 
@@ -38,33 +51,56 @@ REFUSALS = ("Another process is using", "already holds")
 
 def make_models(folder: Path) -> dict[str, Path]:
     """A folder of each kind of model, written by this version."""
-    lines = mini_news().read_text(encoding="utf-8").splitlines()
-    (folder / "rows.csv").write_text("\n".join(lines[:1] + lines[1:401:8]), encoding="utf-8")
-    (folder / "words.txt").write_text("the\nbank\nrates\n", encoding="utf-8")
+    write_rows(folder)
     old = {
         "bilm": MODEL,
         "classifier": FROZEN / "classifiers" / "pool",
         "linear": FROZEN / "linear" / "tfidf-lr",
+        "word-vectors": VECTORS,
+        "token-cache": MODEL,
     }
-    for name, source in {**old, "word-vectors": FROZEN / "vectors" / "svd", "token-cache": MODEL}.items():
+    runs, short = folder / "runs", dict[str, Any](epochs=1, head_dim=8)
+    old["stack"] = elmokit.fit(MODEL, folder / "rows.csv", runs / "stack", label_column="topic").folder
+    old["distilled"] = elmokit.distill(
+        VECTORS, folder / "text.txt", runs / "d", from_model=MODEL, epochs=1
+    ).folder
+    for task in TASKS:
+        old[task] = elmokit.fit(MODEL, folder / f"{task}.jsonl", runs / task, **short).folder
+    for name, source in old.items():
         elmokit.load(source).save(folder / name)
     convert(folder / "token-cache", token_cache=folder / "words.txt")
-    elmokit.fit(MODEL, folder / "rows.csv", folder / "stack", label_column="topic")
     vectors = np.random.default_rng(0).normal(size=(len(TEXTS), 8)).astype(np.float32)
     TextVectors(vectors).bind(TEXTS).save(folder / "sentence-encoder")
-    return {path.name: path for path in folder.iterdir() if path.is_dir()}
+    return {name: folder / name for name in (*old, "sentence-encoder")}
 
 
-def outcome(folder: Path) -> bytes:
-    """What a model computes."""
-    model: Any = elmokit.load(folder)
+def write_rows(folder: Path) -> None:
+    """What models learn from, and what commands read."""
+    lines = mini_news().read_text(encoding="utf-8").splitlines()
+    (folder / "rows.csv").write_text("\n".join(lines[:1] + lines[1:401:8]), encoding="utf-8")
+    (folder / "text.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    (folder / "words.txt").write_text("the\nbank\nrates\n", encoding="utf-8")
+    (folder / "table.txt").write_text("bank 1 2\nrates 3 4\n", encoding="utf-8")
+    tags = ["O", "B-BANK", *["O"] * 6]
+    makers: dict[str, Callable[[str], dict[str, Any]]] = {
+        "tag": lambda text: {"tokens": text.split(), "tags": tags},
+        "pair": lambda text: {"text": text, "other": "the bank", "label": "yes" if "1" in text else "no"},
+        "answer": lambda text: {"question": "what rose ?", "passage": text, "answer": "rates"},
+    }
+    for task in TASKS:
+        rows = "".join(json.dumps(makers[task](text)) + "\n" for text in TEXTS)
+        (folder / f"{task}.jsonl").write_text(rows, encoding="utf-8")
+
+
+def outcome(model: Any, texts: Sequence[str]) -> list[str]:
+    """What a model computes of some texts."""
     if hasattr(model, "predict"):
-        rows = [one.probabilities for one in model.predict([(text,) for text in TEXTS[:5]])]
-        return np.array(rows).tobytes()
-    if hasattr(model, "embed"):
-        found: bytes = model.embed(TEXTS[:5]).flat.tobytes()
-        return found
-    return bytes(model.sentences(TEXTS[:5]).tobytes())
+        rows = [(text, f"by the bank {text}")[: len(model.task.fields)] for text in texts]
+        return [repr(model.task.columns(one)) for one in model.predict(rows)]
+    arrays = [model.embed(texts).flat] if hasattr(model, "embed") else []
+    if getattr(model, "has_sentence_vector", True):
+        arrays.append(model.sentences(texts))
+    return [array.tobytes().hex() for array in arrays]
 
 
 def mutate(folder: Path, rng: random.Random) -> str:
@@ -94,27 +130,24 @@ def mutate(folder: Path, rng: random.Random) -> str:
     return f"{kind} {path.relative_to(folder)} at {place}"
 
 
-def run_mutations(count: int, seed: int = 0) -> tuple[int, int]:
+def run_mutations(models: Mapping[str, Path], copy: Path, count: int, seed: int = 0) -> tuple[int, int]:
     """Damage model folders of every kind; how many were refused, and how many gave the same numbers."""
     rng, counts = random.Random(seed), [0, 0]
-    with tempfile.TemporaryDirectory() as temporary:
-        models = make_models(Path(temporary))
-        wanted = {name: outcome(folder) for name, folder in models.items()}
-        copy = Path(temporary) / "copy"
-        for number in range(count):
-            name = sorted(models)[number % len(models)]
-            shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(models[name], copy)
-            case = f"{number}: {name}: {mutate(copy, rng)}"
-            try:
-                same = outcome(copy) == wanted[name]
-            except ElmokitError as error:
-                counts[0] += bool(error.remedy)
-            except Exception as error:
-                raise AssertionError(f"{case}: {error!r}") from error
-            else:
-                assert same, f"{case}: other numbers, and no error"
-                counts[1] += 1
+    wanted = {name: outcome(elmokit.load(folder), TEXTS[:5]) for name, folder in models.items()}
+    for number in range(count):
+        name = sorted(models)[number % len(models)]
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(models[name], copy)
+        case = f"{number}: {name}: {mutate(copy, rng)}"
+        try:
+            same = outcome(elmokit.load(copy), TEXTS[:5]) == wanted[name]
+        except ElmokitError as error:
+            counts[0] += bool(error.remedy)
+        except Exception as error:
+            raise AssertionError(f"{case}: {error!r}") from error
+        else:
+            assert same, f"{case}: other numbers, and no error"
+            counts[1] += 1
     assert sum(counts) == count, "an error without a remedy"
     return counts[0], counts[1]
 
@@ -122,30 +155,25 @@ def run_mutations(count: int, seed: int = 0) -> tuple[int, int]:
 # -- threads --------------------------------------------------------------------------------------
 
 
-def run_threads(n_texts: int = 40) -> int:
-    """Eight threads on fresh models of every kind, with cold and tiny caches: equal to the bit to one."""
+def run_threads(models: Mapping[str, Path], store: Path, n_texts: int = 40) -> int:
+    """Eight threads on fresh models of every kind, with cold and tiny caches, and on a search: equal to the
+    bit to one."""
     texts = TEXTS[:n_texts]
-    with tempfile.TemporaryDirectory() as temporary:
-        models = make_models(Path(temporary))
-        openers: dict[str, Callable[[], Any]] = {
-            name: lambda folder=folder: elmokit.load(folder)  # type: ignore[misc]
-            for name, folder in models.items()
-        }
-        openers["bilm, tiny cache"] = lambda: elmokit.Elmo.load(models["bilm"], cached_words=5)
-        for name, opener in openers.items():
-            wanted = [_answer(opener(), text) for text in texts]
-            shared = opener()
-            with ThreadPoolExecutor(8) as pool:
-                found = list(pool.map(_answer, [shared] * len(texts), texts))
-            assert found == wanted, name
-    return len(openers) * len(texts)
-
-
-def _answer(model: Any, text: str) -> bytes:
-    if hasattr(model, "predict"):
-        (one,) = model.predict([(text,)])
-        return bytes(one.probabilities.tobytes())
-    return bytes((model.embed([text]).flat if hasattr(model, "embed") else model.sentences([text])).tobytes())
+    elmokit.embed(models["bilm"], models["bilm"].parent / "text.txt", store, pool="mean")
+    openers: dict[str, Callable[[], Any]] = {
+        name: lambda folder=folder: elmokit.load(folder)  # type: ignore[misc]
+        for name, folder in models.items()
+    }
+    openers["bilm, tiny cache"] = lambda: elmokit.Elmo.load(models["bilm"], cached_words=5)
+    jobs: list[tuple[str, Callable[[], Any], Callable[[Any, str], Any]]]
+    jobs = [(name, opener, lambda model, text: outcome(model, [text])) for name, opener in openers.items()]
+    jobs.append(("search", openers["bilm"], lambda model, text: elmokit.search(store, [text], model, 3)))
+    for name, opener, answer in jobs:
+        model = opener()
+        wanted = [answer(model, text) for text in texts]
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(answer, [opener()] * len(texts), texts)) == wanted, name
+    return len(jobs) * len(texts)
 
 
 # -- races and kills ------------------------------------------------------------------------------
@@ -155,12 +183,9 @@ def make_command(verb: str, folder: Path, out: Path) -> list[str]:
     """A small job of a verb that writes to ``out``."""
     rows, text, classifier = folder / "rows.csv", folder / "text.txt", FROZEN / "classifiers" / "pool"
     if not text.exists():
-        lines = mini_news().read_text(encoding="utf-8").splitlines()
-        rows.write_text("\n".join(lines[:1] + lines[1:401:8]), encoding="utf-8")
-        text.write_text("\n".join(TEXTS), encoding="utf-8")
-        (folder / "table.txt").write_text("bank 1 2\nrates 3 4\n", encoding="utf-8")
+        write_rows(folder)
     sizes = ["--dim", "8", "--set", "hidden_dim=8", "--set", "min_count=1"]
-    label = ["--label-column", "topic"]
+    label, head = ["--label-column", "topic"], ["--head-dim", 8]
     commands: dict[str, list[Any]] = {
         "embed": ["embed", MODEL, text, "--pool", "mean", "--out", out],
         "baseline": ["baseline", "svd", text, "--dim", "4", "--min-count", "1", "--out", out],
@@ -173,19 +198,15 @@ def make_command(verb: str, folder: Path, out: Path) -> list[str]:
         "import": ["convert", folder / "table.txt", out],
         "token cache": ["convert", MODEL, out, "--token-cache", text],
         "pretrain": ["pretrain", text, "--preset", "tiny", "--epochs", 2, *sizes, "--out", out],
-        "distill": [
-            "distill",
-            FROZEN / "vectors" / "svd",
-            text,
-            "--from",
-            MODEL,
-            "--epochs",
-            2,
-            "--out",
-            out,
-        ],
+        "distill": ["distill", VECTORS, text, "--from", MODEL, "--epochs", 2, "--out", out],
+        "senses": ["senses", MODEL, "raised", "--in", text, "--out", out],
+        "table": ["convert", VECTORS, out.with_suffix(".txt")],
+        "predict": ["predict", classifier, rows, "--out", out.with_suffix(".csv")],
+        "search": ["search", text, "a bank", "--model", MODEL],
         "compare": ["compare", rows, rows, *label, "--methods", "tfidf-svm,svd", "--seeds", 1, "--out", out],
     }
+    for task in TASKS:
+        commands[f"fit {task}"] = ["fit", MODEL, folder / f"{task}.jsonl", "--epochs", 2, *head, "--out", out]
     return [sys.executable, "-m", "elmokit", *map(str, commands[verb])]
 
 
@@ -203,7 +224,11 @@ def _check_end(case: str, process: subprocess.Popen[str]) -> int:
 
 
 def _files(out: Path) -> set[str]:
-    return {str(path.relative_to(out)) for path in out.rglob("*") if not path.name.startswith(".lock")}
+    """Those that a job left in a folder, or the endings of its files."""
+    beside = {path.suffix for path in out.parent.glob(f"*{out.name}.*")}
+    return beside | {
+        str(path.relative_to(out)) for path in out.rglob("*") if not path.name.startswith(".lock")
+    }
 
 
 def run_races(verbs: Sequence[str] = VERBS) -> int:
@@ -215,11 +240,8 @@ def run_races(verbs: Sequence[str] = VERBS) -> int:
             both = [_start(command), _start(command)]
             codes = [_check_end(f"race of {verb}", process) for process in both]
             assert 0 in codes, f"race of {verb}: {codes}"
-            left = [
-                name
-                for name in _files(out)
-                if name.split("/")[-1] in (".saving", ".replaced") or ".new" in name
-            ]
+            ends = (".saving", ".replaced", ".new", ".lock")
+            left = [name for name in _files(out) if name.endswith(ends)]
             assert not left, f"race of {verb}: {left}"
     return len(verbs)
 
