@@ -246,14 +246,6 @@ def test_settings_are_recorded_once_and_must_stay_the_same(tmp_path: Path) -> No
             folder.require_same({}, {})
 
 
-def test_what_earlier_versions_recorded_is_the_same_input(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path, tmp_path, "classifier")
-    folder.require_same({}, {"text.train_rows": "old"})
-    folder.require_same({}, {"text.train_rows": ("new", "old")})
-    with pytest.raises(RunError, match="the train rows changed"):
-        folder.require_same({}, {"text.train_rows": ("new", "older")})
-
-
 def test_changes_are_described_in_words() -> None:
     before = {"a": {"x": 1, "gone": 2}, "text": {"content_hash": "1"}}
     now = {"a": {"x": 1, "new": 3}, "text": {"content_hash": "2"}, "more": {"weights": "w"}}

@@ -57,9 +57,8 @@ _INPUTS = {
     "model": "the model",
     "weights": "the model it started from",
 }
-Inputs = Mapping[str, str | tuple[str, ...] | None]
-"""Fingerprints of what a job reads, by section and name, such as "text.train_rows". Of several for one name,
-the first is recorded; the others are what earlier versions recorded."""
+Inputs = Mapping[str, str | None]
+"""Fingerprints of what a job reads, by section and name, such as "text.train_rows"."""
 
 
 @dataclass
@@ -112,7 +111,7 @@ class RunFolder:
         job; until then the lock names it, so that it can be repeated if it is killed.
         """
         marker, record = self.out / _LAYOUTS[self.kind].marker, _read_settings(self.out / _SETTINGS)
-        job, lock = _join(settings, inputs, record), self.run / _LOCK
+        job, lock = _join(settings, inputs), self.run / _LOCK
         name = record_checksum(job)
         if marker.exists() and not self.overwrite and _read_lock(lock) != (self.kind, name):
             problem = f"already holds {_LAYOUTS[self.kind].content}"
@@ -146,7 +145,7 @@ class RunFolder:
                 f"{file} cannot be read: it contains no settings.",
                 remedy="Choose another --out to start over.",
             )
-        now = _join(settings, inputs, before)
+        now = _join(settings, inputs)
         old, new = before.get("training", {}), now.get("training", {})
         longer = [name for name in may_grow if old.get(name) and (new[name] is None or new[name] > old[name])]
         same = {**before, "training": {**old, **{name: new[name] for name in longer}}}
@@ -171,14 +170,12 @@ def _write_settings(file: Path, settings: Mapping[str, Any]) -> None:
     write_text(file, json.dumps(settings, indent=2) + "\n")
 
 
-def _join(settings: Mapping[str, Any], inputs: Inputs, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings and inputs by section, as JSON; of several fingerprints, the one recorded ``before``."""
+def _join(settings: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
+    """Settings and inputs by section, as JSON."""
     joined: dict[str, Any] = json.loads(json.dumps(settings))
     for name, value in inputs.items():
         section, _, key = name.partition(".")
-        values = value if isinstance(value, tuple) else (value,)
-        old = before.get(section, {}).get(key)
-        joined.setdefault(section, {})[key] = old if old in values else values[0]
+        joined.setdefault(section, {})[key] = value
     return joined
 
 

@@ -346,14 +346,11 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
     return examples.select(np.flatnonzero(~held)), valid
 
 
-def content_hash(examples: Examples) -> tuple[str, str]:
-    """Changes when any text, target or label does; and the hash of earlier versions, without the names of
-    labels and the borders between rows."""
+def content_hash(examples: Examples) -> str:
+    """Changes when any text, target or label does."""
     rows = [[text if isinstance(text, str) else [*text] for text in row] for row in examples.inputs]
     header = {"n_rows": len(rows), "labels": [*examples.labels.names, *examples.unknown]}
-    joined = ("\0".join(text if isinstance(text, str) else "\1".join(text) for text in row) for row in rows)
-    earlier = fingerprint(*joined, examples.targets)
-    return fingerprint(header, *map(json.dumps, rows), examples.targets), earlier
+    return fingerprint(header, *map(json.dumps, rows), examples.targets)
 
 
 def _measure(
