@@ -48,21 +48,24 @@ def untrained(encoder: Encoder, *, multilabel: bool = False, **settings: Any) ->
     return TaskModel(task, encoder, network.eval(), labels)
 
 
-def untrained_tagger(encoder: Encoder) -> TaskModel:
-    """A tagger of two labels with random weights."""
+TAGS = tuple(sorted(["O", *(f"{prefix}-{label}" for prefix in "BIES" for label in ("LOC", "PER"))]))
+
+
+def untrained_model(name: str, encoder: Encoder, labels: tuple[str, ...] = TAGS, head: str = "") -> TaskModel:
+    """A model of a task with random weights; by default, a tagger of two labels."""
     torch.manual_seed(5)
-    tags = tuple(sorted(["O", *(f"{prefix}-{label}" for prefix in "BIES" for label in ("LOC", "PER"))]))
-    task, config = get_task("tag"), ClassifierConfig.from_flat(head="linear")
-    network = Network(task, config, encoder.n_layers, encoder.dim, Labels(tags))
+    task, config = get_task(name), ClassifierConfig.from_flat(head=head or "linear", head_dim=6)
+    network = Network(task, config, encoder.n_layers, encoder.dim, Labels(labels))
     with torch.no_grad():
         for parameter in network.head.parameters():
             parameter.add_(torch.randn_like(parameter))
-    return TaskModel(task, encoder, network.eval(), Labels(tags))
+    return TaskModel(task, encoder, network.eval(), Labels(labels))
 
 
 def save_models(folder: Path) -> dict[str, Path]:
-    """An encoder (``small``), a tagger (``names``) and four classifiers: over it (``topics``), with several
-    labels (``tags``), by a learned function (``learned``), and over static word vectors (``table``)."""
+    """An encoder (``small``), a tagger (``names``), a reader (``reader``), a model of pairs (``same``) and
+    four classifiers: over the encoder (``topics``), with several labels (``tags``), by a
+    learned function (``learned``), and over static word vectors (``table``)."""
     save_bilm(folder / "small", make_model())
     elmo = Elmo.load(folder / "small")
     words = ["the", "bank", "raised", "rates", "river"]
@@ -72,8 +75,11 @@ def save_models(folder: Path) -> dict[str, Path]:
     untrained(elmo, multilabel=True, mix="frozen").save(folder / "tags")
     untrained(elmo, mix="function", max_words=6).save(folder / "learned")
     untrained(static).save(folder / "table")
-    untrained_tagger(elmo).save(folder / "names")
-    return {name: folder / name for name in ("small", "topics", "tags", "learned", "table", "names")}
+    untrained_model("tag", elmo).save(folder / "names")
+    untrained_model("answer", elmo, (), "bidaf").save(folder / "reader")
+    untrained_model("pair", elmo, ("different", "same"), "siamese").save(folder / "same")
+    names = ("small", "topics", "tags", "learned", "table", "names", "reader", "same")
+    return {name: folder / name for name in names}
 
 
 def save_report(folder: Path, body: str) -> Path:

@@ -40,7 +40,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def server(folders: dict[str, Path]) -> Iterator[Server]:
     """All kinds of things at once, in a process of its own."""
     names = ("small", "topics", "table", "report")
-    with running(*(folders[name] for name in names), "--corpus", folders["corpus"]) as found:
+    texts = ("--corpus", folders["corpus"], "--search", folders["corpus"])
+    with running(*(folders[name] for name in names), *texts) as found:
         yield found
 
 
@@ -75,6 +76,8 @@ def test_it_says_where_it_is_and_answers(server: Server, folders: dict[str, Path
     np.testing.assert_allclose(found["vectors"], wanted, atol=1e-5)
     code, found = ask(server, "/v1/predict", {"texts": ["the bank"], "influence": True})
     assert (code, found["model"]) == (200, "topics")
+    code, found = ask(server, "/v1/search", {"query": CORPUS[-1], "k": 1})
+    assert (code, found["n_texts"], found["hits"][0]["text"]) == (200, len(CORPUS), CORPUS[-1])
 
 
 def test_bodies_of_any_size_get_an_answer(server: Server) -> None:
@@ -192,6 +195,7 @@ def test_what_cannot_be_served(
     cli("serve", tmp_path / "nowhere", "--port", "0").check_refused("nowhere")
     cli("serve", folders["report"], "--port", "0").check_refused("only reports")
     cli("serve", folders["small"], "--port", "0", "--corpus", tmp_path / "no.txt").check_refused("no.txt")
+    cli("serve", folders["small"], "--port", "0", "--search", tmp_path / "no.txt").check_refused("no.txt")
     cli("serve", folders["small"], "--port", "0", "--token", "two words").check_refused("token")
     cli("serve", folders["small"], "--port", "0", "--host", "no.such.host.invalid").check_refused(
         "Cannot listen", "another --host"

@@ -257,7 +257,7 @@ def test_the_api_page(visit: Visit, full: str) -> None:
     page = visit.page
     page.goto(f"{full}/docs")
     page.wait_for_selector("details")
-    assert page.locator("details").count() == 7
+    assert page.locator("details").count() == 10
     for fold in page.locator("summary").all():
         fold.click()
     assert "curl" in page.locator("details", has_text="/v1/embed").first.inner_text()

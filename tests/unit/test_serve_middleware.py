@@ -24,6 +24,7 @@ from serving import CORPUS, save_models, save_report
 
 LOOPBACK = "http://127.0.0.1"
 ADDRESSES = ["/v1/tokens", "/v1/embed", "/v1/similar", "/v1/layers", "/v1/predict"]
+ADDRESSES += ["/v1/search", "/v1/similarity", "/v1/senses"]
 HOSTILE = [
     "<script>alert(1)</script><img src=x onerror=alert(1)>",
     "\x00\x01\x02\x1b[31m\x7f\x85 \x0b \u2028 \ufeff",
@@ -60,6 +61,12 @@ def body_of(address: str, text: str = "the bank") -> dict[str, Any]:
     """A plain request."""
     if address == "/v1/layers":
         return {"text": text, "model": "topics"}
+    if address == "/v1/search":
+        return {"query": f"a {text}", "texts": [f"a {text}"]}
+    if address == "/v1/similarity":
+        return {"text": text, "other": text}
+    if address == "/v1/senses":
+        return {"word": "bank", "texts": [f"a bank {text}"]}
     return {"texts": [text]} | ({"position": 0} if address == "/v1/similar" else {})
 
 
@@ -88,6 +95,10 @@ def test_limits_on_texts(registry: Registry) -> None:
             assert client.post(address, json={"texts": ["a a a a"] * 3, **more}).status_code == 200
         assert client.post("/v1/layers", json={"text": "a" * 40}).status_code == 200
         error_of(client.post("/v1/layers", json={"text": "a" * 41}), 413)
+        for address in ("/v1/search", "/v1/similarity", "/v1/senses"):
+            error_of(client.post(address, json=body_of(address, "a" * 41)), 413)
+        for address, query in (("/v1/search", {"query": "a"}), ("/v1/senses", {"word": "a"})):
+            assert "4 texts" in error_of(client.post(address, json={"texts": ["a"] * 4, **query}), 413)
         for words in ([""] * 41, ["a" * 21] * 2, ["a"] * 13):
             error_of(client.post("/v1/embed", json={"texts": [words]}), 413)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 GETS = ["/healthz", "/v1/models"]
 POSTS = ["/v1/tokens", "/v1/embed", "/v1/similar", "/v1/layers", "/v1/predict"]
+POSTS += ["/v1/search", "/v1/similarity", "/v1/senses"]
 MODELS = ["small", "topics", "table"]
 some = settings(max_examples=30, suppress_health_check=list(HealthCheck))
 
@@ -52,11 +53,14 @@ def test_valid_requests(api: BaseSchema, address: str) -> None:
         body: Any = case.body
         if model and isinstance(body, dict):  # most requests would fail at the name of the model
             body["model"] = model
-            if address in ("/v1/embed", "/v1/similar"):
+            if address in ("/v1/embed", "/v1/similar", "/v1/similarity"):
                 body |= {"layer": layer, "weights": None}
             if address == "/v1/similar":
                 body |= {"text": 0, "position": 0, "word": None}
                 body["texts"][0] += " bank"
+            if address in ("/v1/search", "/v1/senses"):
+                body |= {"query": f"bank {body['query']}"} if "query" in body else {"word": "bank"}
+                body["texts"] = ["a bank", *(body.get("texts") or [])]
             if address == "/v1/predict":
                 body["texts"] = [text if isinstance(text, str) else "bank" for text in body["texts"]]
         codes.append(answer(case, positive_data_acceptance))

@@ -22,12 +22,16 @@ _MODELS = "Models of any kind (names or folders), and folders of elmokit compare
 _CORPUS = (
     "Text to search for neighbors: files, folders or patterns; can be repeated. Default: the bundled corpus."
 )
+_SEARCH = (
+    "Texts to search in: a file, or a folder made by elmokit embed --pool sentence with one of the models."
+)
 
 
 @with_settings(Section("serve", ServeConfig, "Server", ("host", "port", "token", "cors")), READ)
 def command(
     models: Annotated[list[str] | None, argument("[MODEL]...", _MODELS)] = None,
     corpus: Annotated[list[str] | None, flag(_CORPUS)] = None,
+    search: Annotated[str | None, flag(_SEARCH, metavar="FILE_OR_VECTORS")] = None,
     *,
     settings: Settings,
     reporter: Reporter,
@@ -63,7 +67,13 @@ def command(
         else:
             texts, name = TextSource([mini_news()], ReadConfig(text_columns="text")), "bundled news texts"
         registry = open_registry(
-            given, texts, corpus_name=name, corpus_words=config.corpus_words, reporter=reporter
+            given,
+            texts,
+            corpus_name=name,
+            corpus_words=config.corpus_words,
+            search=search,
+            read=configs["read"],
+            reporter=reporter,
         )
         limits: Any = {"http": HeaderLimit, "timeout_graceful_shutdown": 10, "limit_concurrency": 1000}
         quiet: Any = {"log_level": "warning", "access_log": False, "server_header": False}

@@ -48,6 +48,9 @@ _ENDPOINTS = {  # answer and tag
     "tokens": (schema.TokensAnswer, "vectors"),
     "embed": (schema.EmbedAnswer, "vectors"),
     "similar": (schema.SimilarAnswer, "words in context"),
+    "search": (schema.SearchAnswer, "texts and senses"),
+    "similarity": (schema.SimilarityAnswer, "texts and senses"),
+    "senses": (schema.SensesAnswer, "texts and senses"),
     "layers": (schema.LayersAnswer, "words in context"),
     "predict": (schema.PredictAnswer, "predictions"),
 }
@@ -66,7 +69,7 @@ def make_app(registry: Registry, config: ServeConfig | None = None) -> FastAPI:
     app = FastAPI(
         title="elmokit",
         version=elmokit.__version__,
-        description="Contextual word vectors, similar words in context, and predictions.",
+        description="Contextual word vectors, similar words and texts, senses of words, and predictions.",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ from elmokit.core.model_folder import KINDS, kind_of, load
 from elmokit.core.names import HUB, resolve_name
 from elmokit.tasks.model import Network
 from elmokit.tasks.task import Predictor
+from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenizing import Text, replace_surrogates
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import Encoder
 from elmokit.vectors.mix import ScalarMix
-from elmokit.vectors.neighbors import Occurrences, mix_layers
+from elmokit.vectors.neighbors import Occurrences, TextIndex, mix_layers
+from elmokit.vectors.store import VectorStore
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,14 @@ class Served:
         elmo: The language model; None if the vectors are static or there are none.
         predictor: The fitted model, of any task.
         occurrences: Words of a corpus in context, to look for neighbors in.
+        index: Texts to search.
     """
 
     name: str
     elmo: Elmo | None = None
     predictor: Predictor | None = None
     occurrences: Occurrences | None = None
+    index: TextIndex | None = None
 
     @property
     def encoder(self) -> Encoder | None:
@@ -59,6 +63,15 @@ class Served:
                 remedy="Choose another model: see /v1/models.",
             )
         return self.elmo
+
+    def require_encoder(self) -> Encoder:
+        """What turns its texts into vectors, or an error if there is nothing of the kind."""
+        if self.encoder is None:
+            raise ConfigError(
+                f"{self.name} has no vectors: it counts words.",
+                remedy="Choose another model: see /v1/models.",
+            )
+        return self.encoder
 
     def words(self, texts: Sequence[Text]) -> list[list[str]]:
         """The words of each text, as the model sees them."""
@@ -95,6 +108,8 @@ class Served:
             "dim": encoder.dim if encoder else 0,
             "corpus": corpus.name if corpus else "",
             "corpus_texts": len(corpus.texts) if corpus else 0,
+            "search": self.index.name if self.index else "",
+            "search_texts": len(self.index) if self.index else 0,
             "perplexity": (training.get("held_out") or {}).get("perplexity"),
             "license": training.get("license") or "",
         }
@@ -114,6 +129,8 @@ def open_registry(
     *,
     corpus_name: str = "",
     corpus_words: int = 50_000,
+    search: str | Path | None = None,
+    read: ReadConfig | None = None,
     reporter: Reporter | None = None,
 ) -> Registry:
     """Open models and reports for a server.
@@ -123,6 +140,7 @@ def open_registry(
         texts: The corpus to look for neighbors in; read once for each language model.
         corpus_name: Its name on the page.
         corpus_words: How much of it is read.
+        search: Texts to search: a file, read as ``read`` says, or a folder of vectors of one of the models.
     """
     reporter = reporter or Reporter("silent")
     models: dict[str, Served] = {}
@@ -156,7 +174,26 @@ def open_registry(
         raise ModelError(
             "No model was given, only reports.", remedy="Add a model, as in: elmokit serve english report"
         )
+    if search is not None:
+        models = _add_index(models, search, read, reporter)
     return Registry(models, reports)
+
+
+def _add_index(
+    models: Mapping[str, Served], place: str | Path, read: ReadConfig | None, reporter: Reporter
+) -> dict[str, Served]:
+    """The models with texts to search, by their own vectors; a folder of vectors belongs to one encoder."""
+    encoders = {one.encoder.fingerprint: one.encoder for one in models.values() if one.encoder}
+    if not encoders:
+        raise ModelError(
+            "None of the models has vectors to search by.",
+            remedy="Add a language model, as in: elmokit serve english --search texts.txt",
+        )
+    if Path(place).is_dir() and (own := encoders.get(VectorStore.open(place).fingerprint)):
+        encoders = {own.fingerprint: own}
+    opened = {key: TextIndex.open(place, one, read, reporter=reporter) for key, one in encoders.items()}
+    keys = {name: one.encoder.fingerprint for name, one in models.items() if one.encoder}
+    return {name: replace(one, index=opened.get(keys.get(name, ""))) for name, one in models.items()}
 
 
 def _unused(name: str, taken: Container[str]) -> str:

@@ -14,7 +14,8 @@ def _whole(value: Any) -> Any:
 
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_whole)]
-Place = Annotated[Whole, Field(ge=0)]
+Place = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=1, le=20), BeforeValidator(_whole)]
 Layer = Annotated[Whole | None, Field(description="One layer: 0 is the token encoder, -1 the top.")]
 Weights = Annotated[list[Weight] | None, Field(description="The weight of each layer, lowest first.")]
 _EXAMPLES: Any = ["The bank raised its rates.", "He sat on the river bank."]
@@ -134,6 +135,102 @@ class SimilarAnswer(TokensAnswer):
     notes: list[str]
 
 
+class SearchRequest(Request):
+    """A query, to find texts that are like it."""
+
+    query: str = Field(examples=[_EXAMPLES[0]])
+    texts: list[str] | None = Field(
+        None,
+        description="Texts to search; by default those that the server was given (see /v1/models).",
+        examples=[["Interest rates are rising.", "The river rose overnight."]],
+        min_length=1,
+    )
+    k: Whole = Field(5, ge=1, le=100, description="How many texts to return.")
+
+
+class FoundText(BaseModel):
+    """A text like the query: its number among all, its cosine with the query, and how it begins."""
+
+    id: str
+    index: int
+    score: float
+    text: str = Field(description="Its first 2,000 characters.")
+
+
+class SearchAnswer(BaseModel):
+    """The texts most like the query, best first."""
+
+    model: str
+    n_texts: int = Field(description="How many texts were compared.")
+    hits: list[FoundText]
+
+
+class SimilarityRequest(Request):
+    """Two texts to compare, by an equal mix of the layers unless a layer or weights are given."""
+
+    text: str = Field(examples=["A plane is taking off."])
+    other: str = Field(examples=["An air plane leaves the ground."])
+    layer: Layer = None
+    weights: Weights = None
+
+
+class SimilarityAnswer(TokensAnswer):
+    """How similar two texts are, and their words."""
+
+    score: float = Field(description="The cosine of their sentence vectors; 0 for a text without a word.")
+    pairs: list[list[int]] = Field(
+        description="Words that are nearest to each other: the place, from 0, in the text and in the other."
+    )
+    cosines: list[list[float]] = Field(description="Of each word of the text with each of the other.")
+    notes: list[str]
+
+
+class SensesRequest(Request):
+    """A word whose uses to group by sense."""
+
+    word: str = Field(max_length=200, examples=["bank"])
+    texts: list[str] | None = Field(
+        None,
+        description="Texts with the word; by default the server's corpus (see /v1/models).",
+        examples=[_EXAMPLES],
+        min_length=1,
+    )
+    k: Count | None = Field(None, description="Number of senses; by default, as many as are clear.")
+    layer: Layer = None
+
+
+class SenseFacts(BaseModel):
+    """Uses that belong together: their share of all, typical words, and the uses nearest to their mean."""
+
+    name: str
+    n_uses: int
+    share: float
+    keywords: list[str]
+    examples: list[Neighbor]
+
+
+class Use(Snippet):
+    """A use of the word on the map."""
+
+    sense: str
+    x: float
+    y: float
+
+
+class SensesAnswer(BaseModel):
+    """The senses of a word, the most frequent first."""
+
+    model: str
+    word: str
+    compared_by: str
+    n_found: int = Field(description="Sentences with the word; copies count once.")
+    silhouette: float | None = Field(description="How clear the grouping is, -1 to 1; null for one sense.")
+    senses: list[SenseFacts]
+    uses: list[Use]
+    explained: list[float] = Field(description="The share of the variance that each axis of the map shows.")
+    notes: list[str]
+
+
 class LayersRequest(Request):
     """A text whose layers to look at."""
 
@@ -212,6 +309,8 @@ class ModelFacts(BaseModel):
     dim: int
     corpus: str
     corpus_texts: int
+    search: str = Field(description="Name of the texts that /v1/search looks in by default; empty if none.")
+    search_texts: int
     perplexity: float | None
     license: str
 

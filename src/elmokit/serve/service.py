@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, cast
 
@@ -35,11 +35,14 @@ from elmokit.vectors.neighbors import (
     LayerMix,
     Occurrence,
     Occurrences,
+    align_words,
     cosines,
     map_2d,
     mix_layers,
+    search,
     unit_rows,
 )
+from elmokit.vectors.senses import senses
 from elmokit.vectors.settings import layer_factors
 
 INFLUENCE_TEXTS, INFLUENCE_WORDS = 8, 200
@@ -51,6 +54,9 @@ _JSON_NUMBERS = 4_000_000  # most numbers in a JSON answer
 _SMALL_ANSWER = 1 << 18  # numbers pooled in the event loop; more are pooled in the models' thread
 _CONTEXT = 15  # words shown on each side of an occurrence
 _MAX_OCCURRENCES = 150  # occurrences of a word, in the texts and in the corpus each
+_MAX_USES = 300  # sentences in which the senses of a word are looked for
+_ALIGNED_WORDS = 200  # most words of a text to compare with those of another
+_SHOWN_CHARACTERS = 2000  # of a text that was found
 Words = list[list[str]]
 
 
@@ -139,14 +145,84 @@ class Service:
     async def similar(self, request: Request, body: schema.SimilarRequest) -> Response:
         """Words like a word in its context: neighbors in the corpus, the same word elsewhere, a map."""
         served = self._model(body.model)
-        elmo = served.require_elmo()
+        served.require_elmo()
         tokens = await self._words(request, served, body.texts)
-        mix = served.mix_words
-        if body.layer is not None or body.weights is not None:
-            mix = partial(mix_layers, weights=layer_factors(elmo.n_layers, body.layer, body.weights))
+        mix = _mix(served, body)
         layers = await self._layers(request, served, tokens)
         work = partial(_similar, served, body, tokens, layers, mix)
         return json_response(await self.worker.call(work, admitted=True, gone=request.is_disconnected))
+
+    async def search(self, request: Request, body: schema.SearchRequest) -> Response:
+        """The texts most like a query, of those in the request or those that the server was given."""
+        served = self._model(body.model)
+        encoder = served.require_encoder()
+        query = await self._words(request, served, [body.query])
+        if not query[0]:
+            raise ConfigError("The query contains no words.", remedy="Give a text to look for.")
+        how: Any = {"cost": _cost(query), "gone": request.is_disconnected}
+        if body.texts is not None:
+            texts = await self._words(request, served, body.texts)
+            how["cost"] += _cost(texts)
+            work = partial(search, texts, query, encoder, body.k)
+            n_texts, hits = len(texts), (await self.worker.call(work, **how))[0]
+        elif (index := served.index) is not None:
+            key, look = ("search", served.name, body.k), partial(index.search, k=body.k)
+            n_texts, hits = len(index), (await self.worker.do(key, query, look, **how))[0]
+        else:
+            raise ConfigError(
+                f"There are no texts that {served.name} can search.",
+                remedy="Send texts, or start the server with --search FILE_OR_VECTORS.",
+            )
+        found = [asdict(replace(hit, text=hit.text[:_SHOWN_CHARACTERS])) for hit in hits]
+        return json_response({"model": served.name, "n_texts": n_texts, "hits": found})
+
+    async def similarity(self, request: Request, body: schema.SimilarityRequest) -> Response:
+        """How similar two texts are, and which of their words correspond."""
+        served = self._model(body.model)
+        elmo, mix = served.require_elmo(), _mix(served, body)
+        tokens, notes = await self._words(request, served, [body.text, body.other]), list[str]()
+        if not all(tokens):
+            notes.append("A text without a word is like no other.")
+        aligned = tokens
+        if max(map(len, tokens)) > _ALIGNED_WORDS:
+            notes.append(f"Words are compared in texts of up to {_ALIGNED_WORDS} words.")
+            aligned = [[], []]
+        layers = await self._layers(request, served, aligned)
+
+        def work() -> dict[str, Any]:
+            score = float(elmo.similarity(tokens[:1], tokens[1:])[0])
+            pairs, near = align_words(*(mix(torch.from_numpy(part)).numpy() for part in layers))
+            cosines = near.astype(np.float64).round(4)
+            answer = {"model": served.name, "tokens": tokens, "score": score, "notes": notes}
+            return {**answer, "pairs": pairs, "cosines": cosines}
+
+        how: Any = {"cost": _cost(tokens), "admitted": True, "gone": request.is_disconnected}
+        return json_response(await self.worker.call(work, **how))
+
+    async def senses(self, request: Request, body: schema.SensesRequest) -> Response:
+        """The senses in which texts use a word, with typical uses and a map."""
+        served = self._model(body.model)
+        elmo, corpus = served.require_elmo(), served.occurrences
+        if body.texts is None and not (corpus and corpus.texts):
+            raise ConfigError("This server has no corpus.", remedy="Send texts.")
+        words = await self._words(request, served, body.texts or [body.word])
+        texts = body.texts or [" ".join(row) for row in cast(Occurrences, corpus).texts]
+        work = partial(senses, elmo, body.word, texts, k=body.k, layer=body.layer, at_most=_MAX_USES)
+        result = await self.worker.call(work, cost=_cost(words), gone=request.is_disconnected)
+        shown = f"The word is in {result.n_found:,} sentences; {_MAX_USES}, drawn at random, are compared."
+        places = zip(result.uses, result.points, strict=True)
+        names = ("word", "compared_by", "n_found", "silhouette", "explained")
+        return json_response(
+            {
+                "model": served.name,
+                **{name: getattr(result, name) for name in names},
+                "senses": [
+                    {**asdict(one), "examples": [*map(_neighbor, one.examples)]} for one in result.senses
+                ],
+                "uses": [{"sense": name, "x": x, "y": y, **_snippet(use)} for (name, use), (x, y) in places],
+                "notes": [shown] if result.n_found > len(result.uses) else [],
+            }
+        )
 
     async def layers(self, request: Request, body: schema.LayersRequest) -> Response:
         """What each layer contributes to the words of a text and, for a classifier, to its class."""
@@ -287,6 +363,14 @@ def _inputs(task: AnyTask, place: int, given: str | dict[str, str]) -> Inputs:
     return task.inputs(Row(f"text {place}", " ".join(texts), None, texts=texts))
 
 
+def _mix(served: Served, body: schema.SimilarRequest | schema.SimilarityRequest) -> LayerMix:
+    """What words are compared by: the layer or mix of the request, else the model's own mix."""
+    if body.layer is None and body.weights is None:
+        return served.mix_words
+    weights = layer_factors(served.require_elmo().n_layers, body.layer, body.weights)
+    return partial(mix_layers, weights=weights)
+
+
 def _similar(
     served: Served,
     body: schema.SimilarRequest,
@@ -325,7 +409,7 @@ def _similar(
         "word": word,
         "text": body.text,
         "position": position,
-        "neighbors": [{"score": one.score, "word": one.word, **_snippet(one)} for one in neighbors],
+        "neighbors": [*map(_neighbor, neighbors)],
         "siblings": [
             {"text": one.index, "position": one.position, "word": one.word, "layers": alike, "score": score}
             for one, alike, score in zip(map(own.at, same), by_layer, scores, strict=True)
@@ -351,6 +435,10 @@ def _position(body: schema.SimilarRequest, tokens: Words) -> int:
         remedy = nearest(body.word, dict.fromkeys(row))
     name = body.position if body.word is None else repr(body.word)
     raise ConfigError(f"Text {body.text} has no word {name}.", remedy=remedy)
+
+
+def _neighbor(one: Occurrence) -> dict[str, Any]:
+    return {"score": one.score, "word": one.word, **_snippet(one)}
 
 
 def _snippet(one: Occurrence) -> dict[str, Any]:

@@ -90,10 +90,9 @@ class Examples:
 
 def join_texts(inputs: Iterable[Inputs]) -> list[str]:
     """Each row as one text: all fields in a line, words joined by spaces."""
-    texts = (
-        [getattr(text, "text", text) for text in row] for row in inputs
-    )  # ``Tokenized`` has the original
-    return [" ".join(text if isinstance(text, str) else " ".join(text) for text in row) for row in texts]
+    from elmokit.text.tokenizing import text_of
+
+    return [" ".join(map(text_of, row)) for row in inputs]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -214,6 +214,11 @@ def reject_table(texts: object) -> None:
         )
 
 
+def text_of(text: Text) -> str:
+    """A text as one string: as it was written, if that is known; else its words, joined by spaces."""
+    return text if isinstance(text, str) else str(getattr(text, "text", " ".join(text)))
+
+
 def n_characters(text: Text) -> int:
     """The length of a text; 0 for a value that is not a text (rejected later)."""
     if isinstance(text, str):

@@ -19,7 +19,7 @@ from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError, import_extra, nearest
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenizing import SPECIALS, TextPipeline, reject_table
+from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline, reject_table, replace_surrogates, text_of
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import FloatArray, SentenceEncoder, encode_chunks
@@ -89,51 +89,74 @@ class WordTable(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class _Index:
+class TextIndex:
     """Texts with a vector each, and how queries become vectors of the same kind."""
 
     matrix: npt.NDArray[Any]  # (n_texts, dim)
     record: Callable[[int], StoredText]
-    embed: Callable[[Sequence[str]], FloatArray]
+    embed: Callable[[Sequence[Text]], FloatArray]
+    name: str = ""
 
     @classmethod
     def open(
         cls,
-        store: VectorStore | str | Path | Sequence[str],
+        store: VectorStore | str | Path | Sequence[Text],
         encoder: SentenceEncoder | None,
-        read: ReadConfig | None,
-        id_column: str,
-        reporter: Reporter | None,
-    ) -> _Index:
+        read: ReadConfig | None = None,
+        id_column: str = "",
+        reporter: Reporter | None = None,
+    ) -> TextIndex:
         """Vectors where they lie on disk, or those of the texts of a file, computed now."""
         reporter = reporter or Reporter("silent")
+        name = replace_surrogates(Path(store).name) if isinstance(store, Path | str) else ""
         if isinstance(store, Path | str) and Path(store).is_dir():
             store = VectorStore.open(store)
         if isinstance(store, VectorStore):
             _check_store(store, encoder if encoder else store, pooled=True)
             width, config = math.prod(store.vectors.shape[1:]), store.config
 
-            def embed(queries: Sequence[str]) -> FloatArray:
+            def embed(queries: Sequence[Text]) -> FloatArray:
                 assert isinstance(encoder, Elmo)  # or its fingerprint would be another
                 if config.pool == "sentence":
                     return encoder.sentences(queries)
                 return encoder.embed(queries, state=config.state).select(config).reshape(-1, width)
 
-            return cls(store.vectors.reshape(len(store), width), store.record, embed)
+            return cls(store.vectors.reshape(len(store), width), store.record, embed, name)
         if encoder is None:
             raise ConfigError("Texts need a model to be compared by.", remedy="Give an encoder.")
         if isinstance(store, Path | str):
             source = TextSource(store, read, id_column=id_column, say=reporter.note)
             records = [StoredText(*pair, []) for pair in source.with_ids()]
+            store = [record.text for record in records]
         else:
             reject_table(store)
-            records = [StoredText(str(number), text, []) for number, text in enumerate(store)]
-        texts = [record.text for record in records]
+            records = [StoredText(str(number), text_of(text), []) for number, text in enumerate(store)]
+        texts = store
         with reporter.counting("Sentence vectors", len(texts), unit="texts") as advance:
             matrix = np.concatenate([encoder.sentences([]), *encode_chunks(encoder, texts, advance)])
         if not matrix.any():
             raise DataError("No text has a word.", remedy="Give a file with some text in it.")
-        return cls(matrix, records.__getitem__, encoder.sentences)
+        return cls(matrix, records.__getitem__, encoder.sentences, name)
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def search(self, queries: Sequence[Text], k: int, faiss: Any = None) -> list[list[Hit]]:
+        """The ``k`` texts that are most like each query, best first; with ``faiss``, approximately."""
+        vectors = self.embed(queries)
+        for number, vector in enumerate(vectors):
+            if not vector.any():
+                raise DataError(
+                    f"Query {number} ({text_of(queries[number])!r}) contains no words that the model knows.",
+                    remedy="Give each query a word.",
+                )
+        rows, scores = (
+            nearest_rows(self.matrix, vectors, k) if faiss is None else _look_up(faiss, self, vectors, k)
+        )
+        return [
+            [self.hit(row, score) for row, score in zip(*pair, strict=True) if row >= 0]
+            for pair in zip(rows.tolist(), scores.tolist(), strict=True)
+        ]
 
     def hit(self, index: int, score: float) -> Hit:
         """A text as a result."""
@@ -142,8 +165,8 @@ class _Index:
 
 
 def search(
-    store: VectorStore | str | Path | Sequence[str],
-    queries: Sequence[str],
+    store: VectorStore | str | Path | Sequence[Text],
+    queries: Sequence[Text],
     encoder: SentenceEncoder,
     k: int = 10,
     *,
@@ -168,21 +191,7 @@ def search(
     """
     _check_k(k)
     faiss = import_extra("faiss", "search", "Approximate search") if approximate else None
-    index = _Index.open(store, encoder, read, id_column, reporter)
-    vectors = index.embed(queries)
-    for number, vector in enumerate(vectors):
-        if not vector.any():
-            raise DataError(
-                f"Query {number} ({queries[number]!r}) contains no words that the model knows.",
-                remedy="Give each query a word.",
-            )
-    rows, scores = (
-        nearest_rows(index.matrix, vectors, k) if faiss is None else _look_up(faiss, index, vectors, k)
-    )
-    return [
-        [index.hit(row, score) for row, score in zip(*pair, strict=True) if row >= 0]
-        for pair in zip(rows.tolist(), scores.tolist(), strict=True)
-    ]
+    return TextIndex.open(store, encoder, read, id_column, reporter).search(queries, k, faiss)
 
 
 def find_duplicates(
@@ -206,7 +215,7 @@ def find_duplicates(
             f"at_least = {at_least}, at_most = {at_most}: out of range.",
             remedy="A cosine is between -1 and 1, and at least one pair must be kept.",
         )
-    index = _Index.open(store, encoder, read, id_column, reporter)
+    index = TextIndex.open(store, encoder, read, id_column, reporter)
     n, best = len(index.matrix), np.zeros((0, 3))  # score, first, second
     with (reporter or Reporter("silent")).counting("Comparing", n, unit="texts") as advance:
         for first in range(0, n, _PAIR_ROWS):
@@ -225,7 +234,7 @@ def find_duplicates(
 
 
 def _look_up(
-    faiss: Any, index: _Index, queries: FloatArray, k: int
+    faiss: Any, index: TextIndex, queries: FloatArray, k: int
 ) -> tuple[npt.NDArray[np.int64], FloatArray]:
     """As ``nearest_rows``, by a navigable graph; rows that it does not reach are -1."""
     graph = faiss.IndexHNSWFlat(queries.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
@@ -515,6 +524,19 @@ class Occurrences(_Texts):
 def mix_layers(layers: Tensor, weights: Sequence[float]) -> Tensor:
     """(n_words, layer, dim) -> (n_words, dim)."""
     return torch.einsum("nld,l->nd", layers.float(), torch.tensor(weights))
+
+
+def align_words(rows: npt.NDArray[Any], others: npt.NDArray[Any]) -> tuple[list[tuple[int, int]], FloatArray]:
+    """The words of two texts that are nearest to each other, as pairs of places, and all cosines.
+
+    >>> align_words(np.eye(3)[[0, 1]], np.eye(3)[[2, 1, 0]])[0]
+    [(0, 2), (1, 1)]
+    """
+    near = cosines(others, unit_rows(rows))  # (n_rows, n_others)
+    if not near.size:
+        return [], near
+    best, best_back = near.argmax(axis=1).tolist(), near.argmax(axis=0).tolist()
+    return [(row, other) for row, other in enumerate(best) if best_back[other] == row], near
 
 
 def map_2d(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], list[float]]:

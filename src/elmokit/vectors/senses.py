@@ -62,6 +62,7 @@ class WordSenses:
         n_found: Sentences with the word in the corpus; copies count once.
         silhouette: How clear the grouping is, from -1 to 1; None for one sense, or with examples.
         uses: Each use and the name of its sense.
+        points: Their places on a map, x and y; ``explained``, the share of the variance that each axis shows.
     """
 
     word: str
@@ -70,6 +71,8 @@ class WordSenses:
     silhouette: float | None
     senses: list[Sense]
     uses: list[tuple[str, Occurrence]]
+    points: list[list[float]]
+    explained: list[float]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -133,17 +136,17 @@ def senses(  # many parameters because each is a flag of the verb
     else:
         silhouette = None
         groups, names = _tag(elmo, form, labeled, layer, vectors, reporter)
+    points, explained = map_2d(vectors)
+    by = "sentence vector" if elmo.has_sentence_vector else "layer 1"
     result = WordSenses(
         word,
-        f"layer {layer}"
-        if layer is not None
-        else "sentence vector"
-        if elmo.has_sentence_vector
-        else "layer 1",
+        by if layer is None else f"layer {layer}",
         n_found,
         silhouette,
         _describe(elmo, form, uses, vectors, groups, names, counts),
         [(names[group], use) for group, use in zip(groups.tolist(), uses, strict=True)],
+        points.tolist(),
+        explained,
     )
     if folder is not None:
         record = {**result.to_json(), **origin_record(command, "numpy", "scikit-learn")}
@@ -155,7 +158,7 @@ def senses(  # many parameters because each is a flag of the verb
         }
         with folder.lock():
             if not folder.is_done(job, inputs, reporter.say):
-                write_report(folder.out, _make_report(result, vectors, command), record)
+                write_report(folder.out, _make_report(result, command), record)
     return result
 
 
@@ -216,9 +219,7 @@ def _collect(
     if not kept:
         near = difflib.get_close_matches(form, [one for one in counts if one.isalpha()], n=3)
         hint = (
-            f"Did you mean {join_names(map(repr, near), last='or')}?"
-            if near
-            else "Name another corpus with --in."
+            f"Did you mean {join_names(map(repr, near), last='or')}?" if near else "Look in another corpus."
         )
         raise DataError(f"{form!r} does not occur in the corpus.", remedy=hint)
     return kept, len(seen), counts
@@ -303,18 +304,16 @@ def _describe(
     return sorted(result, key=lambda sense: -sense.n_uses)
 
 
-def _make_report(result: WordSenses, vectors: npt.NDArray[Any], command: str) -> Document:
+def _make_report(result: WordSenses, command: str) -> Document:
     """The senses, the map and typical sentences."""
     rows = [
         [one.name, f"{one.share:.1%}", f"{one.n_uses:,}", ", ".join(one.keywords)] for one in result.senses
     ]
     columns = (Column("sense"), Column("share", "right"), Column("uses", "right"), Column("keywords"))
-    points, shares = map_2d(vectors)
-    names = [one.name for one in result.senses]
+    names, points = [one.name for one in result.senses], np.array(result.points)
     groups = {name: points[[own == name for own, _ in result.uses]] for name in names}
-    figure = draw_groups(
-        groups, caption=f"Uses of “{result.word}” in two dimensions ({sum(shares):.0%} of the variance)"
-    )
+    caption = f"Uses of “{result.word}” in two dimensions ({sum(result.explained):.0%} of the variance)"
+    figure = draw_groups(groups, caption=caption)
     examples = [
         Section(
             f"sense-{number}",
