@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from elmokit.core.errors import ElmokitError
 from elmokit.corpora import mini_news
 from elmokit.published.convert import convert
 from elmokit.vectors.foreign import TextVectors
+from elmokit.vectors.side_by_side import join_encoders
 from program import environment
 
 FROZEN = Path(__file__).resolve().parent / "fixtures" / "v0_1"
@@ -71,7 +72,9 @@ def make_models(folder: Path) -> dict[str, Path]:
     convert(folder / "token-cache", token_cache=folder / "words.txt")
     vectors = np.random.default_rng(0).normal(size=(len(TEXTS), 8)).astype(np.float32)
     TextVectors(vectors).bind(TEXTS).save(folder / "sentence-encoder")
-    return {name: folder / name for name in (*old, "sentence-encoder")}
+    both: Any = join_encoders([cast(Any, elmokit.load(folder / name)) for name in ("bilm", "word-vectors")])
+    both.save(folder / "encoders")
+    return {name: folder / name for name in (*old, "sentence-encoder", "encoders")}
 
 
 def write_rows(folder: Path) -> None:
@@ -98,7 +101,7 @@ def outcome(model: Any, texts: Sequence[str]) -> list[str]:
         rows = [(text, f"by the bank {text}")[: len(model.task.fields)] for text in texts]
         return [repr(model.task.columns(one)) for one in model.predict(rows)]
     arrays = [model.embed(texts).flat] if hasattr(model, "embed") else []
-    if getattr(model, "has_sentence_vector", True):
+    if not arrays or getattr(model, "has_sentence_vector", True):
         arrays.append(model.sentences(texts))
     return [array.tobytes().hex() for array in arrays]
 

@@ -18,13 +18,15 @@ from elmokit.comparison.statistics import row_values
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.serve.app import make_app
 from elmokit.serve.registry import open_registry
+from elmokit.tasks.fit import content_hash
 from elmokit.tasks.model import TaskModel
-from elmokit.tasks.pairs import AlignHead, ScoreMetrics, SiameseHead
+from elmokit.tasks.pairs import AlignHead, ScoreMetrics, SiameseHead, mark_words
 from elmokit.tasks.settings import HeadConfig
 from elmokit.tasks.task import Examples, Labels, get_task
 from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.vectors.elmo import Elmo
+from program import Cli
 from topics import EASY, TOPICS, table
 
 NAMES = ("text", "other", "score")
@@ -155,6 +157,86 @@ def test_classes_go_through_fit_and_predict(encoder: Path, tmp_path: Path) -> No
     assert fitted.metrics["train"].values["accuracy"] > 0.8
     (prediction,) = TaskModel.load(tmp_path / "model").predict([(rows[0][0], rows[0][1])])
     assert prediction.label in ("no", "yes")
+
+
+# -- marked words -----------------------------------------------------------------------------
+
+MARKED = ("text", "start", "end", "other", "other_start", "other_end", "label")
+
+
+def marked(n: int, seed: int = 0) -> list[tuple[Any, ...]]:
+    """Two texts of two topics each, a word in each marked, and whether the marked words share their topic."""
+    rng, rows = random.Random(seed), []
+    for _ in range(n):
+        cells, topics = list[Any](), list[str]()
+        for _ in range(2):
+            own = rng.sample(list(TOPICS), 2)
+            words, place = [rng.choice(TOPICS[topic]) for topic in own], rng.randrange(2)
+            start = 2 + place * (len(words[0]) + 1)
+            cells += [f"  {words[0]} {words[1]}", start, start + len(words[place])]
+            topics.append(own[place])
+        rows.append((*cells, "same" if topics[0] == topics[1] else "other"))
+    return rows
+
+
+@pytest.mark.parametrize("settings", [{}, {"head": "align"}, {"finetune": True}])
+def test_marked_words_are_compared(encoder: Path, tmp_path: Path, settings: Any, no_report: None) -> None:
+    train, test = (
+        table(tmp_path / "a.csv", marked(400), MARKED),
+        table(tmp_path / "b.csv", marked(60, 1), MARKED),
+    )
+    fitted = elmokit.fit(encoder, train, tmp_path / "model", test=test, **{**EASY, "epochs": 12, **settings})
+    assert fitted.metrics["test"].values["accuracy"] > 0.9
+    assert elmokit.evaluate(tmp_path / "model", test).values == fitted.metrics["test"].values
+    elmokit.predict(tmp_path / "model", test, tmp_path / "out.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert sum(line["prediction"] == line["label"] for line in lines) > 54
+    row = marked(60, 1)[0]
+    model: Any = elmokit.load(tmp_path / "model")
+    (prediction,) = model.predict([(mark_words(*row[:3]), mark_words(*row[3:6]))])
+    with TestClient(
+        make_app(open_registry([tmp_path / "model"], ["a"])), base_url="http://127.0.0.1"
+    ) as client:
+        given = dict(zip(MARKED[:-1], row[:-1], strict=True))
+        answer = client.post("/v1/predict", json={"texts": [given]}).json()
+        assert answer["results"][0]["prediction"] == prediction.label == lines[0]["prediction"]
+        answer = client.post("/v1/predict", json={"texts": [{**given, "end": 99}]}).json()
+        assert "text 0: 2 to 99 marks no word" in answer["error"]["message"] or row[1] != 2
+
+
+def test_other_marks_are_another_run_and_cut_words_are_whole(tmp_path: Path) -> None:
+    row, other = ("the banks", 4, 8, "a b", 2, 3, "x"), ("the banks", 0, 3, "a b", 2, 3, "y")
+    first = read(table(tmp_path / "a.csv", [row, other], MARKED), column="label")
+    second = read(table(tmp_path / "b.csv", [row, (*row[:6], "y")], MARKED), column="label")
+    assert [[text.mark for text in row] for row in first.inputs] == [[(1, 2), (1, 2)], [(0, 1), (1, 2)]]  # type: ignore[union-attr]
+    assert content_hash(first) != content_hash(second)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("a b", 0, 9, "c", 0, 1), "0 to 9 marks no word in a text of 3 characters"),
+        (("a b", 1, 2, "c", 0, 1), "1 to 2 marks no word"),
+        (("a b", 2, 1, "c", 0, 1), "2 to 1 marks no word"),
+        (("a b", -1, 1, "c", 0, 1), "-1 to 1 marks no word"),
+        (("a b", 0, 1, "c", 0, 0), "0 to 0 marks no word"),
+        (("a b", "", 1, "c", 0, 1), "start is '', not a place in a text"),
+        (("a b", 0, 1, "c", 0, 1.5), "other_end is '1.5', not a place in a text"),
+    ],
+)
+def test_bad_marks_are_refused(cli: Cli, encoder: Path, tmp_path: Path, row: Any, message: str) -> None:
+    good = ("a b", 0, 1, "c", 0, 1, "x")
+    rows = table(tmp_path / "a.csv", [good, (*row, "y")], MARKED)
+    cli("fit", encoder, rows, "-o", tmp_path / "model").check_refused("a.csv, line 3", message, "start, end")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_missing_column_of_marks_is_named(tmp_path: Path) -> None:
+    rows = table(
+        tmp_path / "a.csv", [("a", "b", 0, 1, 2.5)], ("text", "other", "other_start", "end", "score")
+    )
+    with pytest.raises(DataError, match=r"line 2: a mark has no start and other_end"):
+        read(rows)
 
 
 def test_the_cosine_of_sentence_vectors_needs_no_training(elmo: Elmo) -> None:

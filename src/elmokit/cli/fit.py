@@ -26,10 +26,13 @@ _ENCODER = (
     options.Section("fit", FitConfig, "Training", ("finetune", "epochs", "max_words", "seed")),
     overwrite=True,
 )
-def command(
+def command(  # many parameters because each is an argument or flag
     encoder: Annotated[str, options.argument("ENCODER", _ENCODER)],
     train: Annotated[list[str], options.argument("TRAIN...", options.ROWS)],
     out: options.Out,
+    with_: Annotated[
+        list[str] | None, options.flag("A further encoder beside the first; can be repeated.", "--with")
+    ] = None,
     valid: Annotated[
         list[str] | None, options.flag("Validation rows; by default, a share of the training rows.")
     ] = None,
@@ -59,6 +62,7 @@ def command(
     from elmokit.tasks.task import format_scores
 
     settings |= {"task": task, "valid": valid or (), "test": test or (), "checkpoint_every": checkpoint_every}
+    settings["with_"] = with_ or ()
     result = fit(encoder, train, out, reporter=reporter, command=options.command_line(), **settings)
     if result.model is None:
         reporter.say(f"Saved in {escape(str(out))}. Run the same command again to resume.")

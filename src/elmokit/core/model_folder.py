@@ -42,6 +42,7 @@ KINDS = {
     "classifier": Kind("a classifier", "fit", "elmokit.tasks.model:TaskModel.load"),
     "word-vectors": Kind("word vectors", "baseline", "elmokit.static.word_vectors:WordVectors.load"),
     "stack": Kind("a classifier", "fit", "elmokit.tasks.stack:StackModel.load"),
+    "encoders": Kind("several encoders", "fit", "elmokit.vectors.side_by_side:read_encoders"),
     "sentence-encoder": Kind("a sentence encoder", "fit", "elmokit.vectors.foreign:read_encoder"),
     "linear": Kind("a linear model", "fit", "elmokit.tasks.tfidf:TfidfModel.load"),
 }

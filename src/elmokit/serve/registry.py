@@ -59,7 +59,8 @@ class Served:
         """The language model, or an error if there is none."""
         if self.elmo is None:
             raise ConfigError(
-                f"{self.name} has no contextual vectors: it uses static word vectors or word counts.",
+                f"{self.name} has no contextual vectors: it uses static word vectors, word counts or several "
+                "encoders.",
                 remedy="Choose another model: see /v1/models.",
             )
         return self.elmo

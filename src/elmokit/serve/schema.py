@@ -264,7 +264,7 @@ class LayersAnswer(BaseModel):
 class PredictRequest(Request):
     """Texts to predict the labels of."""
 
-    texts: list[str | dict[str, str]] = Field(
+    texts: list[str | dict[str, str | int]] = Field(
         min_length=1,
         description="Texts; for a task with several fields, objects with a text for each field.",
         examples=[_EXAMPLES],

@@ -351,16 +351,16 @@ def _cost(words: Words) -> int:
     return sum(len(row) + 2 for row in words)
 
 
-def _inputs(task: AnyTask, place: int, given: str | dict[str, str]) -> Inputs:
+def _inputs(task: AnyTask, place: int, given: str | dict[str, str | int]) -> Inputs:
     """What a task reads of one text, or of an object with a text for each field."""
-    by_field = {task.fields[0]: given} if isinstance(given, str) else given
-    if set(by_field) != set(task.fields):
+    by_field: dict[str, str | int] = {task.fields[0]: given} if isinstance(given, str) else given
+    if {*by_field} - {*task.further} != {*task.fields}:
         raise ConfigError(
             f"Text {place}: the task {task.name!r} needs {join_names(task.fields)}.",
             remedy=f"Send an object: {{{', '.join(f'{field!r}: ...' for field in task.fields)}}}.",
         )
-    texts = tuple(replace_surrogates(by_field[field]) for field in task.fields)
-    return task.inputs(Row(f"text {place}", " ".join(texts), None, texts=texts))
+    texts = tuple(replace_surrogates(str(by_field[field])) for field in task.fields)
+    return task.inputs(Row(f"text {place}", " ".join(texts), None, dict(by_field), texts=texts))
 
 
 def _mix(served: Served, body: schema.SimilarRequest | schema.SimilarityRequest) -> LayerMix:

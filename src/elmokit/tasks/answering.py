@@ -251,6 +251,7 @@ class Answering(Task[AnswerPrediction, AnswerMetrics]):
     form = RowForm(
         label_names=("answer", "answers"),
         exact=True,
+        open_labels=True,
         aliases=(("context", "passage"),),
         signs=(frozenset({"question", "passage"}), frozenset({"question", "context"})),
     )

@@ -49,8 +49,9 @@ from elmokit.text.readers import format_of
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
-from elmokit.vectors.foreign import TextVectors, open_encoder
+from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.mix import make_mix
+from elmokit.vectors.side_by_side import join_encoders
 
 Files = str | Path | Sequence[str | Path]
 State = Literal["carried", "zero"]
@@ -87,6 +88,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
     train: Files,
     out: str | Path,
     *,
+    with_: str | Path | Sequence[str | Path] = (),
     valid: Files = (),
     test: Files = (),
     task: str = "auto",
@@ -103,6 +105,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
     Args:
         encoder: A model that ``pretrain`` or ``baseline`` has made, or a bundled one; a foreign one, such as
             "st:FOLDER"; or "tfidf-svm", "tfidf-lr" or "nbsvm", for a linear model over counts of words.
+        with_: Further encoders, whose vectors stand beside those of the first.
         train: Files, folders or glob patterns.
         valid: Rows to choose the best weights by; without them a share of each class is held out.
         test: Rows to measure on at the end, for the report.
@@ -121,13 +124,17 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         raise ConfigError(
             f"{encoder} does not support the task {task!r}.", remedy="Use an encoder, such as english."
         )
+    names = [encoder, *_files(with_)]
+    if kind == "linear" and len(names) > 1:
+        raise ConfigError(f"{encoder} stands alone.", remedy="Leave out --with, or use an encoder.")
     folder = open_out(out, kind, overwrite=overwrite)
     loaded, share = cast(Any, None), 0.0
     if kind == "classifier":
-        loaded, config, share = load_encoder(encoder), resolve_head(problem, config), config.fit.valid_share
+        loaded = cast(Any, join_encoders([*map(load_encoder, names)]))
+        config, share = resolve_head(problem, config), config.fit.valid_share
         make_mix(config.mix, loaded.n_layers, loaded.dim)  # wrong weights are refused before a run is started
     elif kind == "stack":
-        loaded = open_encoder(encoder)
+        loaded = join_encoders([*map(open_encoder, names)])
     files = {"train": train, "valid": valid, "test": test}
     parts = read_splits(problem, files, read, label_config, reporter, valid_share=share, seed=config.fit.seed)
     _announce(problem, parts, reporter)
@@ -136,7 +143,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
     lasting = config.to_dict()
     del lasting["fit"]["cache"]  # where layers are cached makes no difference
     inputs: dict[str, Any] = {f"text.{split}_rows": content_hash(part) for split, part in parts.items()}
-    if isinstance(loaded, TextVectors):
+    if hasattr(loaded, "bind"):  # vectors from files
         loaded = loaded.bind([row[0] for part in parts.values() for row in part.inputs])
     with folder.lock():
         if kind != "classifier":
@@ -146,7 +153,8 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         if loaded is None:
             linear = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
             return _finish(out, linear, parts, origin, reporter)
-        origin["encoder"] = {"name": Path(encoder).resolve().name, **dict(loaded.facts().rows[:6])}
+        label = " + ".join(Path(name).resolve().name for name in names)
+        origin["encoder"] = {"name": label, **dict(loaded.facts().rows[:6])}
         if kind == "stack":
             stack = fit_stack(loaded, parts["train"], config, rivals=True, reporter=reporter)
             return _finish(out, stack.model, parts, origin, reporter, stack)
@@ -347,8 +355,14 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
 
 
 def content_hash(examples: Examples) -> str:
-    """Changes when any text, target or label does."""
-    rows = [[text if isinstance(text, str) else [*text] for text in row] for row in examples.inputs]
+    """Changes when any text, mark in it, target or label does."""
+    rows = [
+        [
+            text if isinstance(text, str) else [*text, *map("mark {}".format, getattr(text, "mark", ()))]
+            for text in row
+        ]
+        for row in examples.inputs
+    ]
     header = {"n_rows": len(rows), "labels": [*examples.labels.names, *examples.unknown]}
     return fingerprint(header, *map(json.dumps, rows), examples.targets)
 

@@ -17,7 +17,7 @@ from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import RunError
 from elmokit.tasks.task import Inputs
 from elmokit.text.batching import bucket_batches
-from elmokit.vectors.encoder import Encoder, IntArray, Layers, TokenIds
+from elmokit.vectors.encoder import Encoder, IntArray, Layers, TokenIds, find_marks
 
 BATCH_WORDS = 8192
 """Words in a batch when nothing is learned."""
@@ -65,6 +65,7 @@ class LayerSource:
         places: Of each field, the number of each row's text.
         n_cut: Rows with a text that was longer than allowed; ``n_empty`` rows have no word.
         sentences: Of each field, the sentence vectors of its texts, (n_texts, dim); none for most heads.
+        marks: Of each field, the words of each row that are read, (n_rows, 2); None for all.
     """
 
     encoder: Encoder
@@ -74,6 +75,7 @@ class LayerSource:
     n_empty: int
     files: tuple[Path, ...] = ()
     sentences: tuple[Tensor, ...] = ()
+    marks: tuple[IntArray | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.places[0])
@@ -90,8 +92,10 @@ class LayerSource:
         texts = [(ids, own[rows]) for ids, own in zip(self.fields, self.places, strict=True)]
         if self.files:
             pairs = zip(texts, self.files, strict=True)
-            return [read_layers(self.encoder, ids, some, file) for (ids, some), file in pairs]
-        return [self.encoder.layers(ids, some, dropout=dropout, rng=rng) for ids, some in texts]
+            fields = [read_layers(self.encoder, ids, some, file) for (ids, some), file in pairs]
+        else:
+            fields = [self.encoder.layers(ids, some, dropout=dropout, rng=rng) for ids, some in texts]
+        return cut_marked(fields, self.marks, rows)
 
     def sentence_batch(self, rows: IntArray) -> list[Tensor]:
         """Of each field, the sentence vectors of some rows."""
@@ -106,6 +110,12 @@ class LayerSource:
             source = replace(self, fields=tuple(map(self.encoder.precompute, self.fields)))
         for rows in self.batches(BATCH_WORDS):
             yield rows, source.batch(rows)
+
+
+def cut_marked(fields: Sequence[Layers], marks: Sequence[IntArray | None], rows: IntArray) -> list[Layers]:
+    """Of each field, the layers of some rows, cut to the words that are marked."""
+    pairs = zip(fields, marks, strict=True)
+    return [layers if own is None else layers.part(own[rows]) for layers, own in pairs]
 
 
 def number_texts(
@@ -142,7 +152,10 @@ def number_texts(
     fields = tuple(encoder.to_ids(words(field)) for field in range(n_fields))
     n_cut, n_empty = (counts > max_words).any(axis=0).sum(), (counts.sum(axis=0) == 0).sum()
     sentences = tuple(torch.from_numpy(encoder.sentences(words)) for words in kept if with_sentences)
-    return LayerSource(encoder, fields, tuple(places), int(n_cut), int(n_empty), sentences=sentences)
+    marks = tuple(find_marks([row[field] for row in inputs]) for field in range(n_fields))
+    return LayerSource(
+        encoder, fields, tuple(places), int(n_cut), int(n_empty), sentences=sentences, marks=marks
+    )
 
 
 def cached_sources(

@@ -18,13 +18,13 @@ from elmokit.core.model_card import Described, Facts
 from elmokit.core.model_folder import Model, explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_weights, save_tensors
-from elmokit.tasks.layer_cache import BATCH_WORDS
+from elmokit.tasks.layer_cache import BATCH_WORDS, cut_marked
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import AnyTask, Columns, Inputs, Labels, Output, Predictor, format_scores, get_task
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import n_characters
 from elmokit.training.machine import tuned_process
-from elmokit.vectors.encoder import Encoder, Layers
+from elmokit.vectors.encoder import Encoder, Layers, find_marks
 from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.mix import Mix, OwnMix, make_mix
 
@@ -238,6 +238,7 @@ class TaskModel(Described):
     def _predict_some(self, rows: Sequence[Inputs]) -> list[Any]:
         limit, rows = self.config.fit.max_words, [self.task.prepare(row) for row in rows]
         whole = [self.encoder.words(texts) for texts in zip(*rows, strict=True)]  # by field
+        marks = [find_marks(texts) for texts in zip(*rows, strict=True)]
         words = [[text[:limit] for text in texts] for texts in whole]
         lengths = [sum(len(text) + 2 for text in row) for row in zip(*words, strict=True)]
         predictions: dict[int, Any] = {}
@@ -246,7 +247,7 @@ class TaskModel(Described):
                 some = [[texts[row] for row in batch] for texts in words]
                 reads = some if self.network.reads_sentences else ()
                 sentences = [torch.from_numpy(self.encoder.sentences(texts)) for texts in reads]
-                layers = [_shared_batch(self.encoder, texts) for texts in some]
+                layers = cut_marked([_shared_batch(self.encoder, texts) for texts in some], marks, batch)
                 output, masks = self.network(layers, None, sentences)
                 decoded = self.task.decode(output, masks, self.labels, [rows[row] for row in batch])
                 predictions |= zip(batch.tolist(), decoded, strict=True)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from elmokit.bilm.lstm import shared_dropout
 from elmokit.core.errors import DataError
+from elmokit.core.formatting import join_names
 from elmokit.report.document import Column, Section, make_table
 from elmokit.report.figures import draw_agreement
 from elmokit.tasks.classification import Classification, check_finite
@@ -24,10 +25,15 @@ from elmokit.tasks.settings import HeadConfig
 from elmokit.tasks.task import Examples, Inputs, Labels, Prediction
 from elmokit.text.rows import Row
 from elmokit.text.settings import RowForm
+from elmokit.text.tokenizing import MarkedWords
 
 _MOST_CLASSES = 10  # different numbers; more are scores
 _COSINE_SCALE = 5.0  # so that cosines weigh as much as other features from the first step
 _WORST = 20  # pairs in a report
+_MARKS = (
+    "Give start, end, other_start and other_end for each row: characters, counted from 0, and the end is the "
+    "place after the last character."
+)
 
 
 class SiameseHead(Head):
@@ -154,13 +160,16 @@ class Pairs(Classification):
 
     name = "pair"
     fields = ("text", "other")
+    further = ("start", "end", "other_start", "other_end")
     heads: ClassVar[Mapping[str, type[Head]]] = {"siamese": SiameseHead, "align": AlignHead}
     form = RowForm(
-        label_names=("label", "score", "class", "category", "target"), signs=(frozenset({"text", "other"}),)
+        label_names=("label", "score", "class", "category", "target"),
+        exact=True,
+        signs=(frozenset({"text", "other"}),),
     )
 
     def inputs(self, row: Row) -> Inputs:
-        """Both texts; neither may be empty."""
+        """Both texts; neither may be empty. If columns mark a word in each, its words and the mark."""
         texts = super().inputs(row)
         if blank := [name for name, text in zip(self.fields, row.texts, strict=True) if not text.strip()]:
             raise DataError(
@@ -169,7 +178,20 @@ class Pairs(Classification):
                 else f"{row.place}: both texts are empty.",
                 remedy="Give two texts, or remove the row.",
             )
-        return texts
+        cells = {name.casefold(): cell for name, cell in (row.cells or {}).items()}
+        if not {*self.further[2:]} & {*cells}:
+            return texts
+        if missing := [name for name in self.further if name not in cells]:
+            raise DataError(f"{row.place}: a mark has no {join_names(missing)}.", remedy=_MARKS)
+        places = [_to_place(row.place, name, cells[name]) for name in self.further]
+        both = zip(texts, places[::2], places[1::2], strict=True)
+        return tuple(mark_words(cast(str, text), start, end, row.place) for text, start, end in both)
+
+    def prepare(self, inputs: Inputs) -> Inputs:
+        """Texts with marks as they were given."""
+        sources = [getattr(text, "source", text) for text in inputs]
+        pairs = zip(inputs, sources, strict=True)
+        return tuple(source if isinstance(source, MarkedWords) else text for text, source in pairs)
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Class numbers as of single texts, or scores with mean 0 and spread 1 in the training rows."""
@@ -236,6 +258,25 @@ class Pairs(Classification):
             Section("agreement", f"True and predicted scores ({split})", "", (figure,)),
             Section("worst", f"Largest errors ({split})", "", (make_table(columns, rows),)),
         ]
+
+
+def mark_words(text: str, start: int, end: int, place: str = "") -> MarkedWords:
+    """A text of a pair of which the words from character ``start`` to before ``end`` are compared.
+
+    >>> mark_words("He sat on the bank.", 14, 18).mark
+    (4, 5)
+    """
+    if (words := MarkedWords.at(text, start, end)) is not None:
+        return words
+    problem = f"{start} to {end} marks no word in a text of {len(text):,} characters"
+    raise DataError(f"{place}: {problem}." if place else f"{problem}.", remedy=_MARKS)
+
+
+def _to_place(place: str, name: str, cell: Any) -> int:
+    number = _to_number(str(cell))
+    if number is None or number != int(number):
+        raise DataError(f"{place}: {name} is {cell!r}, not a place in a text.", remedy=_MARKS)
+    return int(number)
 
 
 def _are_scores(rows: Sequence[Row]) -> bool:

@@ -6,6 +6,7 @@ vectors     both side by side
 layers      maximum, mean and last over the words of every layer, and the sentence vector, each of length one
 words       TF-IDF of words and pairs of words
 characters  TF-IDF of two to five characters in a row
+context-2   context and sentence of the second encoder, if there are several, and so on
 
 Each view's penalty is chosen by the likelihood of its out-of-fold predictions. Their log-probabilities are
 added with weights of zero or more, fitted to the same predictions. Then every view is fitted to all rows.
@@ -44,10 +45,12 @@ from elmokit.text.batching import bucket_batches
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.encoder import Encoder, FloatArray, IntArray, SentenceEncoder
 from elmokit.vectors.foreign import open_encoder
+from elmokit.vectors.side_by_side import Encoders
 
 LEXICAL = {"words": ("word", (1, 2)), "characters": ("char_wb", (2, 5))}
 """Views that count terms: what a term is, and how many words or characters long."""
 DENSE = ("context", "sentence", "vectors", "layers")
+"""Views of an encoder; of the second one they end in -2."""
 _MANY_ROWS = 5000  # up to which there are three folds or five; then one part is held out
 _MOST_HELD = 5000  # rows in that part
 _MOST_LAYERED = 20_000  # rows for the view of layers, which is wide
@@ -164,7 +167,7 @@ class StackModel(LinearModel):
             labels, seen, record = read_fitted(values)
             config = ClassifierConfig.from_dict(values["settings"])
             tried, used = tuple(ViewRecord(**entry) for entry in values["views"]), values["used"]
-            if not used or not {*used} <= {*LEXICAL, *DENSE}:
+            if not used or not all(name in LEXICAL or is_dense(name) for name in used):
                 raise ValueError("its views are unknown")
             counts = {name: entry["terms"] for name, entry in used.items() if name in LEXICAL}
             shapes: dict[str, tuple[int, ...]]
@@ -177,17 +180,31 @@ class StackModel(LinearModel):
             for name, entry in used.items():
                 solution = arrays[f"{name}.weights"], arrays[f"{name}.biases"]
                 views.append(View(name, entry["weight"], *solution, terms.get(name)))
-        encoder = open_encoder(folder / "encoder") if {*used} & {*DENSE} else None
+        encoder = open_encoder(folder / "encoder") if any(map(is_dense, used)) else None
         return cls(labels, seen, tuple(views), encoder, config, tried, record=record)
 
 
 # -- views ------------------------------------------------------------------------------------
 
 
+def is_dense(name: str) -> bool:
+    """True for a view of an encoder."""
+    return name.partition("-")[0] in DENSE
+
+
 def dense_views(encoder: SentenceEncoder | None, n_rows: int = 0) -> tuple[str, ...]:
     """The views that an encoder has. One without layers has nothing but a vector of a text."""
     if encoder is None:
         return ()
+    if isinstance(encoder, Encoders):
+        first, *others = encoder.parts
+        more = (
+            f"{name}-{number}"
+            for number, other in enumerate(others, 2)
+            for name in dense_views(other, n_rows)
+            if name in ("context", "sentence")
+        )
+        return (*dense_views(first, n_rows), *more)
     if not hasattr(encoder, "batch"):
         return ("sentence",)
     both = ("sentence", "vectors") if getattr(encoder, "has_sentence_vector", False) else ()
@@ -202,9 +219,18 @@ def encode(
     progress: Advance = lambda amount: None,
 ) -> dict[str, FloatArray]:
     """The dense views of some rows, each (n_rows, dim)."""
-    names, texts = {*names} & {*DENSE}, [row[0] for row in inputs]
+    names, texts = {*filter(is_dense, names)}, [row[0] for row in inputs]
     if encoder is None or not names:
         return {}
+    if isinstance(encoder, Encoders):
+        views = dict[str, FloatArray]()
+        for number, part in enumerate(encoder.parts, 1):
+            mark = f"-{number}" if number > 1 else ""
+            own = [name.removesuffix(mark) for name in names if name.partition("-")[2] == mark[1:]]
+            encoded = encode(part, inputs, max_words, own, *([] if mark else [progress]))
+            views |= {f"{name}{mark}": vectors for name, vectors in encoded.items()}
+            inputs = [(getattr(row[0], "source", row[0]),) for row in inputs]  # words are those of the first
+        return views
     parts = dict[str, list[FloatArray]]()
     if names != {"sentence"}:
         parts["context"], parts["layers"] = _read(
@@ -373,7 +399,7 @@ def fit_stack(
             rival_scores = {name: score(scores) for name, scores in predicted}
     timings = {"encoding": round(encoded - start, 2), "training": round(time.monotonic() - encoded, 2)}
     record = FitRecord(stopped="done", notes=notes, timings=timings, rivals=rival_scores)
-    kept = encoder if any(view.name in DENSE for view in views) else None
+    kept = encoder if any(is_dense(view.name) for view in views) else None
     model = StackModel(examples.labels, seen, tuple(views), kept, config, tuple(tried), record=record)
     total = np.asarray(sum(share * fit.logs for share, fit in zip(shares, fits, strict=True)))
     return StackFit(model, rows, model.normalize(total[rows]), lexical_score)

@@ -138,6 +138,7 @@ class Task(ABC, Generic[P, M]):
     Attributes:
         name: Its key in ``TASKS``, in config.json and for ``--task``.
         fields: The texts of a row: ("text",), or ("question", "passage").
+        further: Other columns that rows can have.
         heads: By name, the default first.
         form: How rows look where nothing is said of their columns.
         settings: Settings by name that differ from those of classification unless a user sets them.
@@ -150,6 +151,7 @@ class Task(ABC, Generic[P, M]):
 
     name: ClassVar[str]
     fields: ClassVar[tuple[str, ...]] = ("text",)
+    further: ClassVar[tuple[str, ...]] = ()
     heads: ClassVar[Mapping[str, type[Head]]]
     form: ClassVar[RowForm] = RowForm()
     settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})

@@ -366,7 +366,7 @@ class _Records:
         if self.form.keeps_lists and isinstance(cell, list):
             is_tags = cell and all(isinstance(part, str | int) for part in cell)
             return " ".join(self._scalar(part, place) for part in cell) if is_tags else json.dumps(cell)
-        if self.form.exact and isinstance(cell, list | dict):
+        if self.form.open_labels and isinstance(cell, list | dict):
             return json.dumps(cell)
         separator = self.label_config.label_separator
         is_list = isinstance(cell, list) and separator != ""
@@ -426,7 +426,7 @@ class RowSource(_Records):
 
     def __iter__(self) -> Iterator[Row]:
         for row in (row for file in self.open() for row in self._read_rows(file)):
-            if row.label is not None or self.label_config is None or self.form.exact:
+            if row.label is not None or self.label_config is None or self.form.open_labels:
                 yield row
             elif self.label_config.drop_unlabeled:
                 self._unlabeled.add(row.place)

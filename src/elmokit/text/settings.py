@@ -117,8 +117,8 @@ class RowForm:
         text_names: The first of these columns holds the text.
         label_names: The first of these holds the label; none: the usual ones.
         keeps_lists: Labels can be lists of tags, joined by spaces, or of spans, kept as JSON.
-        exact: Texts keep the space around them and rows all their columns, labels that are lists or objects
-            are kept as JSON, and rows may lack a label: for places in a text.
+        exact: Texts keep the space around them, and rows all their columns: for places in a text.
+        open_labels: Labels that are lists or objects are kept as JSON, and rows may lack one.
         aliases: Other names of columns, each before the usual one.
         signs: Names of columns that, together, only rows of this task have.
     """
@@ -128,6 +128,7 @@ class RowForm:
     label_names: tuple[str, ...] = ()
     keeps_lists: bool = False
     exact: bool = False
+    open_labels: bool = False
     aliases: tuple[tuple[str, str], ...] = ()
     signs: tuple[frozenset[str], ...] = ()
 

@@ -174,6 +174,32 @@ class PlacedWords(list[str]):
             end = offsets[-1][1]
         return cls(words, " ".join(words), offsets)
 
+    def between(self, start: int, end: int) -> tuple[int, int] | None:
+        """The words with characters from ``start`` to before ``end``: the first, and that after the last.
+
+        >>> PlacedWords.split("Rates rose.").between(6, 8)
+        (1, 2)
+        """
+        inside = [place for place, (first, last) in enumerate(self.offsets) if first < end and last > start]
+        return (inside[0], inside[-1] + 1) if inside else None
+
+
+class MarkedWords(PlacedWords):
+    """The words of a text; those from ``mark[0]`` to before ``mark[1]`` are what a head reads."""
+
+    mark = (0, 0)
+
+    @classmethod
+    def at(cls, text: str, start: int, end: int) -> MarkedWords | None:
+        """The words of ``text``, those between two characters marked; None if there is none."""
+        placed = PlacedWords.split(text)
+        mark = placed.between(start, end) if 0 <= start < end <= len(placed.text) else None
+        if mark is None:
+            return None
+        words = cls(placed, placed.text, placed.offsets)
+        words.mark = mark
+        return words
+
 
 def tokenize_texts(pipeline: TextPipeline, texts: Sequence[Text]) -> list[list[str]]:
     """The cleaned words of each text. A list of words is cleaned word by word, never split or shortened."""

@@ -22,6 +22,7 @@ from elmokit.text.vocabulary import Rows, WordFeatures
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float32]
 CHUNK = 1024  # texts encoded at a time
+_ALL = (0, 1 << 40)  # words of a text without a mark
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +97,22 @@ class Layers:
         mask = self.mask[:, 2:]  # a text's last token is </s>
         values = tuple(layer[:, 1:-1] * mask.unsqueeze(2) for layer in self.values)
         return Layers(values, mask)
+
+    def part(self, spans: IntArray) -> Layers:
+        """Only the words from the first to before the second place of each text, (batch, 2)."""
+        inner = self.words()
+        first, last = torch.from_numpy(spans).unsqueeze(2).unbind(dim=1)  # (batch, 1)
+        last = torch.minimum(last, inner.mask.sum(dim=1, keepdim=True))
+        places = first + torch.arange(max(0, int((last - first).max())))  # (batch, longest)
+        mask, index = places < last, places.clamp(max=max(0, inner.mask.shape[1] - 1)).unsqueeze(2)
+        values = (torch.take_along_dim(layer, index, dim=1) * mask.unsqueeze(2) for layer in inner.values)
+        return Layers(tuple(values), mask)
+
+
+def find_marks(texts: Sequence[Text]) -> IntArray | None:
+    """The first and the last place of the words that ``MarkedWords`` mark, (n_texts, 2); None without any."""
+    marks = [getattr(text, "mark", _ALL) for text in texts]
+    return None if set(marks) <= {_ALL} else np.array(marks, dtype=np.int64)
 
 
 class SentenceEncoder(Protocol):
