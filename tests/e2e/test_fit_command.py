@@ -227,7 +227,7 @@ def test_evaluate_shows_figures_lists_unseen_labels_and_writes_a_report(
     cli("evaluate", made, test).check_refused(f"{test}, line 33", "no label", "--set", "drop_unlabeled=true")
     found = cli("evaluate", made, test, "--set", "drop_unlabeled=true", "--out", tmp_path / "report")
     found.check_fine(
-        *("accuracy", "(31 rows", "1 row without a label left out", "weather"),
+        *("accuracy", "(31 rows", "Left out: 1 row without a label", "weather"),
         *("never seen in training, counted as wrong: [food] (1)", tmp_path / "report" / "report.html"),
     )
     figures = json.loads(cli("evaluate", made, test, "--set", "drop_unlabeled=true", "--json").out)

@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from elmokit.cli.main import VERBS
+from elmokit.cli.options import next_command
+from elmokit.core.names import MODELS
 from program import Cli
 
 
@@ -97,3 +99,7 @@ def test_a_file_of_settings_has_the_sections_of_the_verb(
     outcome = cli("fit", *words)
     assert outcome.code == 2
     assert all(part in outcome.err for part in parts), outcome.err
+
+
+def test_bundled_models_go_by_their_names_in_commands_to_type_next() -> None:
+    assert next_command("search", MODELS / "english", Path("a b")) == "elmokit search english 'a b'"

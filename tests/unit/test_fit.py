@@ -88,7 +88,7 @@ def test_rows_are_read_with_their_labels_and_a_note_on_what_was_left_out(tmp_pat
     found = read_examples(task, [file], ReadConfig(), config, labels, Reporter("silent"))
     assert found.inputs == [("one",), ("three",), ("",)]
     assert found.targets.tolist() == [[1, 1], [0, 1], [1, 0]]
-    assert found.notes == ("1 row without a label left out (a.csv, line 3).",)
+    assert found.notes == ("Left out: 1 row without a label (a.csv, line 3).",)
     more = table(tmp_path / "b.csv", [("four", "z|x")])
     other = read_examples(task, more, ReadConfig(), config, found.labels, Reporter("silent"))
     assert (other.targets.tolist(), other.unknown) == ([[1, 0, 1]], ("z",))
@@ -175,7 +175,7 @@ def test_labels_that_look_like_markup_are_shown_as_they_are(fit: Fit, tmp_path: 
     hostile, said = {"money": "[/b]", "sport": "[red]sport[/red]", "weather": "a|b\nc"}, Said()
     fit([*((text, hostile[label]) for text, label in rows(30)), ("we", "[bold")], reporter=said)
     assert "4 classes ([/b], [bold, [red]sport[/red], a|b" in said.text
-    assert "Only one row has the label [bold:" in said.text
+    assert "Labels of a single row, which cannot be validated: [bold." in said.text
     console = Console(file=io.StringIO(), width=200)
     print_facts(TaskModel.load(tmp_path / "made").facts(), console)
     assert isinstance(console.file, io.StringIO)

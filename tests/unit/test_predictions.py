@@ -154,12 +154,16 @@ def test_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, kind: type
     assert list(tmp_path.iterdir()) == [out]
 
 
-@pytest.mark.parametrize("name", ["missing/out.csv", "folder"])
-def test_place_that_cannot_be_written_to_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("missing/out.csv", "Make the folder"), ("folder", "the name of a file")]
+)
+def test_place_that_cannot_be_written_to_is_refused_at_the_start(
+    tmp_path: Path, name: str, remedy: str
+) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(RunError, match=name) as caught:
         PredictionWriter(tmp_path / name, "csv").__enter__()
-    assert caught.value.remedy
+    assert remedy in caught.value.remedy
 
 
 def test_link_stays_a_link(tmp_path: Path) -> None:

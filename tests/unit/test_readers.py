@@ -263,7 +263,7 @@ def test_bad_rows_are_left_out_counted_and_named(tmp_path: Path) -> None:
     assert len(said) == 2
     assert said[0] == "a.csv: header: n, text; text column: text"
     assert said[1].startswith(
-        "9 rows that could not be read left out (a.csv, line 3: 1 fields where the first"
+        "Left out: 9 rows that could not be read (a.csv, line 3: 1 field where the first"
     )
     assert said[1].endswith("; and 4 more).")
 

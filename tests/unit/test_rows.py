@@ -191,7 +191,7 @@ def test_line_of_a_row_is_where_it_begins(tmp_path: Path) -> None:
 
 def test_error_in_a_row_names_the_line_where_it_begins(tmp_path: Path) -> None:
     check_refused(write(tmp_path / "a.csv", 'text,label\n"one\ntwo",x\n"three\nfour",\n'), "line 4: ")
-    check_refused(write(tmp_path / "b.csv", 'text,label\n"one\ntwo",x\n"three\nfour"\n'), "line 4: 1 fields")
+    check_refused(write(tmp_path / "b.csv", 'text,label\n"one\ntwo",x\n"three\nfour"\n'), "line 4: 1 field")
     check_refused(write(tmp_path / "c.csv", "text,label\none,x,y\n"), "line 2: 3 fields")
     file = write(tmp_path / "d.csv", 'text,label\none,x\n"two\nthree,y\n')
     check_refused(file, "begins on line 3", "quote")

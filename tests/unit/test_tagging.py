@@ -158,7 +158,7 @@ def test_tags_that_cannot_follow_each_other_are_reported(tmp_path: Path) -> None
     text = "a B-X\nb I-X\n\nc O\nd I-X\n\ne B-X\nf O\n"
     examples = read(write(tmp_path / "a.conll", text))
     (note,) = examples.notes
-    assert "1 row with tags that cannot follow each other read as new spans" in note
+    assert "Read as new spans: 1 row with tags that cannot follow each other" in note
     assert "(a.conll, line 4: word 2: I-X after O)" in note
 
 

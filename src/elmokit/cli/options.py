@@ -22,7 +22,7 @@ from typer.models import OptionInfo
 from elmokit.core.config import Config, duration, read_toml
 from elmokit.core.console import Reporter as Reporter
 from elmokit.core.errors import ConfigError, nearest
-from elmokit.core.names import resolve_name
+from elmokit.core.names import MODELS, resolve_name
 from elmokit.text.settings import PIPELINES, LabelConfig, ReadConfig, TextConfig
 
 Command = Callable[..., None]
@@ -65,8 +65,9 @@ def command_line() -> str:
 
 
 def next_command(*words: str | Path) -> str:
-    """A command to type next, escaped for the shell and for rich markup."""
-    return escape(shlex.join(["elmokit", *map(str, words)]))
+    """A command to type next, escaped for the shell and for rich markup; bundled models go by their names."""
+    names = [word.name if isinstance(word, Path) and word.parent == MODELS else str(word) for word in words]
+    return escape(shlex.join(["elmokit", *names]))
 
 
 def print_json(value: Any) -> None:

@@ -72,6 +72,7 @@ def compare(  # many parameters because each is an argument or flag of the comma
     read, labels = read or ReadConfig(), labels or LabelConfig()
     configs: Any = merge_settings(settings, compare=CompareConfig(), read=read, labels=labels)
     config, read_config, label_config = configs.values()
+    folder = open_out(out, "comparison", overwrite=overwrite)
     task = choose_task(config.task, train, read_config, reporter)
     sources = {"train": train, "valid": valid, "test": test, "unlabeled": unlabeled}
     names = ("methods", "seeds", "config", "curve", "draws", "curve_methods")
@@ -83,7 +84,6 @@ def compare(  # many parameters because each is an argument or flag of the comma
     data = read_data(sources, task, read_config, label_config, reporter)
     n_train = len(data.splits["train"])
     plan = replace(plan, counts=tuple(count for count in plan.counts if count < n_train))
-    folder = open_out(out, "comparison", overwrite=overwrite)
     with folder.lock():
         hashes = {f"text.{split}_rows": value for split, value in data.fingerprints.items()}
         folder.require_same({}, {**hashes, "encoder.weights": encoder_hash})

@@ -33,6 +33,8 @@ def explain_os_errors(path: Path) -> Iterator[None]:
         )
         if isinstance(error, IsADirectoryError):
             remedy = "Give the name of a file, not of a folder."
+        elif isinstance(error, FileNotFoundError):
+            remedy = f"Make the folder {path.parent} first, or choose another place."
         raise RunError(f"Cannot write {path}: {reason}.", remedy=remedy) from error
 
 

@@ -152,7 +152,7 @@ class RunFolder:
         if before and (changes := describe_changes(same, now)):
             raise RunError(
                 f"{self.out} was started with different settings or data: {'; '.join(changes)}.",
-                remedy="Use the same flags and files to resume, or choose another --out.",
+                remedy="Use the same flags and files to resume, choose another --out, or add --overwrite.",
             )
         if longer:
             grow()
@@ -205,7 +205,8 @@ def open_out(out: Path, kind: str, *, overwrite: bool = False) -> RunFolder:
     layout = _LAYOUTS[kind]
     run = out / layout.state
     if problem := _problem(out, kind):
-        raise _refusal(out, problem, "Choose another --out, or empty the folder yourself.")
+        empty = ", or empty the folder yourself" if out.is_dir() else ""
+        raise _refusal(out, problem, f"Choose another --out{empty}.")
     is_known = layout.resumes or (out / _SETTINGS).exists() or _read_lock(out / _LOCK)[1]
     if (out / layout.marker).exists() and not is_known and not overwrite:
         raise _refusal(out, f"already holds {layout.content}")

@@ -268,7 +268,7 @@ class Answering(Task[AnswerPrediction, AnswerMetrics]):
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Questions with their passages, and the first and last word of each answer, (n, 2); -1 for none."""
         inputs, targets, passages = list[Inputs](), list[tuple[int, int]](), dict[str, PlacedWords]()
-        misaligned = LeftOut("with answers that do not end between words", "changed")
+        misaligned = LeftOut("with answers that do not end between words", "Changed")
         for row in rows:
             asked, text = map(str, self.inputs(row))
             passage = passages[text] = passages.get(text) or PlacedWords.split(text)

@@ -80,7 +80,7 @@ class Classification(Task[ClassPrediction, Metrics]):
         if not labels.names:
             labels = Labels(_check_classes(counts, known), labels.separator)
             if single := sorted(name for name, count in counts.items() if count == 1):
-                notes = (f"Only one row has the label {shorten(single)}: it cannot be validated.",)
+                notes = (f"Labels of a single row, which cannot be validated: {shorten(single)}.",)
         unknown = tuple(sorted(counts.keys() - {*labels.names}))
         numbers = {name: number for number, name in enumerate((*labels.names, *unknown))}
         if labels.separator:

@@ -246,7 +246,7 @@ class Tagging(Task[TagPrediction, TagMetrics]):
         inputs, tags, misaligned = (
             list[PlacedWords](),
             list[list[str]](),
-            LeftOut("with spans that do not end between words", "changed"),
+            LeftOut("with spans that do not end between words", "Changed"),
         )
         places = list[str]()
         for row in rows:
@@ -360,7 +360,7 @@ def _to_bioes(
     """Tags of spans in BIOES, and a note on those that their scheme does not allow."""
     scheme, invalid = (
         guess_scheme(tags),
-        LeftOut("with tags that cannot follow each other", "read as new spans"),
+        LeftOut("with tags that cannot follow each other", "Read as new spans"),
     )
     for place, own in zip(places, tags, strict=True):
         for number in find_invalid(own, scheme):

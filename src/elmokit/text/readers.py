@@ -194,7 +194,7 @@ class LeftOut:
     """Rows that a pass over some files has left out or changed: how many, and where the first ones are."""
 
     what: str
-    outcome: str = "left out"
+    outcome: str = "Left out"
     n: int = 0
     places: list[str] = field(default_factory=list)
 
@@ -207,7 +207,7 @@ class LeftOut:
     def notes(self) -> tuple[str, ...]:
         """A sentence for a person, if there were any."""
         more = f"; and {self.n - _MOST_NAMED:,} more" if self.n > _MOST_NAMED else ""
-        note = f"{plural(self.n, 'row')} {self.what} {self.outcome} ({'; '.join(self.places)}{more})."
+        note = f"{self.outcome}: {plural(self.n, 'row')} {self.what} ({'; '.join(self.places)}{more})."
         return (note,) if self.n else ()
 
 
@@ -281,7 +281,7 @@ class OpenFile:
                     else:
                         self._reject(
                             start,
-                            f"{len(row)} fields where the first row has {width}",
+                            f"{plural(len(row), 'field')} where the first row has {width}",
                             "Correct the row (a field that holds the separator must be quoted)",
                         )
                 start = rows.line_num + 1

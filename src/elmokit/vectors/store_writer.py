@@ -172,7 +172,7 @@ def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
     if changes:
         raise RunError(
             f"{out} was written with different settings: {'; '.join(changes)}. Nothing was touched.",
-            remedy="Use the same model, files and flags to resume, or choose another --out.",
+            remedy="Use the same model, files and flags to resume, choose another --out, or add --overwrite.",
         )
 
 
