@@ -164,7 +164,7 @@ def test_repeated_name_of_a_column_that_is_read_is_refused(tmp_path: Path) -> No
         (
             "one,two,x\n",
             {"text_columns": "2,1", "label_column": "3"},
-            "header: none; text column: 2, 1; label column: 3",
+            "header: none; text columns: 2, 1; label column: 3",
         ),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,11 @@ def test_the_command_shows_a_table_or_json(cli: Cli, tiny_model: Path, table: Pa
         "elmokit search"
     )
     cli("search", tmp_path / "v", "--model", tiny_model, TEXTS[4], "-k", "1").check_fine("1.000", TEXTS[4])
+
+
+def test_closed_standard_input_holds_no_query(table: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elmokit.text.rows.sys", SimpleNamespace(stdin=None))
+    cli("search", table).check_refused("Standard input (-) is closed")
 
 
 def test_the_command_lists_duplicates(cli: Cli, tiny_model: Path, table: Path, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_json_rows_have_tags_or_spans_of_characters(tmp_path: Path) -> None:
         ("a.conll", "EU NNP I-ORG\nrejects O\n", "line 2: 2 columns where the first word has 3"),
         ("a.conll", "EU\nrejects\n", "so none holds tags"),
         ("a.conll", "a O\nb O\n", "have the tag 'O'"),
-        ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}', "line 1: 2 words, but 1 tags"),
+        ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}', "line 1: 2 words, but 1 tag."),
         (
             "a.jsonl",
             '{"text": "a b", "spans": [{"start": 2, "end": 9, "label": "X"}]}',

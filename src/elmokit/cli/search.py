@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +50,7 @@ def command(
     from elmokit.report.document import Column, make_table
     from elmokit.report.figures import shorten
     from elmokit.report.render import print_table
+    from elmokit.text.rows import TextSource
     from elmokit.vectors.foreign import open_encoder
     from elmokit.vectors.neighbors import find_duplicates, search
 
@@ -77,7 +77,7 @@ def command(
         return
     if not queries and place == "-":
         raise ConfigError("Texts and queries cannot both come from standard input.", remedy="Name a file.")
-    queries = queries or [line.strip() for line in sys.stdin if line.strip()]
+    queries = queries or [text.strip() for text in TextSource(["-"], ReadConfig()) if text.strip()]
     if not queries:
         raise ConfigError(
             "There is no query.", remedy="Give a text to look for, or one on each line of input."

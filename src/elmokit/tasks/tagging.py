@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.core.errors import DataError
-from elmokit.core.formatting import percent
+from elmokit.core.formatting import percent, plural
 from elmokit.report.document import Cell, Column, Section, make_pairs_table, make_table
 from elmokit.tasks.crf import FORBIDDEN, Crf, best_paths, marginals, negative_log_likelihood
 from elmokit.tasks.heads import BilstmHead, Head, Rng
@@ -279,7 +279,7 @@ class Tagging(Task[TagPrediction, TagMetrics]):
         words = PlacedWords.join(row.words or row.text.split())
         if len(words) != len(tags):
             raise DataError(
-                f"{row.place}: {len(words)} words, but {len(tags)} tags.",
+                f"{row.place}: {plural(len(words), 'word')}, but {plural(len(tags), 'tag')}.",
                 remedy="Give one tag for each word; words and tags in a text are separated by spaces.",
             )
         return words, tags

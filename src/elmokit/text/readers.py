@@ -374,7 +374,9 @@ class OpenFile:
                     rows.append([cell.strip() for cell in cells])
                 else:
                     remedy = "Give every word the same columns, separated by tabs or spaces"
-                    self._reject(number, f"{len(cells)} columns where the first word has {width}", remedy)
+                    self._reject(
+                        number, f"{plural(len(cells), 'column')} where the first word has {width}", remedy
+                    )
 
     @contextlib.contextmanager
     def parquet(self) -> Iterator[pq.ParquetFile]:

@@ -327,7 +327,7 @@ class _Records:
     def _describe(self, file: OpenFile, layout: _Layout, header: Sequence[str], separator: str = "") -> None:
         """Say once how a table is read."""
         text, label = ", ".join(layout.names[place] for place in layout.text), layout.label
-        parts = [f"header: {', '.join(header)[:100]}", f"text column: {text}"]
+        parts = [f"header: {', '.join(header)[:100]}", f"text column{'s'[: len(layout.text) - 1]}: {text}"]
         parts += [] if label is None else [f"label column: {layout.names[label]}"]
         usual = {"csv": ",", "tsv": "\t"}.get(file.format, "")
         parts += [f"separator: {_SHOWN.get(separator, separator)}"] if separator != usual else []
