@@ -6,7 +6,7 @@ import contextlib
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,15 +65,18 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_report(make_comparison(folder=home / "report"))
     script = "try { parent.document.title = 'broken' } catch { document.body.append('alone') }"
     save_report(home / "other", f"<p>other figures</p><script>{script}</script>")
-    return {**found, **{name: home / name for name in ("hostile", "lower", "report", "other")}}
+    (home / "texts.tsv").write_text(
+        f"text\ttopic\na river\t-\n{HOSTILE.replace(chr(34), '')}\t-\na bank\t-\n", "utf-8"
+    )
+    return {**found, **{name: home / name for name in ("hostile", "lower", "report", "other", "texts.tsv")}}
 
 
 @pytest.fixture(scope="module")
 def full(folders: dict[str, Path]) -> Iterator[str]:
     """A server with everything."""
-    names = ("small", "topics", "tags", "learned", "table", "names", "hostile", "lower", "report", "other")
     corpus = [*CORPUS, f"the bank {HOSTILE}", "bank <b>bold</b>"]
-    with serving(open_registry([folders[name] for name in names], corpus, corpus_name="texts")) as address:
+    places, texts = [folders[name] for name in folders if name != "texts.tsv"], folders["texts.tsv"]
+    with serving(open_registry(places, corpus, corpus_name="texts", search=texts)) as address:
         yield address
 
 
@@ -212,6 +215,7 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
     assert "without it" in page.locator("#layer-table thead").inner_text()
     check_fits()
 
+    check_new_tabs(page, check_fits)
     turn_to(page, "Classify")
     assert page.locator("#label").inner_text() in ("money", "sport", "weather")
     assert page.locator("#by").inner_text() == "according to topics"
@@ -235,6 +239,62 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
     assert "alone" in frame.locator("body").inner_text(), "its scripts run, but reach nothing of the page"
     visit.check_quiet(full)
     visit.context.close()
+
+
+def check_new_tabs(page: Page, check_fits: Callable[..., None]) -> None:
+    """Search, senses, pairs and answers."""
+    turn_to(page, "Search")
+    assert page.locator("#search-hint").inner_text() == "Leave it empty for 3 texts (texts.tsv)."
+    assert page.locator("#search-hits li").count() == 3
+    check_fits("#search-hits li span", "#search-hint", "#search-where")
+    page.fill("#search-query", "a river of stone")
+    page.fill("#search-texts", "a bank\n\na river of stone\n" + "long" * 100)
+    push(page, "Control+Enter")
+    assert page.locator("#search-hits li").first.inner_text().split("\n")[-1] == "a river of stone"
+    check_fits()
+
+    turn_to(page, "Senses")
+    page.select_option("#senses-k", "2")
+    click(page.locator("#senses .primary"))
+    assert page.locator("#senses-list > li").count() == 2
+    assert page.locator("#senses-map circle").count() == 12
+    assert "12 sentences of yours, compared by layer 1" in page.locator("#senses-of").inner_text()
+    page.locator("#senses-map circle").first.hover(force=True)
+    assert page.locator("#senses-point mark").inner_text() == "party"
+    assert page.locator("#senses-point").inner_text().startswith("Sense ")
+    for fold in page.locator("#senses-list summary").all():
+        fold.click()
+    assert page.locator("#senses-list ul li").count() == 12
+    check_fits(
+        "#senses-list h3", "#senses-list mark", "#senses-list summary", "#senses-caption", "#senses-of"
+    )
+    click(page.get_by_role("button", name="bank"))
+    assert "of “bank”" in page.locator("#senses-of").inner_text()
+    page.fill("#senses-word", "bank")
+    page.fill("#senses-texts", "")
+    push(page, "Control+Enter")
+    assert "from texts" in page.locator("#senses-of").inner_text()
+
+    turn_to(page, "Pairs")
+    assert page.locator("#pairs-label").inner_text() in ("same", "different")
+    assert page.locator("#pairs-by").inner_text() == "according to same"
+    assert not page.locator("#no-pairs").is_visible()
+    paired = page.locator("#pairs-first .paired")
+    assert paired.count() == page.locator("#pairs-second .paired").count() > 0
+    page.locator("#pairs-first .w").nth(1).click()
+    assert page.locator("#pairs-first [aria-pressed=true]").inner_text().startswith("bank")
+    assert page.locator("#pairs-detail").inner_text().startswith("“bank” is nearest to “")
+    check_fits("#pairs-score", "#pairs-first .w", "#pairs-second .w", "#pairs-first sub", "#pairs-second sub")
+
+    turn_to(page, "Answer")
+    assert page.locator("#answer-by").inner_text() == "according to reader"
+    parts = page.locator("#answered button")
+    assert parts.count() >= page.locator("#answer-bars .figure").count() - 1 > 0
+    parts.first.click()
+    assert parts.first.get_attribute("aria-pressed") == "true"
+    assert parts.first.inner_text() in page.locator("#answer-detail").inner_text()
+    assert page.locator("#answered").text_content() == page.input_value("#answer-passage")
+    check_fits("#answer-label", "#answer-bars .figure", "#answered button")
 
 
 def test_a_word_far_into_a_long_sentence(visit: Visit, full: str) -> None:
@@ -369,11 +429,16 @@ def test_one_line_is_said_of_each_answer(visit: Visit, full: str) -> None:
     for view, said in (
         ("words", "10 words used like “bank” in sentence 1, by the mix of all layers."),
         ("layers", "3 layers of 9 words, mixed in equal parts"),
+        ("search", "3 texts, the most similar one first."),
+        ("senses", " of “party” in 12 sentences."),
+        ("pairs", ", according to same. Similarity "),
         ("classify", ", according to topics."),
+        ("tag", " marked, according to names."),
+        ("answer", " certain, according to reader."),
     ):
         click(page.locator(f"#tab-{view}"))
         assert said in page.locator(f"#{view}-status[role=status]").inner_text()
-        page.fill(f"#{view} textarea", "")
+        page.locator(f"#{view} :is(textarea, input)").first.fill("")
         page.locator(f"#{view} .primary").click()
         assert "yet" in problem(page)
         assert page.locator(f"#{view}-status").inner_text() == ""
@@ -424,10 +489,14 @@ def test_the_address_can_be_shared(visit: Visit, full: str) -> None:
         ("Layers", "#layers-text", "Look inside"),
         ("Classify", "#classify-text", "Classify"),
         ("Tag", "#tag-text", "Tag"),
+        ("Search", "#search-query", "Search"),
+        ("Senses", "#senses-texts", "Find senses"),
+        ("Pairs", "#pairs-other", "Compare"),
+        ("Answer", "#answer-passage", "Answer"),
     ):
         turn_to(page, tab)
-        page.fill(field, "The bank & its 100% <rates>?")
-        click(page.get_by_role("button", name=button))
+        page.fill(field, "The party & its 100% <rates>?")
+        click(page.get_by_role("button", name=button, exact=True))
         before = view(page)
         check_same()
     turn_to(page, "Compare")
@@ -488,6 +557,21 @@ def test_nothing_to_classify_with_nothing_to_compare_nothing_to_read(visit: Visi
         turn_to(page, "Classify")
         assert "elmokit fit" in page.locator("#no-classifier").inner_text()
         assert not page.locator("#has-classifier").is_visible()
+        for tab, kind, task in (
+            ("Tag", "tagger", "tag"),
+            ("Answer", "reader", "answer"),
+            ("Pairs", "pairs", "pair"),
+        ):
+            turn_to(page, tab)
+            assert f"--task {task} --out {kind}" in page.locator(f"#no-{kind}").inner_text()
+            assert page.locator(f"#{tab.lower()}-result").is_visible() == (tab == "Pairs")
+        assert not page.locator("#pairs-prediction").is_visible()
+        for tab in ("Search", "Senses"):  # with texts of the page
+            turn_to(page, tab)
+            assert page.locator(f"#{tab.lower()}-result").is_visible()
+        page.fill("#senses-word", "pary")
+        page.locator("#senses .primary").click()
+        assert "Did you mean 'party'" in problem(page)
         turn_to(page, "Compare")
         assert "elmokit compare" in page.locator("#no-report").inner_text()
         assert not page.locator("#report-frame").is_visible()
@@ -501,7 +585,7 @@ def test_nothing_to_classify_with_nothing_to_compare_nothing_to_read(visit: Visi
         page.fill("#sentences", "\u200b")  # no word
         click(page.get_by_role("button", name="Read"))
         assert not page.locator("#words-result").is_visible()
-        visit.check_quiet(address)
+        visit.check_quiet(address, but="400")
 
 
 def test_what_is_shown_belongs_to_what_was_asked(visit: Visit, full: str) -> None:
@@ -565,6 +649,7 @@ class Held:
 @pytest.mark.parametrize(
     ("view", "address", "shown"),
     [
+        ("search", "/v1/search", "#search-hits li:first-child > :last-child"),
         ("words", "/v1/tokens", "#tokens"),
         ("words", "/v1/similar", "#tokens"),
         ("layers", "/v1/layers", "#word-shares"),
@@ -678,6 +763,19 @@ def test_hostile_strings_are_shown_as_text(visit: Visit, full: str) -> None:
     turn_to(page, "Layers")
     send(page, "layers", HOSTILE)
     assert page.locator("#word-shares img").count() == 0
+    turn_to(page, "Search")
+    assert "<script>" in page.locator("#search-hits").inner_text()
+    for name, field in (
+        ("Senses", "#senses-texts"),
+        ("Pairs", "#pairs-other"),
+        ("Answer", "#answer-passage"),
+    ):
+        turn_to(page, name)
+        page.fill(field, f"the party {HOSTILE}\nthe party of {HOSTILE}")
+        page.keyboard.press("Control+Enter")
+        settled(page)
+        assert not page.locator("#problem").is_visible()
+    assert page.locator("#answered").text_content() == page.input_value("#answer-passage")
     turn_to(page, "Classify")
     send(page, "classify", HOSTILE + "\x07\u202e")
     assert set(page.locator("#bars > span:not(.meter):not(.figure)").all_inner_texts()) == set(CLASSES)
