@@ -231,6 +231,17 @@ def test_a_plan_keeps_the_methods_and_heads_that_a_task_has() -> None:
         plan_for_task(make_plan(methods=["linear"]), tag)
 
 
+def test_a_task_has_settings_of_its_own_unless_a_user_sets_them() -> None:
+    tag = get_task("tag")
+    usual = plan_for_task(make_plan("thorough"), tag)
+    assert {one.classifier["head_dim"] for one in usual.methods} == {tag.settings["head_dim"]}
+    assert {one.classifier["epochs"] for one in usual.methods} == {0}
+    assert method(usual, "elmo-finetuned").classifier["lr"] == 1e-3
+    mine = plan_for_task(make_plan("thorough", config={"classifier": {"head_dim": 8, "epochs": 7}}), tag)
+    assert {(one.classifier["head_dim"], one.classifier["epochs"]) for one in mine.methods} == {(8, 7)}
+    assert {one.classifier["head_layers"] for one in mine.methods} == {1}
+
+
 # -- steps ------------------------------------------------------------------------------------
 
 

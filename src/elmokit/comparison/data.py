@@ -56,8 +56,12 @@ class Data:
 
     @cached_property
     def all_texts(self) -> list[str]:
-        """Those to pretrain on: of the train rows, and the unlabeled ones."""
-        return [*self.texts("train"), *self.unlabeled]
+        """Those to pretrain on: of the train rows, and the unlabeled ones. A text that pairs share is one."""
+        own, n_fields = self.texts("train"), len(self.task.fields)
+        if n_fields > 1:
+            inputs = self.splits["train"].inputs
+            own = [*dict.fromkeys(join_texts((text,) for row in inputs for text in row))]
+        return [*own, *self.unlabeled]
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:

@@ -82,10 +82,10 @@ class Method:
         return _digest({**vars(self), "id": "", "name": "", "base": base})
 
     def can_do(self, task: AnyTask) -> bool:
-        """True if it can be fitted to this task: TF-IDF and stacks only classify, others need their head."""
-        if self.family == "linear" or self.is_stack:
-            return task.name == "classify"
-        return not self.has_linear_head or "linear" in task.heads
+        """True if it can be fitted to this task: TF-IDF, stacks and logistic regression only classify."""
+        return task.name == "classify" or not (
+            self.family == "linear" or self.is_stack or self.has_linear_head
+        )
 
     def vary(self, **changes: Any) -> Method:
         """A copy with other fields; dictionaries are merged into those that it has."""

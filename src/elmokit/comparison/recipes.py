@@ -150,15 +150,18 @@ def _foreign_methods(names: Iterable[str]) -> list[Method]:
 def plan_for_task(plan: Plan, task: AnyTask) -> Plan:
     """The plan without methods that cannot do a task, with a head and the settings that suit it."""
     methods, left_out = [], list(plan.left_out)
+    usual = _vary_methods(catalog(), read_toml(_RECIPES)[plan.recipe])
     for method in plan.methods:
         if not method.can_do(task):
             left_out.append(f"{method.id} is left out: it cannot do the task {task.name!r}.")
         else:
-            changes = dict(task.settings)
+            own = usual[method.id].classifier if method.id in usual else {}
+            changes = {**task.settings, **({} if task.name == "classify" else {"epochs": 0})}
+            for name, value in method.classifier.items():  # what a user has set counts
+                if name in changes and value != own.get(name):
+                    del changes[name]
             if method.classifier.get("head", "auto") not in ("auto", *task.heads):
                 changes["head"] = "auto"
-            if task.settings and "epochs" in method.classifier:  # chosen for classification
-                changes["epochs"] = 0
             methods.append(method.vary(classifier=changes) if changes else method)
     if not methods:
         raise ConfigError(

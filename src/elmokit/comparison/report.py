@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 _LOOKS = {"elmo": 0, "static": 1, "linear": 2, "foreign": 3}  # color and shape of each family
 _TERMINAL = ("Test", "Valid", "macro F1", "Pretrain", "Fit", "Texts per second", "Disk")
 _STRONGEST = 0.45  # shade of the best F1
+_PARTS = {"per_class": ("name", "f1"), "per_label": ("label", "f1"), "by_question": ("question", "answer_f1")}
+"""What details tell apart: the key of the list, and of the name and the score in each entry."""
 
 
 def write_report(comparison: Comparison) -> list[Path]:
@@ -95,8 +97,8 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     if comparison.curve:
         yield _curve_section(comparison)
     details = ranked[0].details[MAIN_SPLIT] if ranked else {}
-    if "per_class" in details:
-        yield _classes_section(comparison)
+    if parts := next((name for name in _PARTS if details.get(name)), ""):
+        yield _classes_section(comparison, parts)
     if "confusion" in details or "confusions" in details:
         yield _confusion_section(comparison)
     if comparison.examples:
@@ -165,7 +167,9 @@ def make_ranking_table(comparison: Comparison, titles: Collection[str] = (), nam
     """A row for each finished method; of the columns those with ``titles``, or all that have values."""
     ranking, metric, ranked = comparison.ranking, _title(comparison.metric), comparison.ranked
     names = [name for name in ranked[0].records[MAIN_SPLIT][0].values if name != comparison.metric]
-    further = [name for name in names if name.endswith(("precision", "recall", "f1"))][:3]
+    further = [name for name in names if name.endswith(("precision", "recall", "f1", "match", "spearman"))][
+        :3
+    ]
     groups = {
         metric: ("Test", "Valid", "Train"),
         "Other scores on test": tuple(map(format_score_name, further)),
@@ -252,19 +256,27 @@ def _curve_section(comparison: Comparison) -> Section:
     return Section("curve", "Learning curve", text, (figure, table))
 
 
-def _classes_section(comparison: Comparison) -> Section:
-    """F1 of every class by every method."""
-    per_class = [result.details[MAIN_SPLIT]["per_class"] for result in comparison.ranked]
-    scores = np.array([[entry["f1"] for entry in own] for own in per_class]).T  # (n_classes, n_methods)
+def _classes_section(comparison: Comparison, parts: str) -> Section:
+    """F1 of every class, or of what else a task tells apart, by every method."""
+    name, score = _PARTS[parts]
+    per_class = [
+        {entry[name]: entry[score] for entry in result.details[MAIN_SPLIT][parts]}
+        for result in comparison.ranked
+    ]
+    names = list(dict.fromkeys(itertools.chain(*per_class)))
+    scores = np.array([[own.get(one, 0.0) for own in per_class] for one in names])  # (n_classes, n_methods)
     shades = _STRONGEST * (scores - scores.min()) / max(np.ptp(scores), 1e-9)
     rows = []
-    for entry, own, shade in zip(per_class[0], scores, shades, strict=True):
+    for one, own, shade in zip(names, scores, shades, strict=True):
         cells = [Cell(percent(f1), s, bold=f1 == own.max()) for f1, s in zip(own, shade, strict=True)]
-        rows.append([Cell(entry["name"]), *cells])
-    head = ["Class", *(shorten(result.method.name, 40) for result in comparison.ranked)]
-    text = "F1 on test, in percent. The best method for each class is bold."
+        rows.append([Cell(one), *cells])
+    head = [
+        name.capitalize().replace("Name", "Class"),
+        *(shorten(result.method.name, 40) for result in comparison.ranked),
+    ]
+    text = f"F1 on test, in percent. The best method for each {head[0].lower()} is bold."
     table = make_table(head, rows, searchable=len(rows) > MAX_MATRIX)
-    return Section("classes", "Scores by class", text, (table,))
+    return Section("classes", f"Scores by {head[0].lower()}", text, (table,))
 
 
 def _confusion_section(comparison: Comparison) -> Section:

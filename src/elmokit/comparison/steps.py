@@ -29,7 +29,7 @@ from elmokit.core.atomic import write_text
 from elmokit.core.console import Reporter
 from elmokit.static.train import train_vectors
 from elmokit.tasks.layer_cache import cached_sources, number_texts
-from elmokit.tasks.model import TaskModel, load_encoder
+from elmokit.tasks.model import TaskModel, load_encoder, resolve_head
 from elmokit.tasks.model_report import mix_record
 from elmokit.tasks.stack import StackModel, fit_stack
 from elmokit.tasks.task import Metrics, Predictor
@@ -87,7 +87,7 @@ class MetricsRecord:
     def from_metrics(cls, metrics: Metrics) -> MetricsRecord:
         """What a comparison keeps of some metrics."""
         scores, predicted = row_values(metrics).tolist(), getattr(metrics, "predicted", None)
-        guesses = None if predicted is None else predicted.tolist()
+        guesses = predicted.tolist() if isinstance(predicted, np.ndarray) else None
         return cls(metrics.main, dict(metrics.values), metrics.to_json(), scores, guesses)
 
 
@@ -194,7 +194,8 @@ def do_step(space: Workspace, step: Step, reporter: Reporter, max_time: float | 
     elif method.family == "foreign":
         result = _encode_rows(space.data, method, model, reporter)
     else:
-        encoder, config = load_encoder(space.encoder_folder(method)), fitting_config(method, 0, 0)
+        config = resolve_head(space.data.task, fitting_config(method, 0, 0))  # which words are read
+        encoder = load_encoder(space.encoder_folder(method))
         parts = [space.data.splits[split].inputs for split in ("train", "valid")]
         start = time.monotonic()
         with tuned_process():
@@ -253,7 +254,8 @@ def _fit(space: Workspace, step: Step, reporter: Reporter) -> StepResult:
     few = step.n_labels > 0  # nothing is held out of a few labels, and their layers are not cached
     if few:
         train = train.select(draw_rows(train.targets, step.n_labels, step.seed))
-    config = fitting_config(method, step.seed, 0 if few or method.is_stack else n_words(data.texts("train")))
+    is_open = few or method.is_stack or data.task.name != "classify"  # the recipes' epochs suit classes
+    config = fitting_config(method, step.seed, 0 if is_open else n_words(data.texts("train")))
     model: TaskModel | TfidfModel | StackModel
     if method.family == "linear":
         model = fit_tfidf(method.base, train, seed=step.seed)
