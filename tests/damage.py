@@ -83,7 +83,7 @@ def write_rows(folder: Path) -> None:
     (folder / "rows.csv").write_text("\n".join(lines[:1] + lines[1:401:8]), encoding="utf-8")
     (folder / "text.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     (folder / "words.txt").write_text("the\nbank\nrates\n", encoding="utf-8")
-    (folder / "table.txt").write_text("bank 1 2\nrates 3 4\n", encoding="utf-8")
+    (folder / "given.txt").write_text("bank 1 2\nrates 3 4\n", encoding="utf-8")
     tags = ["O", "B-BANK", *["O"] * 6]
     makers: dict[str, Callable[[str], dict[str, Any]]] = {
         "tag": lambda text: {"tokens": text.split(), "tags": tags},
@@ -198,7 +198,7 @@ def make_command(verb: str, folder: Path, out: Path) -> list[str]:
         "evaluate": ["evaluate", classifier, rows, *label, "--out", out],
         "convert": ["convert", MODEL, out, "--compact"],
         "export": ["convert", MODEL, out, "--to", "official"],
-        "import": ["convert", folder / "table.txt", out],
+        "import": ["convert", folder / "given.txt", out],
         "token cache": ["convert", MODEL, out, "--token-cache", text],
         "pretrain": ["pretrain", text, "--preset", "tiny", "--epochs", 2, *sizes, "--out", out],
         "distill": ["distill", VECTORS, text, "--from", MODEL, "--epochs", 2, "--out", out],
