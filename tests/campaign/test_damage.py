@@ -44,6 +44,7 @@ def test_a_job_in_one_go_is_done_already_when_it_is_run_again(cli: Cli, tmp_path
     words = damage.make_command(verb, tmp_path, out)[3:]
     first = cli(*words).check_fine()
     files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert not [path for path, content in files.items() if str(tmp_path).encode() in content]
     cli(*words).check_fine("Already done")
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == files
     assert "Already done" not in first.out

@@ -151,6 +151,7 @@ def test_the_ranking_has_all_figures(news: Comparison, report: dict[str, str]) -
     interval = f"({low * 100:.1f} to {high * 100:.1f})"
     assert cells[2] == f"{score.mean * 100:.2f} ± 0.20 {interval}"
     assert cells[-5:] == ["25 min 11 s", "4 min 2 s", "228", "1.5 GB", "69.8 MB"]
+    assert "ublished" not in report["report.md"], "figures of other data"
     (ranking, missing) = tables(make_document(news), "ranking")
     assert (ranking.highlight, list(news.failed)) == (0, ["glove-s0"])
     assert texts(missing) == [

@@ -57,6 +57,10 @@ def test_modules_are_few_named_for_what_they_hold_and_without_lists_of_names() -
     assert lists == {"settings.py", "results.py"}
 
 
+def test_no_process_with_live_threads_is_forked() -> None:
+    assert not [path for path in FILES if re.search(r"os\.fork\(|\"fork\"", path.read_text("utf-8"))]
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_functions_are_short_or_say_why_not(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
