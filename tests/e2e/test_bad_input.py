@@ -297,3 +297,101 @@ def test_start_from_adds_words_and_refuses_flags_that_change_the_shape(
     assert cli("pretrain", *words).code == 0
     check_model(tmp_path / "m", "zebra", "met", *load_bilm(tiny_model).vocabulary.words)
     assert snapshot(tiny_model) == before
+
+
+# -- rows of every task -----------------------------------------------------------------------
+
+
+def lines(*rows: dict[str, object]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def spans(*places: tuple[int, int]) -> dict[str, object]:
+    return {"text": "a bank", "spans": [{"start": start, "end": end, "label": "X"} for start, end in places]}
+
+
+ASKED, TAGGED = {"question": "who", "passage": "a bank"}, {"tokens": ["bank"], "tags": ["B-X"]}
+BAD_ROWS: dict[str, tuple[str, str, str]] = {
+    "ragged columns": ("a.conll", "EU NNP B-X\na DT O\n\nbank B-X\n", "line 4: 2 columns where the first"),
+    "a tag without a word": ("a.conll", "EU\tB-X\n\na\tO\n\tB-X\n", "line 3: word 2 is empty, but has a tag"),
+    "tags without tokens": (
+        "a.jsonl",
+        lines(TAGGED, {"tokens": [], "tags": ["O"]}),
+        "line 2: 0 words, but 1",
+    ),
+    "spans that overlap": (
+        "a.jsonl",
+        lines(spans((0, 1)), spans((0, 6), (2, 6))),
+        "line 2: two spans overlap",
+    ),
+    "a span outside": (
+        "a.jsonl",
+        lines(spans((2, 7))),
+        "line 1: the span 2 to 7 is not inside the text of 6",
+    ),
+    "a span that ends first": ("a.jsonl", lines(spans((3, 2))), "line 1: the span 3 to 2 is not inside"),
+    "a one-sided pair": ("a.csv", "text,other,label\na,b,x\na,,y\n", "line 3: the pair has only one text"),
+    "a score in words": ("a.csv", "text,other,score\na,b,1\na,b,two\n", "line 3: the score 'two' is not a"),
+    "an empty passage": ("a.jsonl", lines({**ASKED, "passage": " ", "answer": ""}), "line 1: the passage is"),
+    "an answer elsewhere": (
+        "a.jsonl",
+        lines({**ASKED, "answer": "goal"}),
+        "line 1: the passage does not contain",
+    ),
+    "thousands of tags": ("a.conll", "".join(f"w T{n}\n" for n in range(3000)), "3,000 different tags"),
+    "thousands of spans": (
+        "a.conll",
+        "".join(f"w B-{n}\n" for n in range(3000)),
+        "different tags, more than",
+    ),
+    "thousands of classes": (
+        "a.csv",
+        "text,other,label\n" + "".join(f"a,b,c{n}\n" for n in range(3000)),
+        "3,000 different labels",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_ROWS)
+def test_rows_that_no_task_can_learn_are_refused_by_file_and_line(
+    kind: str, cli: Cli, encoder: Path, tmp_path: Path
+) -> None:
+    name, content, message = BAD_ROWS[kind]
+    file = write(tmp_path / name, content)
+    cli("fit", encoder, file, "-o", tmp_path / "model").check_refused(name, message)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_tag_unseen_in_training_is_refused_for_validation_and_wrong_in_a_test(
+    cli: Cli, encoder: Path, tmp_path: Path
+) -> None:
+    train = write(tmp_path / "train.conll", "bank B-X\nrain O\n\n" * 20)
+    new = write(tmp_path / "new.conll", "bank B-X\nrain B-NEW\n\n")
+    words = ("fit", encoder, train, "-o", tmp_path / "model", "--head", "linear", "--epochs", "8")
+    cli(*words, "--valid", new).check_refused("new.conll", "validation rows have labels", "S-NEW")
+    cli(*words, "--test", new, "--set", "lr=0.05").check_fine("test: span F1 0.6667")
+    assert "training never saw" in (tmp_path / "model" / "report.md").read_text()
+    cli("evaluate", tmp_path / "model", new).check_fine("span F1 0.6667")
+
+
+@pytest.mark.parametrize("task", ["tag", "pair", "answer"])
+def test_a_sentence_of_5000_words_is_learned(task: str, cli: Cli, encoder: Path, tmp_path: Path) -> None:
+    long = "we saw " * 2499 + "the bank"
+    rows = {
+        "tag": [
+            {"tokens": (text := one.split()), "tags": ["O"] * (len(text) - 1) + ["B-X"]}
+            for one in (long, "a goal")
+        ],
+        "pair": [{"text": one, "other": "bank", "label": one[:2]} for one in (long, "a goal")],
+        "answer": [
+            {"question": "what", "passage": one, "answer": one.split()[-1]} for one in (long, "a goal")
+        ],
+    }[task]
+    file = write(tmp_path / "a.jsonl", lines(*rows))
+    words = ("--epochs", "1", "--set", "head_dim=8", "--valid", file)
+    done = cli("fit", encoder, file, "-o", tmp_path / "model", *words)
+    done.check_fine("Done", *(["Cut after 400 words"] if task == "pair" else []))
+    cli("predict", tmp_path / "model", file, "-o", tmp_path / "out.jsonl").check_fine()
+    answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len(answers) == 2
+    assert task != "tag" or len(answers[0]["tags"]) == 5000

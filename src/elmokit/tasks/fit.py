@@ -315,7 +315,8 @@ def read_splits(
     if "valid" in parts:
         if unknown := parts["valid"].unknown:
             raise DataError(
-                f"The validation rows have labels that the training rows do not have: {shorten(unknown)}.",
+                f"{_files(files['valid'])[0]}: validation rows have labels that the training rows do not "
+                f"have: {shorten(unknown)}.",
                 remedy="Correct them, or give training rows for them.",
             )
         return parts

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.core.errors import DataError
-from elmokit.core.formatting import percent, plural
+from elmokit.core.formatting import join_names, percent, plural
 from elmokit.report.document import Cell, Column, Section, make_pairs_table, make_table
 from elmokit.tasks.crf import FORBIDDEN, Crf, best_paths, marginals, negative_log_likelihood
 from elmokit.tasks.heads import BilstmHead, Head, Rng
@@ -282,6 +282,11 @@ class Tagging(Task[TagPrediction, TagMetrics]):
                 f"{row.place}: {plural(len(words), 'word')}, but {plural(len(tags), 'tag')}.",
                 remedy="Give one tag for each word; words and tags in a text are separated by spaces.",
             )
+        if "" in words:
+            raise DataError(
+                f"{row.place}: word {words.index('') + 1} is empty, but has a tag.",
+                remedy="Give the word, or leave out its line.",
+            )
         return words, tags
 
     def loss(self, output: Crf, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
@@ -450,8 +455,12 @@ def _labels_section(metrics: Mapping[str, TagMetrics]) -> Section:
             _, precision, recall, f1, n = table.get(label, (label, 0.0, 0.0, 0.0, 0))
             cells += [percent(precision), percent(recall), Cell(percent(f1), f1), f"{n:,}"]
         rows.append(cells)
-    what = "exact spans" if next(iter(metrics.values())).has_spans else "words"
-    return Section("labels", "Scores by label", f"In percent, of {what}.", (make_table(columns, rows),))
+    lines = [f"In percent, of {'exact spans' if next(iter(metrics.values())).has_spans else 'words'}."]
+    for split, one in metrics.items():
+        if one.unknown:
+            names = join_names(one.unknown, at_most=10)
+            lines.append(f"- Tags of {split} rows that training never saw, counted as wrong: {names}.")
+    return Section("labels", "Scores by label", "\n\n".join(lines), (make_table(columns, rows),))
 
 
 def _confusion_section(metrics: TagMetrics, split: str) -> Section:

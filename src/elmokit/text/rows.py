@@ -345,7 +345,7 @@ class _Records:
                     f"{place}: not valid {self.config.encoding} ({error}).",
                     remedy="Specify the encoding (--encoding latin-1, ...), or use --set errors=replace.",
                 ) from error
-        if cell is None or cell != cell:  # NaN is not itself
+        if cell is None or cell != cell or cell == []:  # NaN is not itself
             return ""
         if _is_words(cell):
             return " ".join(self._cell(word, place) for word in cell)
