@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -302,7 +303,7 @@ def test_start_from_adds_words_and_refuses_flags_that_change_the_shape(
 # -- rows of every task -----------------------------------------------------------------------
 
 
-def lines(*rows: dict[str, object]) -> str:
+def lines(*rows: Mapping[str, object]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
@@ -377,17 +378,15 @@ def test_a_tag_unseen_in_training_is_refused_for_validation_and_wrong_in_a_test(
 @pytest.mark.parametrize("task", ["tag", "pair", "answer"])
 def test_a_sentence_of_5000_words_is_learned(task: str, cli: Cli, encoder: Path, tmp_path: Path) -> None:
     long = "we saw " * 2499 + "the bank"
-    rows = {
+    texts = (long, "a goal")
+    rows: dict[str, list[dict[str, object]]] = {
         "tag": [
-            {"tokens": (text := one.split()), "tags": ["O"] * (len(text) - 1) + ["B-X"]}
-            for one in (long, "a goal")
+            {"tokens": (text := one.split()), "tags": ["O"] * (len(text) - 1) + ["B-X"]} for one in texts
         ],
-        "pair": [{"text": one, "other": "bank", "label": one[:2]} for one in (long, "a goal")],
-        "answer": [
-            {"question": "what", "passage": one, "answer": one.split()[-1]} for one in (long, "a goal")
-        ],
-    }[task]
-    file = write(tmp_path / "a.jsonl", lines(*rows))
+        "pair": [{"text": one, "other": "bank", "label": one[:2]} for one in texts],
+        "answer": [{"question": "what", "passage": one, "answer": one.split()[-1]} for one in texts],
+    }
+    file = write(tmp_path / "a.jsonl", lines(*rows[task]))
     words = ("--epochs", "1", "--set", "head_dim=8", "--valid", file)
     done = cli("fit", encoder, file, "-o", tmp_path / "model", *words)
     done.check_fine("Done", *(["Cut after 400 words"] if task == "pair" else []))
