@@ -172,6 +172,10 @@ def test_every_tab(browser: Browser, full: str, screen: str, scheme: str) -> Non
     def check_fits(*selectors: str) -> None:
         assert page.evaluate(OUTSIDE) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS[screen][0]
+        wide = (
+            "[...document.querySelectorAll('.scroll, pre')].some(part => part.scrollWidth > part.clientWidth)"
+        )
+        assert not page.evaluate(wide)
         for selector in selectors:
             assert contrast(page, selector, every=True) > 4.5, selector
         assert not page.locator("#problem").is_visible()
@@ -420,6 +424,36 @@ def test_the_map_by_keyboard(visit: Visit, full: str) -> None:
     assert page.locator("#where").inner_text().startswith("as in sentence 1;")
     key.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "The same word elsewhere"
+    visit.check_quiet(full)
+
+
+def test_texts_and_senses_by_keyboard(visit: Visit, full: str) -> None:
+    page = opened(visit.page, full, "#search")
+    key = page.keyboard
+    page.locator("#search-query").focus()
+    key.press("Control+A")
+    key.type("a bank")
+    push(page, "Enter")
+    assert "query=a+bank" in page.url
+    assert page.locator("#search-hits li").first.inner_text().endswith("a bank")
+    turn_to(page, "Senses")
+    page.locator("#senses-list summary").last.focus()
+    key.press("Tab")
+    dots = page.locator("#senses-map circle[tabindex='0']")
+    for press in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):
+        key.press(press)
+        assert dots.count() == 1
+        assert dots.evaluate("part => part === document.activeElement")
+        assert str(dots.get_attribute("aria-label")) == page.locator("#senses-point").inner_text()
+    key.press("Tab")
+    assert page.evaluate("document.activeElement.closest('#senses')") is None, "one stop for the whole map"
+    turn_to(page, "Pairs")
+    page.locator("#pairs-first .w").first.focus()
+    for place in range(2):
+        key.press("Enter" if place else "Space")
+        assert page.locator("#pairs-alignment [aria-pressed=true]").count() == 1
+        assert page.locator("#pairs-status").inner_text() == page.locator("#pairs-detail").inner_text()
+        key.press("Tab")
     visit.check_quiet(full)
 
 

@@ -83,7 +83,7 @@ export const INPUTS = {
   classify: { text: "Shares of the airline fell after its pilots voted to strike over pay." },
   tag: { text: "Ada Lovelace met Charles Babbage in London in June 1833 and wrote to the Royal Society." },
   answer: {
-    question: "When did Marie Curie move to Paris?",
+    question: "Where was Marie Curie born?",
     passage: "Marie Curie was born in Warsaw in 1867. She moved to Paris in 1891 to study physics, chemistry and mathematics. In 1903 she shared the Nobel Prize in Physics with Pierre Curie and Henri Becquerel, and in 1911 she received the Nobel Prize in Chemistry for the discovery of radium and polonium.",
   },
 };
