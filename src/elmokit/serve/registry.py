@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from elmokit.core.names import HUB, resolve_name
 from elmokit.tasks.model import Network
 from elmokit.tasks.task import Predictor
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenizing import Text, replace_surrogates
+from elmokit.text.tokenizing import Text, Tokenized, replace_surrogates, split_sentences
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.encoder import Encoder
 from elmokit.vectors.mix import ScalarMix
@@ -79,6 +80,13 @@ class Served:
         if self.encoder:
             return self.encoder.words(texts)
         return [replace_surrogates(text).split() if isinstance(text, str) else [*text] for text in texts]
+
+    @cached_property
+    def sentences(self) -> list[Tokenized]:
+        """The sentences of the corpus, split once."""
+        texts = [" ".join(words) for words in self.occurrences.texts] if self.occurrences else []
+        sentences = [one for text in texts for one in split_sentences(text)]
+        return [Tokenized(*pair) for pair in zip(self.words(sentences), sentences, strict=True)]
 
     def mix(self) -> tuple[list[float], bool]:
         """The weight of each layer, as learned or equal, and whether each layer is normalized first."""

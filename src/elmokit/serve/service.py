@@ -42,7 +42,7 @@ from elmokit.vectors.neighbors import (
     search,
     unit_rows,
 )
-from elmokit.vectors.senses import senses
+from elmokit.vectors.senses import WordSenses, senses
 from elmokit.vectors.settings import layer_factors
 
 INFLUENCE_TEXTS, INFLUENCE_WORDS = 8, 200
@@ -206,9 +206,13 @@ class Service:
         if body.texts is None and not (corpus and corpus.texts):
             raise ConfigError("This server has no corpus.", remedy="Send texts.")
         words = await self._words(request, served, body.texts or [body.word])
-        texts = body.texts or [" ".join(row) for row in cast(Occurrences, corpus).texts]
-        work = partial(senses, elmo, body.word, texts, k=body.k, layer=body.layer, at_most=_MAX_USES)
-        result = await self.worker.call(work, cost=_cost(words), gone=request.is_disconnected)
+
+        def work() -> WordSenses:
+            texts = body.texts or served.sentences
+            return senses(elmo, body.word, texts, k=body.k, layer=body.layer, at_most=_MAX_USES)
+
+        how: Any = {"cost": _MAX_USES + _cost(words), "gone": request.is_disconnected}
+        result = await self.worker.call(work, **how)
         shown = f"The word is in {result.n_found:,} sentences; {_MAX_USES}, drawn at random, are compared."
         places = zip(result.uses, result.points, strict=True)
         names = ("word", "compared_by", "n_found", "silhouette", "explained")

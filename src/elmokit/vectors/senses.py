@@ -26,7 +26,7 @@ from elmokit.report.figures import draw_groups
 from elmokit.report.render import write_report
 from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenizing import reject_table, split_sentences
+from elmokit.text.tokenizing import Tokenized, reject_table, split_sentences
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.neighbors import Occurrence, cosines, map_2d, unit_rows
 
@@ -83,7 +83,7 @@ class WordSenses:
 def senses(  # many parameters because each is a flag of the verb
     model: Elmo | str | Path,
     word: str,
-    texts: Iterable[str],
+    texts: Iterable[str | Tokenized],
     *,
     k: int | None = None,
     labeled: str | Path | None = None,
@@ -101,7 +101,7 @@ def senses(  # many parameters because each is a flag of the verb
     what tells senses apart best on benchmarks/senses.tsv. Groups are those of k-means.
 
     Args:
-        texts: The corpus, read once; copies of a sentence count once.
+        texts: The corpus, read once; copies of a sentence count once. A text that is tokenized is a sentence.
         k: Number of senses; by default 1 to 6, as many as have the best silhouette.
         labeled: Rows with the columns text and sense: each use gets the sense whose examples have the
             nearest mean. If there is a column word, only rows of this word count.
@@ -187,14 +187,15 @@ def group_vectors(
 
 
 def _collect(
-    elmo: Elmo, form: str, texts: Iterable[str], at_most: int, seed: int, reporter: Reporter
+    elmo: Elmo, form: str, texts: Iterable[str | Tokenized], at_most: int, seed: int, reporter: Reporter
 ) -> tuple[list[Occurrence], int, Counter[str]]:
     """The sentences with a word, at most so many; how many there are; in how many sentences each word is."""
     rng, seen, counts = np.random.default_rng(seed), set[int](), Counter[str]()
     kept: list[Occurrence] = []
 
-    def read(chunk: list[str], first: int) -> None:
-        numbered = [(first + place, one) for place, text in enumerate(chunk) for one in split_sentences(text)]
+    def read(chunk: list[str | Tokenized], first: int) -> None:
+        parts = [[text] if isinstance(text, Tokenized) else split_sentences(text) for text in chunk]
+        numbered = [(first + place, one) for place, part in enumerate(parts) for one in part]
         for (index, _), words in zip(numbered, elmo.words([one for _, one in numbered]), strict=True):
             folded = [one.casefold() for one in words]
             counts.update({*folded})
@@ -207,7 +208,7 @@ def _collect(
             place = len(kept) if len(kept) < at_most else int(rng.integers(len(seen)))
             kept[place : place + 1] = [use] if place < at_most else kept[place : place + 1]
 
-    chunk, first = list[str](), 0
+    chunk, first = list[str | Tokenized](), 0
     with reporter.counting("Reading the corpus", unit="texts") as advance:
         for text in texts:
             chunk.append(text)
