@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from elmokit.core.errors import ModelError
+from elmokit.core.errors import ConfigError, ModelError
 from elmokit.serve.app import make_app
-from elmokit.serve.registry import Registry, open_registry
+from elmokit.serve.registry import Registry, Served, open_registry
 from elmokit.tasks.task import Examples, Labels
 from elmokit.tasks.tfidf import fit_tfidf
 from elmokit.vectors.elmo import Elmo
@@ -194,6 +194,8 @@ def test_many_clients_at_once_get_the_same_answers(client: TestClient) -> None:
 
 def test_a_server_without_texts_says_how_to_give_some(folders: dict[str, Path]) -> None:
     registry = open_registry([folders["small"]], [])
+    with pytest.raises(ConfigError, match="it counts words"):
+        Served("counts").require_encoder()
     with TestClient(make_app(registry), base_url="http://127.0.0.1") as client:
         for address, body, part in (
             ("/v1/search", {"query": "bank"}, "--search FILE_OR_VECTORS"),

@@ -70,7 +70,7 @@ class Served:
         """What turns its texts into vectors, or an error if there is nothing of the kind."""
         if self.encoder is None:
             raise ConfigError(
-                f"{self.name} has no vectors: it counts words.",
+                f"{self.name} has no encoder to search with: it counts words or uses foreign vectors.",
                 remedy="Choose another model: see /v1/models.",
             )
         return self.encoder
