@@ -235,12 +235,6 @@ class Question(PlacedWords):
 
     answers: tuple[str, ...] = ()
 
-    @classmethod
-    def split(cls, text: str) -> Question:
-        """Split a raw text."""
-        words = PlacedWords.split(text)
-        return cls(words, words.text, words.offsets)
-
 
 class Answering(Task[AnswerPrediction, AnswerMetrics]):
     """The words of a passage that answer a question."""
@@ -413,14 +407,13 @@ def _place_words(
     if span is None:
         return -1, -1
     start, end = span
-    inside = [word for word, (first, last) in enumerate(passage.offsets) if first < end and last > start]
-    if not inside:
+    if (inside := passage.between(start, end)) is None:
         misaligned.add(place, f"{start} to {end} holds no word")
         return -1, -1
-    first, last = passage.offsets[inside[0]][0], passage.offsets[inside[-1]][1]
+    first, last = passage.offsets[inside[0]][0], passage.offsets[inside[1] - 1][1]
     if (first, last) != span:
         misaligned.add(place, f"{start} to {end} cuts a word; {first} to {last} is used")
-    return inside[0], inside[-1]
+    return inside[0], inside[1] - 1
 
 
 # -- predictions ------------------------------------------------------------------------------

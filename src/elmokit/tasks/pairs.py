@@ -266,7 +266,9 @@ def mark_words(text: str, start: int, end: int, place: str = "") -> MarkedWords:
     >>> mark_words("He sat on the bank.", 14, 18).mark
     (4, 5)
     """
-    if (words := MarkedWords.at(text, start, end)) is not None:
+    words = MarkedWords.split(text)
+    if 0 <= start < end <= len(words.text) and (mark := words.between(start, end)):
+        words.mark = mark
         return words
     problem = f"{start} to {end} marks no word in a text of {len(text):,} characters"
     raise DataError(f"{place}: {problem}." if place else f"{problem}.", remedy=_MARKS)

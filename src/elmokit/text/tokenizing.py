@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -139,6 +139,9 @@ class Tokenized(list[str]):
         self.source, self.text = text, text if isinstance(text, str) else " ".join(text)
 
 
+P = TypeVar("P", bound="PlacedWords")
+
+
 class PlacedWords(list[str]):
     """The words of ``text`` as they stand in it; ``offsets``: of each, its first character and its end."""
 
@@ -147,7 +150,7 @@ class PlacedWords(list[str]):
         self.text, self.offsets = text, offsets
 
     @classmethod
-    def split(cls, text: str) -> PlacedWords:
+    def split(cls: type[P], text: str) -> P:
         """Split a raw text by the rules of the ``plain`` pipeline.
 
         >>> PlacedWords.split("Rates rose.").offsets
@@ -188,17 +191,6 @@ class MarkedWords(PlacedWords):
     """The words of a text; those from ``mark[0]`` to before ``mark[1]`` are what a head reads."""
 
     mark = (0, 0)
-
-    @classmethod
-    def at(cls, text: str, start: int, end: int) -> MarkedWords | None:
-        """The words of ``text``, those between two characters marked; None if there is none."""
-        placed = PlacedWords.split(text)
-        mark = placed.between(start, end) if 0 <= start < end <= len(placed.text) else None
-        if mark is None:
-            return None
-        words = cls(placed, placed.text, placed.offsets)
-        words.mark = mark
-        return words
 
 
 def tokenize_texts(pipeline: TextPipeline, texts: Sequence[Text]) -> list[list[str]]:

@@ -32,6 +32,7 @@ class TokenIds(Ragged[np.int32]):
     features: Rows  # one for each distinct word, as the token encoder takes it
     vectors: Tensor | None = None  # what the token encoder makes of them, (n_distinct, dim)
     words: tuple[str, ...] = ()  # their spelling
+    parts: tuple[TokenIds, ...] = ()  # of several encoders side by side, the ids of each
 
     def batch(self, rows: IntArray, token_encoder: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
         """Vectors of words, (n_words, dim); which of them stands where, (batch, time); lengths, (batch,)."""
@@ -49,7 +50,8 @@ class TokenIds(Ragged[np.int32]):
 
     def content_hash(self, salt: str) -> str:
         """Changes when any word of any text does, or ``salt``."""
-        return fingerprint(salt, self.values, self.offsets, self.features)
+        parts = [part.content_hash(salt) for part in self.parts]
+        return fingerprint(salt, self.values, self.offsets, self.features, *parts)
 
 
 def number_words(

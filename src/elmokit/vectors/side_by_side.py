@@ -72,17 +72,6 @@ class Encoders(Described):
                 cast(Model, part).save(staged / str(number))
 
 
-@dataclass(frozen=True, eq=False)
-class JointIds(TokenIds):
-    """Texts as ids of each encoder; the fields that it shares are those of one with edges if any has them."""
-
-    parts: tuple[TokenIds, ...] = ()
-
-    def content_hash(self, salt: str) -> str:
-        """Changes when any word of any text does, or ``salt``."""
-        return fingerprint(*(part.content_hash(salt) for part in self.parts))
-
-
 class LayeredEncoders(Encoders):
     """Encoders with layers, which make an ``Encoder`` together.
 
@@ -129,12 +118,12 @@ class LayeredEncoders(Encoders):
         """The words of each text, as the first encoder sees them."""
         return self.encoders[0].words(texts)
 
-    def to_ids(self, words: Iterable[Sequence[str]]) -> JointIds:
-        """Texts given as words, as ids of each encoder."""
+    def to_ids(self, words: Iterable[Sequence[str]]) -> TokenIds:
+        """Texts given as words, as ids of each encoder beside those of one that has all edges."""
         parts = tuple(one.to_ids(own) for one, own in self._own_words([*words]))
         pairs = zip(self.encoders, parts, strict=True)
         edged = next(ids for one, ids in pairs if one.n_edge == self.n_edge)
-        return JointIds(edged.values, edged.offsets, edged.features, parts=parts)
+        return replace(edged, parts=parts)
 
     def layers(
         self,
@@ -145,14 +134,13 @@ class LayeredEncoders(Encoders):
         rng: torch.Generator | None = None,
     ) -> Layers:
         """All layers of the texts ``rows`` as one batch."""
-        pairs = zip(self.encoders, cast(JointIds, ids).parts, strict=True)
+        pairs = zip(self.encoders, ids.parts, strict=True)
         return self._join([one.layers(own, rows, dropout=dropout, rng=rng) for one, own in pairs])
 
     def precompute(self, ids: TokenIds) -> TokenIds:
         """The texts with what is the same in every batch, for each encoder."""
-        joint = cast(JointIds, ids)
-        pairs = zip(self.encoders, joint.parts, strict=True)
-        return replace(joint, parts=tuple(one.precompute(own) for one, own in pairs))
+        pairs = zip(self.encoders, ids.parts, strict=True)
+        return replace(ids, parts=tuple(one.precompute(own) for one, own in pairs))
 
     def batch(self, words: Sequence[Sequence[str]]) -> Layers:
         """All layers of one batch of texts given as words, without gradients."""
