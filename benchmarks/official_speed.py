@@ -29,7 +29,7 @@ from elmokit.published.convert import convert
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import TextPipeline
 from elmokit.text.vocabulary import Characters
-from elmokit.training.machine import tuned_process
+from elmokit.training.machine import tuned_memory
 from elmokit.vectors.elmo import Elmo
 from measuring import data_file, finish, peak_memory
 
@@ -190,7 +190,7 @@ def both(work: Path, texts: list[list[str]], batch_size: int, repeats: int, cloc
             for words in texts:
                 elmo.embed([words])
 
-    with tuned_process():  # the same memory settings for both
+    with tuned_memory():  # the same memory settings for both
         for _ in range(repeats):
             for name, work_ in (("ours", embed), ("plain", lambda: plain.embed(texts, batch_size))):
                 started = clock()
@@ -267,7 +267,7 @@ def main() -> None:
     if arguments.worker:
         texts = sentences(arguments.texts)
         if arguments.worker == "plain":
-            with tuned_process():  # as when it is timed
+            with tuned_memory():  # as when it is timed
                 Plain(arguments.work / "published").embed(texts, arguments.batch)
         else:
             Elmo.load(arguments.work / "ours").embed(texts, batch_size=arguments.batch)

@@ -16,7 +16,7 @@ from typing import Any
 from torch.profiler import ProfilerActivity, profile
 
 from elmokit.bilm.settings import resolve
-from elmokit.training.machine import tuned_process
+from elmokit.training.machine import tuned_memory
 from measuring import data_file, finish, seconds
 from pretrain_speed import our_steps, prepared, textbook_steps
 
@@ -33,7 +33,7 @@ _KINDS = {
 def main() -> None:
     file = data_file("ag_news/train_partial.csv.gz")
     figures: dict[str, Any] = {}
-    with tuned_process(), tempfile.TemporaryDirectory() as folder:
+    with tuned_memory(), tempfile.TemporaryDirectory() as folder:
         classic, small = resolve("classic"), resolve("small", {"text": {"mend": True}})
         words = prepared(classic, file, Path(folder) / "classic")
         runs: dict[str, tuple[Callable[[int], int], int]] = {

@@ -36,11 +36,12 @@ from elmokit.bilm.pretrain import LanguageModeling, target_counts
 from elmokit.bilm.settings import PretrainConfig, resolve
 from elmokit.bilm.softmax import sample_log_uniform
 from elmokit.core.console import Reporter
+from elmokit.core.threads import one_core_each
 from elmokit.text.corpus import Corpus, CorpusSettings, Documents, load_corpus, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.tokenizing import TextPipeline
 from elmokit.training.loop import train
-from elmokit.training.machine import tuned_process
+from elmokit.training.machine import tuned_memory
 from elmokit.training.optimizer import Optimizer
 from measuring import data_file, finish, gemm_peak, peak_memory, seconds
 from textbook import TextbookTrainer
@@ -58,7 +59,7 @@ def main() -> None:
         _work(options.worker, load_corpus(options.corpus))
         return
     file = data_file("ag_news/train_partial.csv.gz")
-    with tuned_process(), tempfile.TemporaryDirectory() as folder:
+    with tuned_memory(), tempfile.TemporaryDirectory() as folder:
         config = resolve("classic")
         corpus = prepared(config, file, Path(folder) / "corpus")
         figures: dict[str, Any] = {
@@ -104,13 +105,14 @@ def our_steps(config: PretrainConfig, corpus: Corpus) -> Callable[[int], int]:
     def steps(count: int) -> int:
         nonlocal carry, done
         words = 0
-        for _ in range(count):
-            optimizer.zero_grad()
-            result = task.step(done, carry, rng)
-            result.loss.backward()
-            optimizer.clip(config.training.clip_norm)
-            optimizer.step(1e-3)
-            carry, done, words = result.carry, done + 1, words + result.n_words
+        with one_core_each():
+            for _ in range(count):
+                optimizer.zero_grad()
+                result = task.step(done, carry, rng)
+                result.loss.backward()
+                optimizer.clip(config.training.clip_norm)
+                optimizer.step(1e-3)
+                carry, done, words = result.carry, done + 1, words + result.n_words
         return words
 
     return steps
@@ -142,7 +144,7 @@ _WORKERS = ("ours", "textbook", "textbook, tuned")
 
 def _work(which: str, corpus: Corpus) -> None:
     """Answer each number of steps on standard input with words per second and peak memory so far."""
-    with tuned_process() if which != "textbook" else contextlib.nullcontext():
+    with contextlib.nullcontext() if which == "textbook" else tuned_memory():
         steps = our_steps(resolve("classic"), corpus) if which == "ours" else textbook_steps(corpus)
         for line in sys.stdin:
             print(json.dumps([_rate(steps, int(line)), peak_memory()]), flush=True)

@@ -2,7 +2,8 @@
 
 Version 0.1 wrote the folders in ``tests/fixtures/v0_1``; ``expected.json`` there records its results, and
 ``expected.npz`` the arrays in them. ``tests/fixtures/make_v0_1.py`` made all of it, once. On the machine that
-recorded the results (see ``machine``) they must be equal to the bit, elsewhere within a tolerance.
+recorded the results (see ``machine``) they must be equal to the bit, elsewhere within a tolerance; so must
+what was recorded anew.
 """
 
 from __future__ import annotations
@@ -253,6 +254,10 @@ FITS: dict[str, tuple[str, dict[str, Any]]] = SETTINGS["fits"]  # the encoder an
 STORES: dict[str, tuple[str, dict[str, Any]]] = SETTINGS["stores"]  # the data file and the settings of each
 
 SOLVED_OTHERWISE = {"fit:linear"}  # the linear head has another solver since 0.2
+# Each direction has its own random numbers since 0.2, so training with dropout or samples was recorded anew.
+DRAWN_OTHERWISE = {
+    *("pretrain:char", "pretrain:word", "pretrain:subword", "pretrain-resumed", "fit:finetuned"),
+}
 Measured = dict[str, Any]
 """JSON values and arrays, nested."""
 
@@ -736,7 +741,7 @@ RECORD, ARRAYS = expected() if (FROZEN / "expected.json").exists() else ({}, {})
 @pytest.mark.parametrize("name", CASES)
 def test_the_result_of_0_1(name: str, tmp_path: Path) -> None:
     found, wanted = CASES[name].measure(tmp_path), RECORD["results"][name]
-    exact = machine() == RECORD["machine"] and name not in SOLVED_OTHERWISE
+    exact = machine() == RECORD["machine"] and name not in SOLVED_OTHERWISE | DRAWN_OTHERWISE
     tolerance = 0.0 if exact else CASES[name].tolerance
     if tolerance is None:
         assert form(found) == form(wanted)

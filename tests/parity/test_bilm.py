@@ -10,7 +10,7 @@ import reference
 import torch
 from torch import Tensor
 
-from elmokit.bilm.model import Bilm
+from elmokit.bilm.model import Bilm, Noise
 from elmokit.bilm.settings import BilmConfig, TrainingConfig
 from elmokit.bilm.state import BilmState
 from elmokit.text.vocabulary import Characters
@@ -225,10 +225,10 @@ def test_each_dropout_changes_the_stream_and_the_same_seed_repeats_it(where: str
     rates = TrainingConfig.from_dict({**none, where: 0.5})
 
     def run(config: TrainingConfig, seed: int) -> Tensor:
-        rng = torch.Generator().manual_seed(seed)
+        noise = Noise.draw(len(features), 2, config, torch.Generator().manual_seed(seed))
         with torch.no_grad():
             (top, _), _ = model.stream(
-                features, torch.stack([index, index]), model.zero_state(2), config, rng
+                features, torch.stack([index, index]), model.zero_state(2), config, noise
             )
         return top
 
@@ -258,7 +258,7 @@ def test_gradients_reach_every_parameter(shape: str) -> None:
     (ahead, behind), _ = model.stream(features, torch.stack([index, index.flip(0)]), model.zero_state(3))
     hidden = torch.cat([ahead, behind]).flatten(0, 1)
     targets = torch.randint(1, N_WORDS, (len(hidden),), generator=rng)
-    model.predictor.training_loss(hidden, targets, rng).backward()
+    model.predictor.training_loss(hidden, targets, model.predictor.draw(rng)).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         dense = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad

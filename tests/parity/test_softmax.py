@@ -61,7 +61,7 @@ def test_full_loss_equals_the_reference_and_its_gradients_cross_entropy(
     monkeypatch.setattr(objective, "_BLOCK", 1)  # blocks of 32 rows
     own = table("full", 40)
     hidden, targets = problem(n, 40)
-    loss = own.training_loss(hidden.t().contiguous().t(), targets, torch.Generator())  # of any stride
+    loss = own.training_loss(hidden.t().contiguous().t(), targets)  # of any stride
     wanted = reference.full_loss(array(hidden), array(own.weight), array(own.bias), targets.numpy())
     assert float(loss.detach()) == pytest.approx(wanted, rel=1e-5)
     leaves = (hidden, own.weight, own.bias)
@@ -75,7 +75,7 @@ def test_full_loss_equals_the_reference_and_its_gradients_cross_entropy(
 def test_losses_and_gradients_stay_finite_with_huge_logits(name: str) -> None:
     own = table(name, 20)
     hidden, targets = problem(8, 20)
-    loss = own.training_loss(hidden * 1e4, targets, torch.Generator())
+    loss = own.training_loss(hidden * 1e4, targets, own.draw(torch.Generator()))
     loss.backward()
     assert hidden.grad is not None
     assert torch.isfinite(torch.cat([loss.detach().reshape(1), hidden.grad.flatten()])).all()
@@ -123,7 +123,7 @@ def test_sampled_loss_equals_the_reference_and_its_gradients_plain_autograd(n_sa
     n_words = 50
     own = table("sampled", n_words, n_samples)
     hidden, targets = problem(40, n_words)
-    loss = own.training_loss(hidden, targets, torch.Generator().manual_seed(5))
+    loss = own.training_loss(hidden, targets, own.draw(torch.Generator().manual_seed(5)))
     loss.backward()
     assert own.weight.grad is not None
     assert own.weight.grad.is_sparse
@@ -155,7 +155,7 @@ def test_sampled_loss_with_every_word_drawn_equals_the_full_loss_over_all_but_pa
         range(1, n_words)
     )
     hidden, targets = problem(60, n_words)
-    loss = own.training_loss(hidden, targets, rng)
+    loss = own.training_loss(hidden, targets, own.draw(rng))
     wanted = F.cross_entropy(hidden @ own.weight[1:].t() + own.bias[1:], targets - 1, reduction="sum")
     torch.testing.assert_close(loss, wanted, rtol=1e-5, atol=1e-4)
     with torch.no_grad():
@@ -167,7 +167,7 @@ def test_losses_of_no_positions_are_zero_with_zero_gradients() -> None:
     empty, targets = torch.empty(0, DIM, requires_grad=True), torch.empty(0, dtype=torch.long)
     for name in ("full", "sampled"):
         own = table(name, 30)
-        loss = own.training_loss(empty, targets, torch.Generator())
+        loss = own.training_loss(empty, targets, own.draw(torch.Generator()))
         loss.backward()
         assert float(loss.detach()) == 0.0
         assert own.bias.grad is not None
@@ -241,7 +241,7 @@ def test_adaptive_losses_equal_minus_log_prob(n_words: int) -> None:
     log_p = own.softmax.log_prob(hidden).gather(1, targets.unsqueeze(1))
     wanted = -float(log_p.detach().double().sum())
     assert own.exact_loss(hidden, targets) == pytest.approx(wanted, rel=1e-5)
-    training = own.training_loss(hidden, targets, torch.Generator())
+    training = own.training_loss(hidden, targets)
     assert float(training.detach()) == pytest.approx(wanted, rel=1e-5)
 
 

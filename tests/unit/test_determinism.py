@@ -1,4 +1,4 @@
-"""Same seed, same machine, same bits: also when several threads share the work."""
+"""Same seed, same machine, same bits: also with another number of threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def test_gradients_are_the_same_bits_every_time(objective: str) -> None:
             distinct[:, None], torch.stack([index, index]), model.zero_state(64)
         )
         hidden = torch.cat([ahead.flatten(0, 1), behind.flatten(0, 1)])
-        model.predictor.training_loss(hidden, targets, torch.Generator().manual_seed(1)).backward()
+        samples = model.predictor.draw(torch.Generator().manual_seed(1))
+        model.predictor.training_loss(hidden, targets, samples).backward()
         found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
         return {name: grad.to_dense() if grad.is_sparse else grad for name, grad in found.items()}
 

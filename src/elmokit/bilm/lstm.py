@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -15,12 +16,30 @@ LayerState = tuple[Tensor, Tensor]
 """Output h (batch, dim) and cell c (batch, hidden_dim) after the last step."""
 
 
-def shared_dropout(x: Tensor, share: float, rng: torch.Generator | None, *, over: int | None = 0) -> Tensor:
+@dataclass(frozen=True)
+class Lanes:
+    """Some of the streams that a step reads side by side, with the random numbers for all of them: a mask is
+    drawn for all streams and cut, so that it is the same however they are shared out."""
+
+    rng: torch.Generator
+    part: slice
+    n_streams: int
+
+
+def shared_dropout(
+    x: Tensor, share: float, rng: torch.Generator | Lanes | None, *, over: int | None = 0
+) -> Tensor:
     """Dropout of a share of the numbers, with one mask for all places along the axis ``over`` (time:
     variational dropout) or, for None, a mask for all numbers. Without an ``rng`` there is no dropout."""
     if share == 0.0 or rng is None:
         return x
-    return x * dropout_mask([1 if axis == over else size for axis, size in enumerate(x.shape)], share, rng)
+    shape = [1 if axis == over else size for axis, size in enumerate(x.shape)]
+    if isinstance(rng, torch.Generator):
+        return x * dropout_mask(shape, share, rng)
+    if over is None:  # weights, which all streams share
+        return x * dropout_mask(shape, share, rng.rng)
+    shape[1] = rng.n_streams  # x is (time, stream, dim)
+    return x * dropout_mask(shape, share, rng.rng)[:, rng.part]
 
 
 def dropout_mask(shape: Sequence[int], share: float, rng: torch.Generator) -> Tensor:
@@ -71,7 +90,7 @@ class LstmLayer(nn.Module):
         state: LayerState,
         lengths: Tensor | None = None,
         weight_dropout: float = 0.0,
-        rng: torch.Generator | None = None,
+        rng: torch.Generator | Lanes | None = None,
     ) -> tuple[Tensor, LayerState]:
         """(time, batch, dim) -> (time, batch, dim) and the state after each row's last step.
 
@@ -145,7 +164,7 @@ class LstmStack(nn.Module):
         state: list[LayerState],
         lengths: Tensor | None = None,
         dropout: DropoutConfig | None = None,
-        rng: torch.Generator | None = None,
+        rng: torch.Generator | Lanes | None = None,
     ) -> tuple[list[Tensor], list[LayerState]]:
         """(time, batch, dim) -> the same of every layer, and the new state."""
         rates = dropout or DropoutConfig()

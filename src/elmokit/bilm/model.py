@@ -9,20 +9,60 @@ layer l is [forward_l; backward_l]: every layer is 2 * dim wide.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.bilm.lstm import LayerState, LstmStack, dropout_mask, shared_dropout
+from elmokit.bilm.lstm import Lanes, LayerState, LstmStack, dropout_mask, shared_dropout
 from elmokit.bilm.packed_lstm import can_run_packed, run_packed
 from elmokit.bilm.settings import BilmConfig, TrainingConfig
 from elmokit.bilm.softmax import predictor
 from elmokit.bilm.state import BilmState
-from elmokit.bilm.token_encoder import token_encoder
+from elmokit.bilm.token_encoder import WordEncoder, token_encoder
 from elmokit.core.config import DropoutConfig
+from elmokit.core.threads import side_by_side
+
+Head = Callable[[int, Tensor], Tensor]
+"""What to make of the top layer of a direction: from its number (0: forward) and (time, stream, dim)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """The random choices of a training step, drawn at once for all its streams.
+
+    Attributes:
+        words: What to multiply the vector of each distinct word with, (n_distinct, 1).
+        rows: Whether the table's row of each distinct word is read, (n_distinct,), for input ``char+word``.
+        seeds: Of each direction's own random numbers.
+        part: The streams that are computed.
+    """
+
+    words: Tensor
+    rows: Tensor
+    seeds: list[int]
+    n_streams: int
+    part: slice
+
+    @classmethod
+    def draw(cls, n_words: int, n_streams: int, rates: TrainingConfig, rng: torch.Generator) -> Noise:
+        """For a step whose window has so many distinct words and streams."""
+        ones = torch.ones(n_words)
+        words, rows = (
+            dropout_mask((n_words,), share, rng) if share else ones
+            for share in (rates.dropout_word, rates.dropout_row)
+        )
+        seeds = torch.randint(1 << 62, (2,), generator=rng).tolist()
+        return cls(words.unsqueeze(1), rows > 0, seeds, n_streams, slice(None))
+
+    def lanes(self, direction: int) -> Lanes:
+        """The masks of one direction."""
+        rng = torch.Generator().manual_seed(self.seeds[direction])
+        return Lanes(rng, self.part, self.n_streams)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,34 +177,41 @@ class Bilm(nn.Module):
         steps = torch.arange(n_time).unsqueeze(1)  # (time, 1)
         lengths = torch.full((n_rows,), n_time) if lengths is None else lengths
         mirror = torch.where(steps < lengths, lengths - 1 - steps, steps)  # (time, batch)
-        x = F.embedding(index.t(), vectors)  # (time, batch, dim)
-        reversed_x = F.embedding(index.t().gather(0, mirror), vectors)
+        places = (index.t(), index.t().gather(0, mirror))  # of each direction, (time, batch)
         rates = dropout or DropoutConfig()
-        if rng is not None and rates.dropout_word:
-            keep = dropout_mask((n_time, n_rows), rates.dropout_word, rng)
-            x, reversed_x = x * keep.unsqueeze(2), reversed_x * keep.gather(0, mirror).unsqueeze(2)
-        if rng is not None and rates.dropout_input:
-            keep = dropout_mask((1, n_rows, x.shape[2]), rates.dropout_input, rng)
-            x, reversed_x = x * keep, reversed_x * keep
+        masks: list[Tensor] = []  # what to multiply the words with, in the order of the text
+        rngs: list[torch.Generator | None] = [None, None]
+        if rng is not None:
+            if rates.dropout_word:
+                masks.append(dropout_mask((n_time, n_rows, 1), rates.dropout_word, rng))
+            if rates.dropout_input:
+                masks.append(dropout_mask((1, n_rows, vectors.shape[1]), rates.dropout_input, rng))
+            seeds = torch.randint(1 << 62, (2,), generator=rng).tolist()
+            rngs = [torch.Generator().manual_seed(seed) for seed in seeds]
         ragged = lengths if keep_state and int(lengths.min()) < n_time else None
-        window = window or n_time
+        stacks, states = (self.forward_stack, self.backward_stack), [state.forward, state.backward]
 
-        def run(
-            stack: LstmStack, x: Tensor, state: list[LayerState]
-        ) -> tuple[list[Tensor], list[LayerState]]:
+        def run(direction: int, vectors: Tensor) -> Tensor:
+            stack, state = stacks[direction], states[direction]
+            x = F.embedding(places[direction], vectors)  # (time, batch, dim)
+            for mask in masks:
+                is_word = direction == 1 and len(mask) == n_time
+                x = x * (mask.gather(0, mirror.unsqueeze(2)) if is_word else mask)
             if rng is None and x.numel() and can_run_packed(stack):
-                return run_packed(stack, x, lengths, state)
-            parts: list[list[Tensor]] = []
-            for start in range(0, max(1, n_time), window):
-                part_lengths = None if ragged is None else (ragged - start).clamp(0, window)
-                outputs, state = stack(x[start : start + window], state, part_lengths, rates, rng)
-                parts.append(outputs)
-            return [torch.cat(layer) for layer in zip(*parts, strict=True)], state
+                outputs, states[direction] = run_packed(stack, x, lengths, state)
+                return torch.stack([x, *outputs])
+            parts: list[Tensor] = []
+            for start in range(0, max(1, n_time), window or max(1, n_time)):
+                part = x[start : start + (window or n_time)]
+                part_lengths = None if ragged is None else (ragged - start).clamp(0, len(part))
+                outputs, state = stack(part, state, part_lengths, rates, rngs[direction])
+                parts.append(torch.stack([part, *outputs]))
+            states[direction] = state
+            return torch.cat(parts, dim=1)  # (layer, time, batch, dim)
 
-        forward, forward_state = run(self.forward_stack, x, state.forward)
-        backward, backward_state = run(self.backward_stack, reversed_x, state.backward)
-        after = BilmState(forward_state, backward_state) if keep_state else None
-        return BilmOutput([x, *forward], [reversed_x, *backward], lengths, mirror, after)
+        forward, backward = side_by_side([partial(run, 0), partial(run, 1)], vectors)
+        after = BilmState(*states) if keep_state else None
+        return BilmOutput([*forward], [*backward], lengths, mirror, after)
 
     def stream(
         self,
@@ -172,23 +219,40 @@ class Bilm(nn.Module):
         index: Tensor,
         state: BilmState,
         dropout: TrainingConfig | None = None,
-        rng: torch.Generator | None = None,
+        noise: Noise | None = None,
+        head: Head = lambda direction, top: top,
     ) -> tuple[list[Tensor], BilmState]:
-        """The top layer of both directions for streams of running text, and the state after it.
+        """What ``head`` makes of the top layer of each direction (time, stream, dim), for streams of running
+        text, and the state after it. The directions are computed at the same time.
 
-        The backward streams already run from right to left: ``index`` is (direction, time, stream), each of
-        the two outputs (time, stream, dim). Without an ``rng`` there is no dropout.
+        The backward streams already run from right to left: ``index`` is (direction, time, stream). Without
+        ``noise`` there is no dropout.
         """
         rates = dropout or TrainingConfig()
-        if rng is not None and rates.dropout_row and self.config.input == "char+word":
-            features = features.clone()
-            features[:, 0] *= dropout_mask((len(features),), rates.dropout_row, rng) > 0
-        vectors = shared_dropout(self.encoder(features), rates.dropout_word, rng, over=1)  # (n_distinct, dim)
-        tops, after = [], []
-        stacks = ((self.forward_stack, state.forward), (self.backward_stack, state.backward))
-        for (stack, before), places in zip(stacks, index, strict=True):
-            x = shared_dropout(F.embedding(places, vectors), rates.dropout_input, rng)
-            outputs, new_state = stack(x, before, None, rates, rng)
-            tops.append(shared_dropout(outputs[-1], rates.dropout_output, rng))
-            after.append(new_state)
-        return tops, BilmState(*after)
+        if noise is not None and self.config.input == "char+word":
+            features = torch.cat([features[:, :1] * noise.rows.unsqueeze(1), features[:, 1:]], dim=1)
+        vectors = self.encode(features)  # (n_distinct, dim)
+        if noise is not None and rates.dropout_word:
+            vectors = vectors * noise.words
+        stacks, before = (self.forward_stack, self.backward_stack), (state.forward, state.backward)
+        after: list[list[LayerState]] = [[], []]
+
+        def run(direction: int, vectors: Tensor) -> Tensor:
+            rng = None if noise is None else noise.lanes(direction)
+            x = shared_dropout(F.embedding(index[direction], vectors), rates.dropout_input, rng)
+            outputs, after[direction] = stacks[direction](x, before[direction], None, rates, rng)
+            return head(direction, shared_dropout(outputs[-1], rates.dropout_output, rng))
+
+        results = side_by_side([partial(run, 0), partial(run, 1)], vectors)
+        return results, BilmState(*after)
+
+    def encode(self, features: Tensor) -> Tensor:
+        """The token encoder's vectors of some words, (n_words, dim), in training computed on two cores."""
+        if isinstance(self.encoder, WordEncoder) or not torch.is_grad_enabled():
+            return cast(Tensor, self.encoder(features))
+
+        def encode_half(half: Tensor, _: Tensor) -> Tensor:
+            return cast(Tensor, self.encoder(half))
+
+        halves = features.tensor_split(2)  # not by the number of threads: the same bits with any
+        return torch.cat(side_by_side([partial(encode_half, half) for half in halves], features))

@@ -6,6 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -15,10 +16,10 @@ from torch import Tensor
 
 from elmokit.bilm.folder import BilmFolder, load_bilm
 from elmokit.bilm.model import Bilm
-from elmokit.bilm.settings import TrainingConfig
 from elmokit.bilm.state import BilmState, distinct_words
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, nearest
+from elmokit.core.threads import run_all
 from elmokit.text.batching import Ints, Streams, bucket_batches
 from elmokit.text.corpus import CorpusSettings, Documents, prepare_corpus
 from elmokit.text.rows import TextSource
@@ -64,26 +65,28 @@ class TextPerplexity(Perplexity):
 
 
 def predict_window(
-    model: Bilm,
-    window: Ints,
-    features: Rows,
-    state: BilmState,
-    dropout: TrainingConfig | None = None,
-    rng: torch.Generator | None = None,
+    model: Bilm, window: Ints, features: Rows, state: BilmState
 ) -> tuple[list[Predictions], BilmState]:
-    """What both directions predict in a window of streams, and the state after it.
+    """What both directions predict in a window of streams, and the state after it."""
+    rows, index = distinct_words(window[:, :-1], features)
+    places = [predicted(words, model.n_words, direction) for direction, words in enumerate(window[:, 1:])]
+
+    def chosen(direction: int, top: Tensor) -> Tensor:
+        return top.flatten(0, 1).index_select(0, places[direction][0])
+
+    outputs, state = model.stream(rows, index, state.rows(window.shape[2]), head=chosen)
+    return [(hidden, targets) for hidden, (_, targets) in zip(outputs, places, strict=True)], state
+
+
+def predicted(words: Ints, n_words: int, direction: int) -> tuple[Tensor, Tensor]:
+    """Which places of some words (time, stream) are predicted, and the targets, both (n,).
 
     All words are predicted but the ``<s>`` after ``</s>`` (backward: the ``</s>`` before ``<s>``), and those
     outside the vocabulary as ``<unk>``.
     """
-    rows, index = distinct_words(window[:, :-1], features)
-    outputs, state = model.stream(rows, index, state.rows(window.shape[2]), dropout, rng)
-    predictions = []
-    for output, words, trivial in zip(outputs, window[:, 1:], (BOS, EOS), strict=True):
-        kept = np.flatnonzero(words != trivial)
-        targets = torch.from_numpy(np.where(words < model.n_words, words, UNK).ravel()[kept])
-        predictions.append((output.flatten(0, 1).index_select(0, torch.from_numpy(kept)), targets))
-    return predictions, state
+    kept = np.flatnonzero(words != (BOS, EOS)[direction])
+    targets = np.where(words < n_words, words, UNK).ravel()[kept]
+    return torch.from_numpy(kept), torch.from_numpy(targets)
 
 
 @torch.no_grad()
@@ -106,8 +109,9 @@ def perplexity(
     read = _read_carried if state == "carried" else _read_from_zero
     try:
         for predictions, n_tokens in read(model, documents, features):
-            for direction, (hidden, targets) in enumerate(predictions):
-                losses[direction] += model.predictor.exact_loss(hidden, targets)
+            found = run_all([partial(model.predictor.exact_loss, *some) for some in predictions])
+            for direction, (_, targets) in enumerate(predictions):
+                losses[direction] += found[direction]
                 counts[direction] += len(targets)
             progress(n_tokens)
     finally:

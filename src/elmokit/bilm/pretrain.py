@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from elmokit.bilm.folder import BilmFolder, forms_of, input_table, load_bilm, save_bilm, weights_of
-from elmokit.bilm.model import Bilm
-from elmokit.bilm.perplexity import next_word_accuracy, perplexity, predict_window
+from elmokit.bilm.model import Bilm, Noise
+from elmokit.bilm.perplexity import next_word_accuracy, perplexity, predicted
 from elmokit.bilm.pretrain_report import FEW_WORDS, held_out_warning, text_rows, write_pretrain_report
 from elmokit.bilm.settings import PretrainConfig, TrainingConfig, resolve
 from elmokit.bilm.softmax import TablePredictor
-from elmokit.bilm.state import BilmState, average_state
+from elmokit.bilm.state import BilmState, average_state, distinct_words
 from elmokit.bilm.word_table import WordTable
 from elmokit.core.atomic import write_text
 from elmokit.core.config import merge_settings, setting_paths
@@ -31,6 +31,7 @@ from elmokit.core.model_folder import kind_of, load
 from elmokit.core.names import read_json
 from elmokit.core.run_folder import open_out
 from elmokit.core.tensors import fingerprint
+from elmokit.core.threads import one_core_each
 from elmokit.text.batching import Streams
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.rows import TextSource
@@ -117,12 +118,24 @@ class LanguageModeling:
     def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
         """The loss of both directions over one window."""
         self.model.train()
-        window, state = self._streams.window(index), BilmState.from_tensors(carry)
+        window, n_words = self._streams.window(index), self.model.n_words
+        rows, places = distinct_words(window[:, :-1], self.features)
+        noise = Noise.draw(len(rows), window.shape[2], self.config, rng)
+        samples = self.model.predictor.draw(rng)
+        targets = [predicted(words, n_words, direction) for direction, words in enumerate(window[:, 1:])]
+        n_targets = sum(len(words) for _, words in targets)
+
+        def loss(direction: int, top: Tensor) -> Tensor:
+            kept, words = targets[direction]
+            hidden = top.flatten(0, 1).index_select(0, kept)
+            with torch.enable_grad():
+                return self.model.predictor.training_loss(hidden, words, samples)
+
+        state = BilmState.from_tensors(carry).rows(window.shape[2])
         with torch.set_grad_enabled(not self.part):
-            predictions, state = predict_window(self.model, window, self.features, state, self.config, rng)
-            hidden, targets = map(torch.cat, zip(*predictions, strict=True))
-        loss = self.model.predictor.training_loss(hidden, targets, rng) / max(1, len(targets))
-        return StepResult(loss, len(targets) // 2, state.rows(window.shape[2]).tensors())
+            losses, state = self.model.stream(rows, places, state, self.config, noise, loss)
+        total = torch.stack(losses).sum() / max(1, n_targets)
+        return StepResult(total, n_targets // 2, state.rows(window.shape[2]).tensors())
 
     def evaluate(self) -> dict[str, float]:
         """Exact perplexity of the held-out text."""
@@ -175,7 +188,7 @@ def pretrain(  # many parameters because each is a flag of the command
     base = load_bilm(from_model) if from_model is not None else None
     config, read, words = _merge(preset, read or ReadConfig(), settings, base, words_from)
     folder = open_out(out, "bilm", overwrite=overwrite)
-    with folder.lock():
+    with folder.lock(), one_core_each():
         source = TextSource(texts, read, exclude=out, say=reporter.note)
         valid_source = TextSource(valid, read, exclude=out, say=reporter.note) if valid else None
         corpus_settings = CorpusSettings(

@@ -135,8 +135,12 @@ class Predictor(nn.Module):
             remedy="Published files and compact folders hold none. Embed texts with it, or fit a classifier.",
         )
 
-    def training_loss(self, hidden: Tensor, targets: Tensor, rng: torch.Generator) -> Tensor:
-        """The sum to minimize over ``hidden`` (n, dim) and ``targets`` (n); may be an estimate."""
+    def draw(self, rng: torch.Generator) -> Tensor | None:
+        """The random words that all predictions of a step are compared with, if the loss is an estimate."""
+        return None
+
+    def training_loss(self, hidden: Tensor, targets: Tensor, samples: Tensor | None = None) -> Tensor:
+        """The sum to minimize over ``hidden`` (n, dim) and ``targets`` (n), with the words of ``draw``."""
         return F.cross_entropy(self.scores(hidden), targets, reduction="sum")
 
     @torch.no_grad()
@@ -183,12 +187,15 @@ class TablePredictor(Predictor):
             self.bias.copy_(shares.log())
             self.bias[PAD] = -20.0
 
-    def training_loss(self, hidden: Tensor, targets: Tensor, rng: torch.Generator) -> Tensor:
-        """Full softmax, or sampled: log-uniform samples shared by all positions, each logit corrected by the
-        log of the probability that its word is sampled at least once."""
-        if self.objective == "full":
+    def draw(self, rng: torch.Generator) -> Tensor | None:
+        """Log-uniform samples."""
+        return None if self.objective == "full" else sample_log_uniform(self.n_samples, self.n_words, rng)
+
+    def training_loss(self, hidden: Tensor, targets: Tensor, samples: Tensor | None = None) -> Tensor:
+        """Full softmax, or sampled: the samples are shared by all positions, each logit corrected by the log
+        of the probability that its word is sampled at least once."""
+        if samples is None:
             return _FullLoss.apply(hidden, self.weight, self.bias, targets)  # type: ignore[no-any-return, no-untyped-call]
-        samples = sample_log_uniform(self.n_samples, self.n_words, rng)
         candidates, place = torch.cat([samples, targets]).unique(sorted=True, return_inverse=True)
         rows = F.embedding(candidates, self.weight, sparse=True)  # (candidates, dim)
         bias = self.bias.index_select(0, candidates) - log_chance(candidates, self.n_samples, self.n_words)
@@ -221,7 +228,7 @@ class AdaptivePredictor(Predictor):
             narrower /= 2
         self.softmax = nn.AdaptiveLogSoftmaxWithLoss(config.dim, n_words, cutoffs, div_value=narrower)
 
-    def training_loss(self, hidden: Tensor, targets: Tensor, rng: torch.Generator) -> Tensor:
+    def training_loss(self, hidden: Tensor, targets: Tensor, samples: Tensor | None = None) -> Tensor:
         """The exact loss."""
         log_p: Tensor = self.softmax(hidden, targets).output
         return -log_p.sum()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from elmokit.bilm.lstm import shared_dropout
 from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import ConfigError
+from elmokit.core.threads import side_by_side
 from elmokit.tasks.layer_cache import LayerSource
 from elmokit.tasks.logistic import Design, solve
 from elmokit.tasks.model import Network
@@ -101,11 +103,14 @@ class BilstmHead(Head):
         def reverse(y: Tensor) -> Tensor:
             return y.flatten(0, 1).index_select(0, places).view(y.shape)
 
+        def run(lstm: nn.Module, order: Callable[[Tensor], Tensor], steps_first: Tensor) -> Tensor:
+            outputs: Tensor = lstm(order(steps_first))[0]
+            return order(outputs)
+
         for ahead, behind in zip(self.ahead, self.behind, strict=True):
             steps_first = shared_dropout(x, self.dropout, rng, over=1).transpose(0, 1).contiguous()
-            forward, _ = ahead(steps_first)
-            backward, _ = behind(reverse(steps_first))
-            x = torch.cat([forward, reverse(backward)], dim=2).transpose(0, 1)  # (batch, time, 2 * width)
+            parts = [partial(run, ahead, lambda y: y), partial(run, behind, reverse)]
+            x = torch.cat(side_by_side(parts, steps_first), dim=2).transpose(0, 1)  # (batch, time, 2 * width)
         return x
 
 

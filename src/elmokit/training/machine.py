@@ -11,12 +11,21 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from elmokit.core.threads import one_core_each
+
 _MADV_PAGEOUT = 21
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 @contextlib.contextmanager
 def tuned_process() -> Iterator[None]:
+    """``tuned_memory``, and inside the block, one core outside ``run_all``."""
+    with tuned_memory(), one_core_each():
+        yield
+
+
+@contextlib.contextmanager
+def tuned_memory() -> Iterator[None]:
     """Keep freed memory for reuse and, inside the block, treat denormal numbers as zero.
 
     By default glibc returns every large block to the system and has it zeroed again a moment later

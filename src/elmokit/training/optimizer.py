@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from elmokit.core.config import RunConfig
+from elmokit.core.threads import run_all
 
 _BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8
 _FLOOR = 0.01
@@ -74,18 +76,18 @@ class Optimizer:
     def step(self, lr: float) -> None:
         """One update with learning rate ``lr``."""
         self._n_steps += 1
+        jobs: list[Callable[[], object]] = [self._dense.step]
         for name, parameter in self.parameters.items():
             if parameter.grad is not None and parameter.grad.is_sparse:
-                self._step_rows(name, parameter, lr * self._scales.get(name, 1.0))
-                parameter.grad = None  # used up: the dense step leaves this parameter out
+                rate = lr * self._scales.get(name, 1.0)
+                jobs.append(partial(self._step_rows, name, parameter, parameter.grad, rate))
+                parameter.grad = None  # the dense step leaves this parameter out
         for group in self._dense.param_groups:
             group["lr"] = lr * group["scale"]
-        self._dense.step()
+        run_all(jobs)
 
     @torch.no_grad()
-    def _step_rows(self, name: str, parameter: nn.Parameter, lr: float) -> None:
-        gradient = parameter.grad
-        assert gradient is not None
+    def _step_rows(self, name: str, parameter: nn.Parameter, gradient: Tensor, lr: float) -> None:
         gradient = gradient.coalesce()
         rows, values = gradient._indices()[0], gradient._values()  # (rows), (rows, dim)
         if name not in self._rows:

@@ -1,0 +1,140 @@
+"""Jobs shared out among the cores, each job on one of them.
+
+OpenMP's threads meet after every product. When another program takes one core, each meeting waits for it,
+thousands of times a second. Jobs that meet only at their end are hardly slowed down, and what they compute
+does not depend on the number of threads: within a job there is always one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+Part = Callable[[Tensor], Tensor]
+"""A part of a computation: from the input that all parts share to the part's own output."""
+
+
+_local = threading.local()
+
+
+@contextlib.contextmanager
+def one_core_each() -> Iterator[None]:
+    """Inside the block, the calling thread computes on one core, and ``run_all`` on as many as torch used.
+
+    (OpenMP's threads wait by spinning: after a product of the caller they would take cores from jobs.)
+    """
+    before, n_threads = getattr(_local, "n_jobs", None), torch.get_num_threads()
+    _local.n_jobs = n_cores()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        _local.n_jobs = before
+        torch.set_num_threads(n_threads)
+
+
+def n_cores() -> int:
+    """How many jobs ``run_all`` runs at once: as many as torch may use threads."""
+    return getattr(_local, "n_jobs", None) or torch.get_num_threads()
+
+
+def run_all(jobs: Sequence[Callable[[], T]]) -> list[T]:
+    """What each job returns, in their order; ``n_cores`` at once.
+
+    Called from within a job, they run one after the other.
+    """
+    n_threads = min(len(jobs), n_cores())
+    if n_threads <= 1:
+        return [job() for job in jobs]
+    results: list[Any] = [None] * len(jobs)
+    waiting, lock, failed = iter(range(len(jobs))), threading.Lock(), threading.Event()
+    # These are settings of each thread.
+    inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    flush = sys.float_info.min / 2 == 0.0
+
+    def work() -> None:
+        torch.set_flush_denormal(flush)
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad):
+            while not failed.is_set():
+                with lock:
+                    number = next(waiting, None)
+                if number is None:
+                    return
+                try:
+                    results[number] = jobs[number]()
+                except BaseException:
+                    failed.set()
+                    raise
+
+    with one_core_each():
+        running = [_pool(n_threads, os.getpid()).submit(work) for _ in range(n_threads - 1)]
+        try:
+            work()
+        finally:
+            wait(running)
+        for one in running:
+            one.result()
+    return results
+
+
+@functools.cache
+def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:
+    """Threads that compute on one core each; a forked process needs its own."""
+    barrier = threading.Barrier(n_threads + 1)
+
+    def start() -> None:
+        torch.set_num_threads(1)
+        barrier.wait()
+
+    before = torch.get_num_threads()
+    pool = ThreadPoolExecutor(n_threads, "elmokit", initializer=start)
+    for _ in range(n_threads):
+        pool.submit(int)
+    barrier.wait()
+    torch.set_num_threads(before)  # what threads that are started later begin with
+    return pool
+
+
+def side_by_side(parts: Sequence[Part], x: Tensor) -> list[Tensor]:
+    """What each part makes of ``x``, the parts at the same time, forward and backward."""
+    if not torch.is_grad_enabled():
+        return run_all([functools.partial(part, x) for part in parts])
+    anchor = torch.zeros((), requires_grad=True)  # parts have parameters, even if x needs no gradient
+    return list(_SideBySide.apply(anchor, x, parts))  # type: ignore[no-untyped-call]
+
+
+class _SideBySide(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, x: Tensor, parts: Sequence[Part]) -> tuple[Tensor, ...]:
+        def run(part: Part) -> tuple[Tensor, Tensor]:
+            own = x.detach().requires_grad_(needs_grad)
+            with torch.enable_grad():
+                return own, part(own)
+
+        needs_grad = ctx.needs_input_grad[1]
+        ctx.graphs = run_all([functools.partial(run, part) for part in parts])
+        return tuple(y.detach() for _, y in ctx.graphs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        def run(own: Tensor, y: Tensor, grad: Tensor) -> Tensor | None:
+            if y.requires_grad:
+                torch.autograd.backward(y, grad)
+            return own.grad
+
+        graphs = zip(ctx.graphs, grads, strict=True)
+        jobs = [functools.partial(run, own, y, grad) for (own, y), grad in graphs]
+        ctx.graphs = ()
+        # Two terms have the same sum in any order, also those of a parameter that two parts share.
+        found = [grad for grad in run_all(jobs) if grad is not None]
+        return None, sum(found[1:], found[0]) if found else None, None

@@ -1,0 +1,107 @@
+"""Jobs for each core: their order, gradients through them, and the same bits with any number of threads."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from elmokit.bilm.folder import load_bilm
+from elmokit.bilm.pretrain import pretrain
+from elmokit.core.threads import one_core_each, run_all, side_by_side
+from elmokit.vectors.elmo import Elmo
+
+
+@contextlib.contextmanager
+def threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_jobs_run_at_once_on_one_core_each_and_answer_in_order(n_threads: int) -> None:
+    meeting = threading.Barrier(n_threads, timeout=20)
+
+    def job(number: int) -> tuple[int, int, bool, list[int]]:
+        meeting.wait()
+        inner = run_all([lambda: 1, lambda: 2])  # within a job, one after the other
+        return number, torch.get_num_threads(), torch.is_grad_enabled(), inner
+
+    with threads(n_threads), torch.no_grad():
+        jobs = [lambda number=number: job(number) for number in range(2 * n_threads)]
+        assert run_all(jobs) == [(number, 1, False, [1, 2]) for number in range(2 * n_threads)]
+        assert torch.get_num_threads() == n_threads
+        with one_core_each():
+            assert torch.get_num_threads() == 1
+            assert [answer[0] for answer in run_all(jobs)] == [*range(2 * n_threads)]
+
+
+def test_an_error_in_a_job_ends_all_and_is_raised() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    with threads(2):
+        for place in range(3):
+            jobs: list[Callable[[], object]] = [int, int, int]
+            jobs[place] = fail
+            with pytest.raises(ValueError, match="no"):
+                run_all(jobs)
+        assert run_all([int, int]) == [0, 0]
+        assert torch.get_num_threads() == 2
+
+
+def test_gradients_through_parts_are_those_of_plain_autograd() -> None:
+    torch.manual_seed(0)
+    shared, own = nn.Linear(4, 3), [nn.Linear(3, 2), nn.Linear(3, 2)]
+
+    def part(number: int, x: Tensor) -> Tensor:
+        y: Tensor = own[number](torch.tanh(shared(x)))
+        return y.pow(2)
+
+    def gradients(together: bool, leaf: bool) -> list[Tensor | None]:
+        x = torch.linspace(-1, 1, 20).view(5, 4).requires_grad_(leaf)
+        parts = [functools.partial(part, number) for number in range(2)]
+        outputs = side_by_side(parts, x) if together else [one(x) for one in parts]
+        for module in (shared, *own):
+            module.zero_grad()
+        (outputs[0].sum() + 2 * outputs[1].sum()).backward()
+        return [x.grad, *(p.grad for module in (shared, *own) for p in module.parameters())]
+
+    with threads(2):
+        for leaf in (True, False):
+            for mine, plain in zip(gradients(True, leaf), gradients(False, leaf), strict=True):
+                assert (mine is None) == (plain is None)
+                assert mine is None or plain is None or torch.allclose(mine, plain, atol=1e-6)
+
+
+TEXT = "the cat sat on the mat .\na dog saw the cat and ran .\nthe mat was red .\n" * 40
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"input": "word", "objective": "sampled"}, {"tie": True, "input": "word"}]
+)
+def test_a_model_is_the_same_bits_with_any_number_of_threads(tmp_path: Path, changes: dict[str, Any]) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text(TEXT, encoding="utf-8")
+    weights, vectors = [], []
+    for number in (1, 2, 3):
+        with threads(number):
+            out = tmp_path / str(number)
+            pretrain(file, out, "tiny", max_steps=6, held_out=0.1, dropout_weight=0.2, **changes)
+            weights.append(load_bilm(out).model.state_dict())
+            vectors.append(Elmo.load(out).embed(["the cat ran", "a red dog sat on it ."]).mixed())
+    for other_weights, other_vectors in zip(weights[1:], vectors[1:], strict=True):
+        assert all(torch.equal(other_weights[name], tensor) for name, tensor in weights[0].items())
+        for one, two in zip(other_vectors, vectors[0], strict=True):
+            assert (one == two).all()
