@@ -10,7 +10,7 @@ layer l is [forward_l; backward_l]: every layer is 2 * dim wide.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import cast
 
@@ -58,6 +58,10 @@ class Noise:
         )
         seeds = torch.randint(1 << 62, (2,), generator=rng).tolist()
         return cls(words.unsqueeze(1), rows > 0, seeds, n_streams, slice(None))
+
+    def cut(self, part: slice, words: Tensor) -> Noise:
+        """The same choices for some of the streams, which have the distinct words ``words``."""
+        return replace(self, words=self.words[words], rows=self.rows[words], part=part)
 
     def lanes(self, direction: int) -> Lanes:
         """The masks of one direction."""

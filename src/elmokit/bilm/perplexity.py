@@ -27,6 +27,7 @@ from elmokit.text.settings import ReadConfig, VocabularyConfig
 from elmokit.text.tokenizing import BOS, EOS, UNK
 from elmokit.text.vocabulary import Rows
 from elmokit.training.machine import tuned_process
+from elmokit.training.processes import Processes
 
 _EVAL_STREAMS, _EVAL_STEPS, _EVAL_TOKENS = 32, 64, 4096
 State = Literal["carried", "zero"]
@@ -97,8 +98,9 @@ def perplexity(
     *,
     state: State = "carried",
     progress: Callable[[int], None] = lambda amount: None,
+    processes: Processes | None = None,
 ) -> Perplexity:
-    """Exact perplexity of ``documents``, ids into ``features``.
+    """Exact perplexity of ``documents``, ids into ``features``; ``processes`` share out the streams.
 
     The state is ``carried`` from text to text in up to 32 streams, as in training, or every text starts from
     ``zero``, so that their order does not matter. ``progress`` is called with the number of words just read.
@@ -106,9 +108,12 @@ def perplexity(
     was_training = model.training
     model.eval()
     losses, counts = [0.0, 0.0], [0, 0]
-    read = _read_carried if state == "carried" else _read_from_zero
+    processes = processes or Processes()
+    carried = _read_carried(model, documents, features, processes)
     try:
-        for predictions, n_tokens in read(model, documents, features):
+        for predictions, n_tokens in (
+            carried if state == "carried" else _read_from_zero(model, documents, features)
+        ):
             found = run_all([partial(model.predictor.exact_loss, *some) for some in predictions])
             for direction, (_, targets) in enumerate(predictions):
                 losses[direction] += found[direction]
@@ -116,6 +121,9 @@ def perplexity(
             progress(n_tokens)
     finally:
         model.train(was_training)
+    if state == "carried":
+        *losses, n_forward, n_backward = processes.total([*losses, *map(float, counts)])
+        counts = [int(n_forward), int(n_backward)]
     return Perplexity.from_losses(losses[0], counts[0], losses[1], counts[1])
 
 
@@ -127,7 +135,7 @@ def next_word_accuracy(model: Bilm, documents: Documents, features: Rows) -> dic
     """
     hits, n_words = np.zeros((2, 2)), np.zeros((2, 1))  # (direction, top 1 or 5)
     model.eval()
-    for predictions, _ in _read_carried(model, documents, features):
+    for predictions, _ in _read_carried(model, documents, features, Processes()):
         for direction, (hidden, targets) in enumerate(predictions):
             ranks = model.predictor.ranks(hidden, targets)[targets != UNK]
             hits[direction] += [int((ranks < n).sum()) for n in (1, 5)]
@@ -137,14 +145,17 @@ def next_word_accuracy(model: Bilm, documents: Documents, features: Rows) -> dic
 
 
 def _read_carried(
-    model: Bilm, documents: Documents, features: Rows
+    model: Bilm, documents: Documents, features: Rows, processes: Processes
 ) -> Iterator[tuple[list[Predictions], int]]:
     """What is predicted, batch by batch, with the number of words read."""
     n_streams = min(_EVAL_STREAMS, max(1, documents.n_tokens // _EVAL_STEPS))
     streams = Streams(documents, n_streams, _EVAL_STEPS)
-    state = model.zero_state(streams.n_streams)
+    own = processes.part(streams.n_streams, streams.n_streams)
+    state = model.zero_state(own.stop - own.start)
     for number in range(len(streams)):
-        window = streams.window(number)
+        window = streams.window(number)[:, :, own]
+        if not window.size:
+            continue
         predictions, state = predict_window(model, window, features, state)
         yield predictions, window[0, 1:].size
 

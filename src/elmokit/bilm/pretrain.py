@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Mapping, Sequence
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,16 +32,17 @@ from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import kind_of, load
 from elmokit.core.names import read_json
-from elmokit.core.run_folder import open_out
+from elmokit.core.run_folder import RunFolder, open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.core.threads import one_core_each
-from elmokit.text.batching import Streams
+from elmokit.text.batching import Ints, Streams
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, load_tokenizer, replace_surrogates
 from elmokit.text.vocabulary import FormIds, learn_bpe, learn_morphemes, require_morfessor
 from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, reopen, train
+from elmokit.training.processes import Processes
 
 _HELD_OUT_WORDS, _RANKED_WORDS = 100_000, 20_000
 _PIECES = ("subword", "morpheme")
@@ -81,7 +85,13 @@ class LanguageModeling:
     """
 
     def __init__(
-        self, saved: BilmFolder, corpus: Corpus, config: TrainingConfig, *, new_softmax: bool = False
+        self,
+        saved: BilmFolder,
+        corpus: Corpus,
+        config: TrainingConfig,
+        *,
+        new_softmax: bool = False,
+        processes: Processes | None = None,
     ) -> None:
         self.model, self.corpus, self.config = saved.model, corpus, config
         self.new_softmax, self.part = new_softmax, ""
@@ -89,6 +99,12 @@ class LanguageModeling:
         # A validation text is measured whole; of a held-out share, enough for a steady figure.
         self.valid = corpus.valid if corpus.has_valid else corpus.valid.spread(_HELD_OUT_WORDS)
         self.n_streams = max(1, min(config.n_lanes, corpus.train.n_tokens // max(2, config.window)))
+        self.processes = processes or Processes()
+        if self.processes.size > self.n_streams:
+            raise ConfigError(
+                f"{self.processes.size} processes cannot share out {self.n_streams} streams of text.",
+                remedy="Use fewer processes, or raise n_lanes (a short text has fewer streams).",
+            )
         self._streams = self._order(0)
 
     def _order(self, epoch: int) -> Streams:
@@ -113,35 +129,64 @@ class LanguageModeling:
     def start_epoch(self, epoch: int) -> Carry:
         """Shuffle the documents; every stream starts from zero."""
         self._streams = self._order(epoch)
-        return self.model.zero_state(self._streams.n_streams).tensors()
+        n_streams = self._streams.n_streams
+        own = self.processes.part(n_streams, n_streams)
+        return self.model.zero_state(own.stop - own.start).tensors()
 
     def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
-        """The loss of both directions over one window."""
+        """The loss of both directions over one window, and its gradients; of several processes, the term of
+        its own streams. All random choices are made for all streams, however these are shared out."""
         self.model.train()
-        window, n_words = self._streams.window(index), self.model.n_words
+        window = self._streams.window(index)  # (direction, time + 1, stream)
         rows, places = distinct_words(window[:, :-1], self.features)
         noise = Noise.draw(len(rows), window.shape[2], self.config, rng)
         samples = self.model.predictor.draw(rng)
-        targets = [predicted(words, n_words, direction) for direction, words in enumerate(window[:, 1:])]
-        n_targets = sum(len(words) for _, words in targets)
+        n_targets = sum(
+            len(predicted(words, 0, direction)[0]) for direction, words in enumerate(window[:, 1:])
+        )
+        own = self.processes.part(window.shape[2], self._streams.n_streams)
+        state, after, total = BilmState.from_tensors(carry), list[Carry](), torch.zeros(())
+        for first, last in _split(own.start, own.stop, self.config.accumulate):
+            part = slice(first, last)
+            words, inner = places[:, :, part].unique(return_inverse=True)
+            before = state.rows(last - own.start, first - own.start)
+            loss, new_state = self._loss(
+                window[:, 1:, part], rows[words], inner, before, noise.cut(part, words), samples
+            )
+            loss = loss / max(1, n_targets)
+            loss.backward()
+            total += loss.detach()
+            after.append(new_state.rows(last - first).tensors())
+        joined = {name: torch.cat([one[name] for one in after]) for name in after[0]} if after else carry
+        return StepResult(total, n_targets // 2, joined)
+
+    def _loss(
+        self,
+        words: Ints,
+        features: Tensor,
+        index: Tensor,
+        state: BilmState,
+        noise: Noise,
+        samples: Tensor | None,
+    ) -> tuple[Tensor, BilmState]:
+        """The summed loss of predicting ``words`` (direction, time, stream), and the state after them."""
+        targets = [predicted(some, self.model.n_words, direction) for direction, some in enumerate(words)]
 
         def loss(direction: int, top: Tensor) -> Tensor:
-            kept, words = targets[direction]
-            hidden = top.flatten(0, 1).index_select(0, kept)
+            places, wanted = targets[direction]
+            hidden = top.flatten(0, 1).index_select(0, places)
             with torch.enable_grad():
-                return self.model.predictor.training_loss(hidden, words, samples)
+                return self.model.predictor.training_loss(hidden, wanted, samples)
 
-        state = BilmState.from_tensors(carry).rows(window.shape[2])
         with torch.set_grad_enabled(not self.part):
-            losses, state = self.model.stream(rows, places, state, self.config, noise, loss)
-        total = torch.stack(losses).sum() / max(1, n_targets)
-        return StepResult(total, n_targets // 2, state.rows(window.shape[2]).tensors())
+            losses, after = self.model.stream(features, index, state, self.config, noise, loss)
+        return torch.stack(losses).sum(), after
 
     def evaluate(self) -> dict[str, float]:
         """Exact perplexity of the held-out text."""
         if self.valid.n_tokens == 0:
             return {}
-        result = perplexity(self.model, self.valid, self.features)
+        result = perplexity(self.model, self.valid, self.features, processes=self.processes)
         figures = {name: getattr(result, name) for name in _FIGURES}
         return {"score": result.perplexity, **figures}
 
@@ -187,42 +232,68 @@ def pretrain(  # many parameters because each is a flag of the command
     reporter, out = reporter or Reporter("silent"), Path(out)
     base = load_bilm(from_model) if from_model is not None else None
     config, read, words = _merge(preset, read or ReadConfig(), settings, base, words_from)
-    folder = open_out(out, "bilm", overwrite=overwrite)
-    with folder.lock(), one_core_each():
-        source = TextSource(texts, read, exclude=out, say=reporter.note)
-        valid_source = TextSource(valid, read, exclude=out, say=reporter.note) if valid else None
-        corpus_settings = CorpusSettings(
-            config.text,
-            config.vocabulary,
-            open_words=config.model.input != "word",
-            held_out=config.training.held_out,
-            fixed=_kept_words(base) if base else (),
-            extend=base is not None,
-            min_held_out=FEW_WORDS if config.training.held_out == TrainingConfig.held_out else 0,
-        )
-        place = Path(corpus or folder.run / "corpus")
-        with reporter.counting("Preparing the text", unit="characters") as advance:
-            prepared = prepare_corpus(place, corpus_settings, source, valid_source, progress=advance)
-        inputs = {"corpus.content_hash": prepared.content_hash, "start_from.weights": None}
-        if base is not None:
-            inputs["start_from.weights"] = fingerprint(*base.model.parameters())
-            inputs["start_from.n_words"] = str(prepared.n_vocabulary)
-        if words is not None:
-            inputs["words_from"] = words.fingerprint
-        ended = read_json(out / "config.json").get("training", {}).get("stopped", "interrupted")
-        may_grow = _LENGTHS if ended != "interrupted" else ()
-        folder.require_same(config.to_dict(), inputs, may_grow, lambda: reopen(folder.run))
-        if base is not None:
-            saved, new_softmax = _adapt(base, config, prepared)
+    names = [texts] if isinstance(texts, str | Path) else [*texts]
+    with Processes.join() as processes, contextlib.ExitStack() as stack, one_core_each():
+        if processes.rank:
+            reporter, folder = Reporter("silent"), RunFolder(out, out / "run", "bilm")
         else:
-            saved, new_softmax = _build(config, prepared, folder.run, reporter, words), False
-        task = LanguageModeling(saved, prepared, config.training, new_softmax=new_softmax)
+            folder = open_out(out, "bilm", overwrite=overwrite)
+            stack.enter_context(folder.lock())
+        if processes.size > 1 and "-" in [*names, *valid]:
+            raise ConfigError(
+                "Several processes cannot all read standard input.", remedy="Write the text to a file first."
+            )
+        source = TextSource(names, read, exclude=out, say=reporter.note)
+        valid_source = TextSource(valid, read, exclude=out, say=reporter.note) if valid else None
+        for _ in processes.in_turn():
+            place = Path(corpus or folder.run / "corpus")
+            with reporter.counting("Preparing the text", unit="characters") as advance:
+                prepared = prepare_corpus(
+                    place, _corpus_settings(config, base), source, valid_source, progress=advance
+                )
+            inputs = _inputs(prepared, base, words)
+            if processes.rank == 0:
+                ended = read_json(out / "config.json").get("training", {}).get("stopped", "interrupted")
+                may_grow = _LENGTHS if ended != "interrupted" else ()
+                folder.require_same(config.to_dict(), inputs, may_grow, lambda: reopen(folder.run))
+            if base is not None:
+                saved, new_softmax = _adapt(base, config, prepared)
+            else:
+                saved, new_softmax = _build(config, prepared, folder.run, reporter, words), False
+        same = json.dumps([inputs, config.to_dict()], sort_keys=True)
+        processes.require_same("text, model and settings", same)
+        task = LanguageModeling(
+            saved, prepared, config.training, new_softmax=new_softmax, processes=processes
+        )
         _describe(task, reporter)
         result = _train(task, folder.run, reporter, checkpoint_every)
-        if not (result.was_done and kind_of(out)):
+        if processes.rank == 0 and not (result.was_done and kind_of(out)):
             _save(out, saved, task, result, prepared.record(source), command)
     end, held_out = result.position, _held_out(result)
     return PretrainResult(out, result.stopped, held_out, end.step, end.n_words, end.seconds, result.was_done)
+
+
+def _inputs(corpus: Corpus, base: BilmFolder | None, words: Any) -> dict[str, str | None]:
+    """Fingerprints of what the run reads."""
+    inputs: dict[str, str | None] = {"corpus.content_hash": corpus.content_hash, "start_from.weights": None}
+    if base is not None:
+        inputs["start_from.weights"] = fingerprint(*base.model.parameters())
+        inputs["start_from.n_words"] = str(corpus.n_vocabulary)
+    if words is not None:
+        inputs["words_from"] = words.fingerprint
+    return inputs
+
+
+def _corpus_settings(config: PretrainConfig, base: BilmFolder | None) -> CorpusSettings:
+    return CorpusSettings(
+        config.text,
+        config.vocabulary,
+        open_words=config.model.input != "word",
+        held_out=config.training.held_out,
+        fixed=_kept_words(base) if base else (),
+        extend=base is not None,
+        min_held_out=FEW_WORDS if config.training.held_out == TrainingConfig.held_out else 0,
+    )
 
 
 def _merge(
@@ -370,8 +441,9 @@ def _adapt(base: BilmFolder, config: PretrainConfig, corpus: Corpus) -> tuple[Bi
 def _train(task: LanguageModeling, run: Path, reporter: Reporter, checkpoint_every: float) -> TrainingResult:
     """Train the model; a new softmax is first trained alone."""
     config = task.config
+    options: Any = {"reporter": reporter, "checkpoint_every": checkpoint_every, "processes": task.processes}
     if not task.new_softmax:
-        return train(task, config, run, reporter=reporter, checkpoint_every=checkpoint_every)
+        return train(task, config, run, **options)
     n_steps = config.max_steps or config.epochs * task.steps_per_epoch()
     first = replace(
         config,
@@ -384,14 +456,20 @@ def _train(task: LanguageModeling, run: Path, reporter: Reporter, checkpoint_eve
     fitting = copy.copy(task)
     fitting.part = _SOFTMAX
     reporter.say("The model has no softmax: one is fitted to the words of the text first.")
-    before = train(fitting, first, run / "softmax", reporter=reporter, checkpoint_every=checkpoint_every)
+    before = train(fitting, first, run / "softmax", **options)
     if before.stopped == "interrupted":
         return before
     task.model.load_state_dict(before.weights, strict=False)
-    result = train(task, rest, run, reporter=reporter, checkpoint_every=checkpoint_every)
+    result = train(task, rest, run, **options)
     place, spent = result.position, before.position
     n_words, seconds = place.n_words + spent.n_words, place.seconds + spent.seconds
     return replace(result, position=replace(place, n_words=n_words, seconds=seconds))
+
+
+def _split(first: int, last: int, n_parts: int) -> Iterator[tuple[int, int]]:
+    """Both ends of up to ``n_parts`` parts of equal size."""
+    bounds = np.linspace(first, last, n_parts + 1).astype(int).tolist()
+    return ((start, stop) for start, stop in itertools.pairwise(bounds) if start < stop)
 
 
 def target_counts(corpus: Corpus) -> npt.NDArray[np.int64]:

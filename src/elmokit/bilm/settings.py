@@ -73,6 +73,9 @@ class TrainingConfig(DropoutConfig, RunConfig):
 
     n_lanes: int = option(64, "Streams of text read side by side (the batch).", at_least=1)
     window: int = option(35, "Words of each stream in a step; LSTM state is carried over.", at_least=1)
+    accumulate: int = option(
+        1, "Parts of a step that are computed one after the other, for less memory.", at_least=1
+    )
     dropout_row: float = option(
         0.1, "Share of words read by their characters only (input char+word).", at_least=0, at_most=0.95
     )
@@ -104,8 +107,10 @@ class PretrainConfig(Config):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Without settings of a word table that is not there: those of 0.1 stay what they were."""
+        """Without settings of a word table that is not there: those of 0.1 stay what they were. In how many
+        parts a step is computed is no matter."""
         values = super().to_dict() | {"model": self.model.to_dict()}
+        del values["training"]["accumulate"]
         if self.model.input != "char+word":
             del values["training"]["dropout_row"]
         return values

@@ -57,9 +57,9 @@ class BilmState:
         """The state with every tensor replaced by ``change(tensor)``."""
         return self.from_tensors({name: change(tensor) for name, tensor in self.tensors().items()})
 
-    def rows(self, n_rows: int) -> BilmState:
-        """The first ``n_rows`` rows, detached from the graph."""
-        return self.map(lambda tensor: tensor[:n_rows].detach())
+    def rows(self, last: int, first: int = 0) -> BilmState:
+        """The rows from ``first`` up to ``last``, detached from the graph."""
+        return self.map(lambda tensor: tensor[first:last].detach())
 
     def repeat(self, n_rows: int) -> BilmState:
         """A state of one row, copied to ``n_rows`` rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -46,6 +47,9 @@ def command(  # many parameters because each is an argument or a flag
     corpus: Annotated[
         Path | None, options.flag("Keep the prepared text here, to share it between runs.")
     ] = None,
+    processes: Annotated[
+        int, options.flag("Train in this many processes, which share out the text.", min=1)
+    ] = 1,
     checkpoint_every: options.CheckpointEvery = 60.0,
     as_json: options.Json = False,
     *,
@@ -61,6 +65,8 @@ def command(  # many parameters because each is an argument or a flag
 
     [bold]elmokit pretrain my_text.txt --from english --out mine[/] adapts a model to your text.
 
+    On many cores or machines: --processes, or torchrun -m elmokit pretrain ...; see docs/scaling.md.
+
     [bold]Presets[/]: [green]tiny[/] is for trying things out; [green]small[/] suits 1 to 20
     million words on two cores; [green]medium[/] is wider; [green]original[/] is the published ELMo
     (days on a CPU); [green]classic[/] is the small word-table model of class projects;
@@ -68,7 +74,10 @@ def command(  # many parameters because each is an argument or a flag
     """
     from elmokit.bilm.pretrain import pretrain
     from elmokit.core.formatting import format_duration
+    from elmokit.training.processes import launch
 
+    if processes > 1 and "WORLD_SIZE" not in os.environ:
+        raise typer.Exit(launch(processes))
     settings |= {"valid": valid or (), "from_model": from_model, "words_from": words_from, "corpus": corpus}
     settings |= {"checkpoint_every": checkpoint_every, "command": options.command_line()}
     result = pretrain(texts, out, preset, reporter=reporter, **settings)

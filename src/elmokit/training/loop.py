@@ -29,6 +29,7 @@ from elmokit.core.errors import RunError
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.training.machine import tuned_process
 from elmokit.training.optimizer import Optimizer, learning_rate
+from elmokit.training.processes import Processes
 
 Carry = dict[str, Tensor]
 """State that one step passes to the next (the LSTM state of the streams), by name."""
@@ -64,7 +65,8 @@ class Trainable(Protocol):
         """Put the data in the order of this epoch; return the state before its first step."""
 
     def step(self, index: int, carry: Carry, rng: torch.Generator) -> StepResult:
-        """The loss of step ``index`` of the epoch that was started last."""
+        """The loss of step ``index`` of the epoch that was started last, with a graph or with its gradients
+        already in the parameters; of several processes, this one's term of it."""
 
     def evaluate(self) -> dict[str, float]:
         """Held-out figures, ``score`` among them (lower is better); empty if nothing is held out."""
@@ -102,11 +104,20 @@ class TrainingResult:
 
 
 def train(
-    task: Trainable, config: RunConfig, folder: Path, *, reporter: Reporter, checkpoint_every: float = 60.0
+    task: Trainable,
+    config: RunConfig,
+    folder: Path,
+    *,
+    reporter: Reporter,
+    checkpoint_every: float = 60.0,
+    processes: Processes | None = None,
 ) -> TrainingResult:
-    """Train ``task`` to the end, resuming the run in ``folder`` if there is one."""
+    """Train ``task`` to the end, resuming the run in ``folder`` if there is one.
+
+    Of several ``processes``, each calls this with its own share of the task; the first one writes.
+    """
     with tuned_process():
-        return _Run(task, config, folder, reporter, checkpoint_every).go()
+        return _Run(task, config, folder, reporter, checkpoint_every, processes or Processes()).go()
 
 
 def reopen(folder: Path) -> None:
@@ -120,10 +131,16 @@ def reopen(folder: Path) -> None:
 
 class _Run:
     def __init__(
-        self, task: Trainable, config: RunConfig, folder: Path, reporter: Reporter, checkpoint_every: float
+        self,
+        task: Trainable,
+        config: RunConfig,
+        folder: Path,
+        reporter: Reporter,
+        checkpoint_every: float,
+        processes: Processes,
     ) -> None:
         self.task, self.config, self.folder, self.reporter = task, config, folder, reporter
-        self.checkpoint_every = checkpoint_every
+        self.checkpoint_every, self.processes = checkpoint_every, processes
         self.parameters = dict(task.parameters())
         self.optimizer = Optimizer(
             self.parameters,
@@ -134,12 +151,17 @@ class _Run:
         self.rng = torch.Generator().manual_seed(config.seed)
         self.position = Position()
         self.carry: Carry = {}
-        self.average = {name: p.detach().clone() for name, p in self.parameters.items()} if config.ema else {}
         self.per_epoch = task.steps_per_epoch()
         self.file, self.best_file = folder / _CHECKPOINT, folder / "best.safetensors"
-        if self.file.exists():
+        self.is_first = processes.rank == 0
+        self.is_new = processes.highest([float(self.is_first and not self.file.exists())]) == [1.0]
+        if self.is_new:
+            weights, _ = processes.from_first({name: p.detach() for name, p in self.parameters.items()}, {})
+            _copy_into(self.parameters, weights)
+        self.average = {name: p.detach().clone() for name, p in self.parameters.items()} if config.ema else {}
+        if not self.is_new:
             self.load()
-        self.log = MetricsLog(folder / "metrics.jsonl", upto=self.position.step)
+        self.log = MetricsLog(folder / "metrics.jsonl" if self.is_first else None, upto=self.position.step)
         n_steps = config.epochs * self.per_epoch
         self.limit = min(n_steps, config.max_steps) if config.max_steps else n_steps
         self.max_time = config.max_time or math.inf
@@ -149,11 +171,14 @@ class _Run:
     # -- saving -------------------------------------------------------------------------------
 
     def save(self) -> None:
+        carry = self.processes.join_streams(self.carry)
+        if not self.is_first:
+            return
         parts: dict[str, Mapping[str, Tensor]] = {
             "weights": self.parameters,
             "average": self.average,
             "optimiser": self.optimizer.tensors(),  # as checkpoints of 0.1 spell it
-            "carry": self.carry,
+            "carry": carry,
         }
         tensors = {
             f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()
@@ -161,7 +186,8 @@ class _Run:
         save_tensors(self.file, {**tensors, "rng": self.rng.get_state()}, asdict(self.position))
 
     def load(self) -> None:
-        tensors, meta = load_tensors(self.file)
+        tensors, meta = load_tensors(self.file) if self.is_first else ({}, {})
+        tensors, meta = self.processes.from_first(tensors, meta)
 
         def part(prefix: str) -> dict[str, Tensor]:
             names = [name for name in tensors if name.startswith(prefix)]
@@ -171,7 +197,10 @@ class _Run:
         average = part("average.")  # in the order of the file, not of the parameters
         self.average = {name: average[name].clone() for name in self.parameters} if self.config.ema else {}
         self.optimizer.load_tensors(part("optimiser."))
-        self.carry = {name: tensor.clone() for name, tensor in part("carry.").items()}
+        carry = part("carry.")
+        n_streams = max((len(tensor) for tensor in carry.values()), default=0)
+        own = self.processes.part(n_streams, n_streams)
+        self.carry = {name: tensor[own].clone() for name, tensor in carry.items()}
         self.rng.set_state(tensors["rng"])
         self.position = Position(**meta)
 
@@ -181,7 +210,7 @@ class _Run:
         place = self.position
         if place.stopped is not None:
             return self.result(place.stopped, was_done=True)
-        if not self.file.exists():
+        if self.is_new:
             self.save()
         elif place.step:
             self.reporter.say(f"Resuming from step {place.step:,}.")
@@ -196,7 +225,8 @@ class _Run:
         return self.result(stopped)
 
     def loop(self, stop: threading.Event, advance: Advance) -> Stopped:
-        saved = planned = counted = time.monotonic()
+        saved = counted = time.monotonic()
+        planned = self.position.seconds
         planned_step, log_every = self.position.step, max(1, self.per_epoch // 50)
         n_evals = min(self.config.evals_per_epoch, self.per_epoch)
         while self.position.step < (self.position.n_steps or self.limit):
@@ -215,6 +245,12 @@ class _Run:
             now = time.monotonic()
             place.seconds += now - counted  # saving and evaluating included
             counted = now
+            save_now = self.is_first and now - saved >= self.checkpoint_every
+            place.seconds, stopping, saving = (
+                self.processes.highest(  # what depends on time, all decide alike
+                    [place.seconds, float(stop.is_set()), float(save_now)]
+                )
+            )
             speed = place.n_words / max(place.seconds, 0.001)
             advance(1, rate=f"{speed:,.0f} words/s", loss=f"{loss:.3f}")
             if place.step % log_every == 0:
@@ -223,10 +259,11 @@ class _Run:
                 self.reporter.event("train", step=place.step, epoch=epoch, **figures)
             n_since = place.step - planned_step
             # Again each time as much time has passed as before: the first steps may be slow or fast.
-            is_due = n_since >= _PLAN_AFTER and now - planned > max(2.0, place.seconds / 2)
+            since = place.seconds - planned
+            is_due = n_since >= _PLAN_AFTER and since > max(2.0, place.seconds / 2)
             if is_due and self.max_time < math.inf:
-                self.plan((now - planned) / n_since, advance)
-                planned, planned_step = now, place.step
+                self.plan(since / n_since, advance)
+                planned, planned_step = place.seconds, place.step
             out_of_time = place.seconds >= self.max_time
             is_last = out_of_time or place.step >= (place.n_steps or self.limit)
             if is_last or (index + 1) * n_evals // self.per_epoch > index * n_evals // self.per_epoch:
@@ -235,9 +272,9 @@ class _Run:
                     return "early"
             if out_of_time:
                 return "time"
-            if stop.is_set():
+            if stopping:
                 return "interrupted"
-            if time.monotonic() - saved >= self.checkpoint_every:
+            if saving:
                 self.save()
                 saved = time.monotonic()
         return "done" if self.position.step >= self.limit else "time"
@@ -246,10 +283,11 @@ class _Run:
         """One update. Weights and carried state change only if loss and gradient are finite."""
         self.optimizer.zero_grad()
         result = self.task.step(index, self.carry, self.rng)
-        loss = float(result.loss.detach())
+        if result.loss.requires_grad:
+            result.loss.backward()
+        loss = self.processes.add_gradients(self.parameters, float(result.loss.detach()))
         if not math.isfinite(loss):
             return loss, 0.0, 0
-        result.loss.backward()
         norm = self.optimizer.clip(self.config.clip_norm)
         if math.isfinite(norm):
             self.optimizer.step(lr)
@@ -303,7 +341,8 @@ class _Run:
             place.n_evals_without_gain = 0 if gained else place.n_evals_without_gain + 1
             if gained:
                 place.best_score, place.best_step = figures["score"], place.step
-                save_tensors(self.best_file, self.parameters, {"step": place.step})
+                if self.is_first:
+                    save_tensors(self.best_file, self.parameters, {"step": place.step})
         shown = {name: value for name, value in figures.items() if name != "score"}
         place.history.append({"step": place.step, "epoch": epoch + 1, **shown})
         self.log.add("valid", place.step, epoch=epoch + 1, **shown)
@@ -330,9 +369,10 @@ class _Run:
     def result(self, stopped: Stopped, *, was_done: bool = False) -> TrainingResult:
         source = self.average or self.parameters
         weights = {name: tensor.detach().clone() for name, tensor in source.items()}
-        if self.position.best_score is not None and self.best_file.exists():
+        if self.is_first and self.position.best_score is not None and self.best_file.exists():
             best, meta = load_tensors(self.best_file)
             weights = best if meta["step"] == self.position.best_step else weights
+        weights, _ = self.processes.from_first(weights, {})
         return TrainingResult(stopped, self.position, weights, was_done)
 
 
@@ -365,16 +405,21 @@ def _stop_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
 
 
 class MetricsLog:
-    """``metrics.jsonl``: one JSON object a line. On resuming, lines past the checkpoint are removed."""
+    """``metrics.jsonl``: one JSON object a line. On resuming, lines past the checkpoint are removed.
 
-    def __init__(self, path: Path, *, upto: int) -> None:
+    Without a path, nothing is written.
+    """
+
+    def __init__(self, path: Path | None, *, upto: int) -> None:
         self._path = path
-        if path.exists():
+        if path is not None and path.exists():
             lines = path.read_bytes().decode("utf-8", "replace").splitlines(keepends=True)
             write_text(path, "".join(line for line in lines if _step_of(line) <= upto))
 
     def add(self, kind: str, step: int, **values: Any) -> None:
         """Append one record."""
+        if self._path is None:
+            return
         with explain_os_errors(self._path), open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"event": kind, "step": step, **values}) + "\n")
 
