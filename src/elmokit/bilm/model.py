@@ -25,7 +25,7 @@ from elmokit.bilm.softmax import predictor
 from elmokit.bilm.state import BilmState
 from elmokit.bilm.token_encoder import WordEncoder, token_encoder
 from elmokit.core.config import DropoutConfig
-from elmokit.core.threads import side_by_side
+from elmokit.core.threads import all_cores, side_by_side
 
 Head = Callable[[int, Tensor], Tensor]
 """What to make of the top layer of a direction: from its number (0: forward) and (time, stream, dim)."""
@@ -213,7 +213,12 @@ class Bilm(nn.Module):
             states[direction] = state
             return torch.cat(parts, dim=1)  # (layer, time, batch, dim)
 
-        forward, backward = side_by_side([partial(run, 0), partial(run, 1)], vectors)
+        parts = [partial(run, 0), partial(run, 1)]
+        if rng is None and can_run_packed(self.forward_stack):
+            with all_cores():  # large weights: two directions at once would not fit the cache they share
+                forward, backward = [part(vectors) for part in parts]
+        else:
+            forward, backward = side_by_side(parts, vectors)
         after = BilmState(*states) if keep_state else None
         return BilmOutput([*forward], [*backward], lengths, mirror, after)
 

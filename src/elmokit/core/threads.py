@@ -43,6 +43,17 @@ def one_core_each() -> Iterator[None]:
         torch.set_num_threads(n_threads)
 
 
+@contextlib.contextmanager
+def all_cores() -> Iterator[None]:
+    """Inside the block, within ``one_core_each``, torch shares out each product among the cores again."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_cores())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def n_cores() -> int:
     """How many jobs ``run_all`` runs at once: as many as torch may use threads."""
     return getattr(_local, "n_jobs", None) or torch.get_num_threads()
