@@ -4,7 +4,7 @@
 
 Training (`classic`, AG News: 73,106 of the 120,000 train rows), the textbook implementation with the same
 memory settings, and embedding with the bundled model: in turn, on a quiet machine and beside a process that
-keeps one core busy, which leaves two thirds of two cores by right. All rounds are shown; the median counts.
+keeps one core busy, of which two thirds are a fair share. All rounds are shown; the median counts.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ def competitor(*, busy: bool) -> Iterator[None]:
         yield
         return
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
-        yield
-        process.kill()
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def measure(corpus: Path, rounds: int) -> dict[str, dict[str, list[float]]]:

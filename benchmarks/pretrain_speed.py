@@ -109,7 +109,6 @@ def our_steps(config: PretrainConfig, corpus: Corpus) -> Callable[[int], int]:
             for _ in range(count):
                 optimizer.zero_grad()
                 result = task.step(done, carry, rng)
-                result.loss.backward()
                 optimizer.clip(config.training.clip_norm)
                 optimizer.step(1e-3)
                 carry, done, words = result.carry, done + 1, words + result.n_words

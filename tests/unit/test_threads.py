@@ -33,14 +33,15 @@ def threads(number: int) -> Iterator[None]:
 def test_jobs_run_at_once_on_one_core_each_and_answer_in_order(n_threads: int) -> None:
     meeting = threading.Barrier(n_threads, timeout=20)
 
-    def job(number: int) -> tuple[int, int, bool, list[int]]:
+    def job(number: int) -> tuple[int, int, bool]:
         meeting.wait()
-        inner = run_all([lambda: 1, lambda: 2])  # within a job, one after the other
-        return number, torch.get_num_threads(), torch.is_grad_enabled(), inner
+        inner = run_all([threading.get_ident] * 2)  # within a job, one after the other
+        assert inner == [threading.get_ident()] * 2
+        return number, torch.get_num_threads(), torch.is_grad_enabled()
 
     with threads(n_threads), torch.no_grad():
         jobs = [lambda number=number: job(number) for number in range(2 * n_threads)]
-        assert run_all(jobs) == [(number, 1, False, [1, 2]) for number in range(2 * n_threads)]
+        assert run_all(jobs) == [(number, 1, False) for number in range(2 * n_threads)]
         assert torch.get_num_threads() == n_threads
         with one_core_each():
             assert torch.get_num_threads() == 1
@@ -89,7 +90,8 @@ TEXT = "the cat sat on the mat .\na dog saw the cat and ran .\nthe mat was red .
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"input": "word", "objective": "sampled"}, {"tie": True, "input": "word"}]
+    "changes",
+    [{}, {"input": "word", "objective": "sampled"}, {"tie": True, "input": "word"}, {"accumulate": 3}],
 )
 def test_a_model_is_the_same_bits_with_any_number_of_threads(tmp_path: Path, changes: dict[str, Any]) -> None:
     file = tmp_path / "text.txt"
@@ -105,3 +107,22 @@ def test_a_model_is_the_same_bits_with_any_number_of_threads(tmp_path: Path, cha
         assert all(torch.equal(other_weights[name], tensor) for name, tensor in weights[0].items())
         for one, two in zip(other_vectors, vectors[0], strict=True):
             assert (one == two).all()
+
+
+def test_threads_that_start_within_a_block_of_another_keep_the_number_of_cores() -> None:
+    found: list[int] = []
+
+    def first_use() -> None:
+        with one_core_each():
+            run_all([int, int])
+        found.append(torch.get_num_threads())
+
+    with threads(2):
+        with one_core_each():
+            several = [threading.Thread(target=first_use) for _ in range(6)]
+            for one in several:
+                one.start()
+            for one in several:
+                one.join()
+        assert found == [2] * 6
+        assert torch.get_num_threads() == 2

@@ -199,8 +199,8 @@ class Bilm(nn.Module):
             stack, state = stacks[direction], states[direction]
             x = F.embedding(places[direction], vectors)  # (time, batch, dim)
             for mask in masks:
-                is_word = direction == 1 and len(mask) == n_time
-                x = x * (mask.gather(0, mirror.unsqueeze(2)) if is_word else mask)
+                of_words = direction == 1 and mask.shape[2] == 1
+                x = x * (mask.gather(0, mirror.unsqueeze(2)) if of_words else mask)
             if rng is None and x.numel() and can_run_packed(stack):
                 outputs, states[direction] = run_packed(stack, x, lengths, state)
                 return torch.stack([x, *outputs])

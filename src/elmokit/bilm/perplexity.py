@@ -109,10 +109,11 @@ def perplexity(
     model.eval()
     losses, counts = [0.0, 0.0], [0, 0]
     processes = processes or Processes()
-    carried = _read_carried(model, documents, features, processes)
     try:
         for predictions, n_tokens in (
-            carried if state == "carried" else _read_from_zero(model, documents, features)
+            _read_carried(model, documents, features, processes)
+            if state == "carried"
+            else _read_from_zero(model, documents, features)
         ):
             found = run_all([partial(model.predictor.exact_loss, *some) for some in predictions])
             for direction, (_, targets) in enumerate(predictions):

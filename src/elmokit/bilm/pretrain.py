@@ -146,6 +146,7 @@ class LanguageModeling:
         )
         own = self.processes.part(window.shape[2], self._streams.n_streams)
         state, after, total = BilmState.from_tensors(carry), list[Carry](), torch.zeros(())
+        parameters, sums = self.parameters(), dict[str, Tensor]()
         for first, last in _split(own.start, own.stop, self.config.accumulate):
             part = slice(first, last)
             words, inner = places[:, :, part].unique(return_inverse=True)
@@ -155,8 +156,16 @@ class LanguageModeling:
             )
             loss = loss / max(1, n_targets)
             loss.backward()
+            for name, parameter in parameters.items() if self.config.accumulate > 1 else ():
+                if (
+                    parameter.grad is not None
+                ):  # summed here: the order of threads would decide on the last bits
+                    sums[name] = sums[name] + parameter.grad if name in sums else parameter.grad
+                    parameter.grad = None
             total += loss.detach()
             after.append(new_state.rows(last - first).tensors())
+        for name, gradient in sums.items():
+            parameters[name].grad = gradient
         joined = {name: torch.cat([one[name] for one in after]) for name in after[0]} if after else carry
         return StepResult(total, n_targets // 2, joined)
 
@@ -239,13 +248,11 @@ def pretrain(  # many parameters because each is a flag of the command
         else:
             folder = open_out(out, "bilm", overwrite=overwrite)
             stack.enter_context(folder.lock())
-        if processes.size > 1 and "-" in [*names, *valid]:
-            raise ConfigError(
-                "Several processes cannot all read standard input.", remedy="Write the text to a file first."
-            )
+        _check_readable([*names, *valid], processes)
         source = TextSource(names, read, exclude=out, say=reporter.note)
         valid_source = TextSource(valid, read, exclude=out, say=reporter.note) if valid else None
         for _ in processes.in_turn():
+            folder.run.mkdir(parents=True, exist_ok=True)  # on this machine
             place = Path(corpus or folder.run / "corpus")
             with reporter.counting("Preparing the text", unit="characters") as advance:
                 prepared = prepare_corpus(
@@ -260,7 +267,8 @@ def pretrain(  # many parameters because each is a flag of the command
                 saved, new_softmax = _adapt(base, config, prepared)
             else:
                 saved, new_softmax = _build(config, prepared, folder.run, reporter, words), False
-        same = json.dumps([inputs, config.to_dict()], sort_keys=True)
+        pieces = saved.tokenizer.to_str(pretty=False)
+        same = json.dumps([inputs, config.to_dict(), pieces], sort_keys=True)
         processes.require_same("text, model and settings", same)
         task = LanguageModeling(
             saved, prepared, config.training, new_softmax=new_softmax, processes=processes
@@ -269,8 +277,16 @@ def pretrain(  # many parameters because each is a flag of the command
         result = _train(task, folder.run, reporter, checkpoint_every)
         if processes.rank == 0 and not (result.was_done and kind_of(out)):
             _save(out, saved, task, result, prepared.record(source), command)
+        processes.wait()  # for the model: whoever started them takes the end of one for the end of all
     end, held_out = result.position, _held_out(result)
     return PretrainResult(out, result.stopped, held_out, end.step, end.n_words, end.seconds, result.was_done)
+
+
+def _check_readable(texts: Sequence[str | Path], processes: Processes) -> None:
+    if processes.size > 1 and "-" in texts:
+        raise ConfigError(
+            "Several processes cannot all read standard input.", remedy="Write the text to a file first."
+        )
 
 
 def _inputs(corpus: Corpus, base: BilmFolder | None, words: Any) -> dict[str, str | None]:
@@ -452,7 +468,7 @@ def _train(task: LanguageModeling, run: Path, reporter: Reporter, checkpoint_eve
         max_time=config.max_time and max(1.0, _FIT_SHARE * config.max_time),
     )
     rest = replace(config, max_time=config.max_time and max(1.0, (1 - _FIT_SHARE) * config.max_time))
-    (run / "softmax").mkdir(exist_ok=True)
+    (run / "softmax").mkdir(parents=True, exist_ok=True)
     fitting = copy.copy(task)
     fitting.part = _SOFTMAX
     reporter.say("The model has no softmax: one is fitted to the words of the text first.")

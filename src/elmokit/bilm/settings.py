@@ -107,8 +107,8 @@ class PretrainConfig(Config):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Without settings of a word table that is not there: those of 0.1 stay what they were. In how many
-        parts a step is computed is no matter."""
+        """Without settings of a word table that is not there: those of 0.1 stay what they were. The number
+        of parts of a step does not matter."""
         values = super().to_dict() | {"model": self.model.to_dict()}
         del values["training"]["accumulate"]
         if self.model.input != "char+word":

@@ -215,10 +215,7 @@ def with_settings(*sections: Section, overwrite: bool = False) -> Callable[[Comm
             if "settings" in filled:
                 values["settings"] = collect(given)
             if "reporter" in filled:
-                is_first = os.environ.get("RANK", "0") == "0"  # of several processes
-                values["reporter"] = Reporter(
-                    "silent" if not is_first else "json" if values.get("as_json") else "auto"
-                )
+                values["reporter"] = Reporter("json" if values.get("as_json") else "auto")
             command(**values)
 
         run.__doc__, run.__annotations__ = command.__doc__, {one.name: one.annotation for one in parameters}

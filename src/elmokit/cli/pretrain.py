@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from elmokit.bilm.settings import PRESETS, BilmConfig, TrainingConfig
 from elmokit.cli import options
+from elmokit.core.console import Reporter
 from elmokit.core.names import resolve_name
 from elmokit.text.settings import VocabularyConfig
 
@@ -76,8 +77,11 @@ def command(  # many parameters because each is an argument or a flag
     from elmokit.core.formatting import format_duration
     from elmokit.training.processes import launch
 
-    if processes > 1 and "WORLD_SIZE" not in os.environ:
+    size, rank = (int(os.environ.get(name, default)) for name, default in (("WORLD_SIZE", 1), ("RANK", 0)))
+    if processes > 1 and size == 1:
         raise typer.Exit(launch(processes))
+    if size > 1 and rank > 0:
+        reporter = Reporter("silent")
     settings |= {"valid": valid or (), "from_model": from_model, "words_from": words_from, "corpus": corpus}
     settings |= {"checkpoint_every": checkpoint_every, "command": options.command_line()}
     result = pretrain(texts, out, preset, reporter=reporter, **settings)

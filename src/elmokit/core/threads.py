@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import torch
@@ -25,6 +25,8 @@ Part = Callable[[Tensor], Tensor]
 
 
 _local = threading.local()
+_lock = threading.Lock()
+_blocks = {"open": 0, "threads": 1}  # blocks of one_core_each, and torch's number of threads before the first
 
 
 @contextlib.contextmanager
@@ -33,14 +35,23 @@ def one_core_each() -> Iterator[None]:
 
     (OpenMP's threads wait by spinning: after a product of the caller they would take cores from jobs.)
     """
-    before, n_threads = getattr(_local, "n_jobs", None), torch.get_num_threads()
-    _local.n_jobs = n_cores()
+    n_threads = torch.get_num_threads()
+    with _lock:
+        if not _blocks["open"]:
+            _blocks["threads"] = n_threads
+        elif not hasattr(_local, "n_jobs"):  # torch gave this new thread the 1 that another block has set
+            n_threads = _blocks["threads"]
+        _blocks["open"] += 1
+    before = getattr(_local, "n_jobs", None)
+    _local.n_jobs = before or n_threads
     torch.set_num_threads(1)
     try:
         yield
     finally:
         _local.n_jobs = before
         torch.set_num_threads(n_threads)
+        with _lock:
+            _blocks["open"] -= 1
 
 
 @contextlib.contextmanager
@@ -75,45 +86,55 @@ def run_all(jobs: Sequence[Callable[[], T]]) -> list[T]:
 
     def work() -> None:
         torch.set_flush_denormal(flush)
-        with torch.inference_mode(inference), torch.set_grad_enabled(grad):
-            while not failed.is_set():
-                with lock:
-                    number = next(waiting, None)
-                if number is None:
-                    return
-                try:
-                    results[number] = jobs[number]()
-                except BaseException:
-                    failed.set()
-                    raise
-
-    with one_core_each():
-        running = [_pool(n_threads, os.getpid()).submit(work) for _ in range(n_threads - 1)]
+        before = getattr(_local, "n_jobs", None)
+        _local.n_jobs = 1
         try:
+            with torch.inference_mode(inference), torch.set_grad_enabled(grad):
+                while not failed.is_set():
+                    with lock:
+                        number = next(waiting, None)
+                    if number is None:
+                        return
+                    results[number] = jobs[number]()
+        except BaseException:
+            failed.set()
+            raise
+        finally:
+            _local.n_jobs = before
+
+    running: list[Future[None]] = []
+    with one_core_each():
+        try:
+            with contextlib.suppress(RuntimeError):  # at the end of the program: the caller does all
+                running += [_pool(n_threads, os.getpid()).submit(work) for _ in range(n_threads - 1)]
             work()
         finally:
+            running = [one for one in running if not one.cancel()]  # not begun: there is nothing left to do
             wait(running)
-        for one in running:
-            one.result()
+    for one in running:
+        one.result()
     return results
 
 
-@functools.cache
+_POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}
+
+
 def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:
-    """Threads that compute on one core each; a forked process needs its own."""
-    barrier = threading.Barrier(n_threads + 1)
+    """Threads that compute on one core each, beside the caller; a forked process needs its own."""
+    barrier = threading.Barrier(n_threads)
 
     def start() -> None:
         torch.set_num_threads(1)
         barrier.wait()
 
-    before = torch.get_num_threads()
-    pool = ThreadPoolExecutor(n_threads, "elmokit", initializer=start)
-    for _ in range(n_threads):
-        pool.submit(int)
-    barrier.wait()
-    torch.set_num_threads(before)  # what threads that are started later begin with
-    return pool
+    with _lock:
+        if (n_threads, process) not in _POOLS:
+            pool = ThreadPoolExecutor(n_threads - 1, "elmokit", initializer=start)
+            for _ in range(n_threads - 1):
+                pool.submit(int)
+            barrier.wait(timeout=60)  # until all have set their number, which the end of the block resets
+            _POOLS[n_threads, process] = pool
+        return _POOLS[n_threads, process]
 
 
 def side_by_side(parts: Sequence[Part], x: Tensor) -> list[Tensor]:

@@ -247,7 +247,7 @@ class _Run:
             counted = now
             save_now = self.is_first and now - saved >= self.checkpoint_every
             place.seconds, stopping, saving = (
-                self.processes.highest(  # what depends on time, all decide alike
+                self.processes.highest(  # so that all decide alike what depends on time
                     [place.seconds, float(stop.is_set()), float(save_now)]
                 )
             )

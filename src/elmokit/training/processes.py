@@ -127,7 +127,7 @@ class Processes:
         if highest != -lowest:
             raise ConfigError(
                 f"The processes of this run do not see the same {what}.",
-                remedy="Give all of them the same files and settings, and the same version of elmokit.",
+                remedy="Give all of them the same files and settings, and start with a new --out.",
             )
 
     def join_streams(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -189,7 +189,7 @@ def _rows_of(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """What a lost connection means."""
+    """Turn a lost connection into a RunError."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
@@ -210,26 +210,34 @@ def launch(size: int) -> int:
         port = server.getsockname()[1]
     shared = {"WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     shared["OMP_NUM_THREADS"] = max(1, torch.get_num_threads() // size)
+    words_given = [*sys.argv[1:]]
+    while "--threads" in words_given:  # the shares of this number are in the environment
+        place = words_given.index("--threads")
+        del words_given[place : place + 2]
+    words_given = [word for word in words_given if not word.startswith("--threads=")]
+    children: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, frame: FrameType | None = None) -> None:
+        for child in children:
+            child.send_signal(number)
+
     with contextlib.ExitStack() as stack:
-        children, words = [], []
+        stack.callback(forward, signal.SIGKILL)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, forward)
+        words = []
         for rank in range(size):
             own = {**shared, "RANK": rank, "LOCAL_RANK": rank}
             words.append(stack.enter_context(tempfile.TemporaryFile()))
             children.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "elmokit", *sys.argv[1:]],
+                    [sys.executable, "-m", "elmokit", *words_given],
                     env={**os.environ, **{name: str(value) for name, value in own.items()}},
                     stdout=subprocess.DEVNULL if rank else None,
                     stderr=words[rank] if rank else None,
+                    start_new_session=True,  # Ctrl-C reaches this process, which passes it on
                 )
             )
-
-        def forward(number: int, frame: FrameType | None) -> None:
-            for child in children:
-                child.send_signal(number)
-
-        signal.signal(signal.SIGTERM, forward)
-        signal.signal(signal.SIGINT, lambda number, frame: None)  # the terminal sends it to all processes
         first = _wait(children)
         for said in words:
             said.seek(0)
