@@ -115,9 +115,9 @@ def perplexity(
             if state == "carried"
             else _read_from_zero(model, documents, features)
         ):
-            found = run_all([partial(model.predictor.exact_loss, *some) for some in predictions])
+            sums = run_all([partial(model.predictor.exact_loss, *some) for some in predictions])
             for direction, (_, targets) in enumerate(predictions):
-                losses[direction] += found[direction]
+                losses[direction] += sums[direction]
                 counts[direction] += len(targets)
             progress(n_tokens)
     finally:

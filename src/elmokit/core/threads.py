@@ -23,7 +23,6 @@ T = TypeVar("T")
 Part = Callable[[Tensor], Tensor]
 """A part of a computation: from the input that all parts share to the part's own output."""
 
-
 _local = threading.local()
 _lock = threading.Lock()
 _blocks = {"open": 0, "threads": 1}  # blocks of one_core_each, and torch's number of threads before the first
@@ -168,5 +167,5 @@ class _SideBySide(torch.autograd.Function):
         jobs = [functools.partial(run, own, y, grad) for (own, y), grad in graphs]
         ctx.graphs = ()
         # Two terms have the same sum in any order, also those of a parameter that two parts share.
-        found = [grad for grad in run_all(jobs) if grad is not None]
-        return None, sum(found[1:], found[0]) if found else None, None
+        terms = [grad for grad in run_all(jobs) if grad is not None]
+        return None, sum(terms[1:], terms[0]) if terms else None, None

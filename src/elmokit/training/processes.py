@@ -1,7 +1,7 @@
 """Several processes that train one model together, started by ``--processes`` or by torchrun.
 
 Each computes the gradients of its share of the streams. The sums of all gradients are the same in all
-processes, so their weights stay equal; only the first process writes. Gradients of tables travel as rows.
+processes, so their weights stay equal; only the first process writes. Sparse gradients travel as rows.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from torch import Tensor, nn
 
 from elmokit.core.errors import ConfigError, RunError
 
-_PATIENCE = timedelta(
-    hours=1
-)  # with a process that is slow, or prepares the text; a dead one is noticed at once
+_PATIENCE = timedelta(hours=1)  # with a process that is slow, or prepares the text
 _GRACE = 10.0  # seconds that the others have to notice
 _LOST = "cannot be reached"
 _NONE, _DENSE, _ROWS = 0, 1, 2
@@ -88,19 +86,19 @@ class Processes:
         """The highest of each number in any process."""
         if self.size == 1:
             return values
-        found = torch.tensor(values, dtype=torch.float64)
+        numbers = torch.tensor(values, dtype=torch.float64)
         with _explained():
-            dist.all_reduce(found, dist.ReduceOp.MAX)
-        return found.tolist()
+            dist.all_reduce(numbers, dist.ReduceOp.MAX)
+        return numbers.tolist()
 
     def total(self, values: list[float]) -> list[float]:
         """The sum of each number over all processes."""
         if self.size == 1:
             return values
-        found = torch.tensor(values, dtype=torch.float64)
+        numbers = torch.tensor(values, dtype=torch.float64)
         with _explained():
-            dist.all_reduce(found)
-        return found.tolist()
+            dist.all_reduce(numbers)
+        return numbers.tolist()
 
     def from_first(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> tuple[Any, Any]:
         """The tensors and the JSON values of the first process; what others pass is not read."""
@@ -142,9 +140,8 @@ class Processes:
             counts = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
             dist.all_gather(counts, torch.tensor([len(rows)]))
             sizes = [int(count) for count in counts]
-            message = rows.new_zeros(
-                max(sizes), *rows.shape[1:]
-            )  # messages have one size, that of the longest
+            # All messages have the size of the longest.
+            message = rows.new_zeros(max(sizes), *rows.shape[1:])
             message[: len(rows)] = rows
             messages = [torch.empty_like(message) for _ in sizes]
             dist.all_gather(messages, message)
@@ -210,11 +207,11 @@ def launch(size: int) -> int:
         port = server.getsockname()[1]
     shared = {"WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     shared["OMP_NUM_THREADS"] = max(1, torch.get_num_threads() // size)
-    words_given = [*sys.argv[1:]]
-    while "--threads" in words_given:  # the shares of this number are in the environment
-        place = words_given.index("--threads")
-        del words_given[place : place + 2]
-    words_given = [word for word in words_given if not word.startswith("--threads=")]
+    arguments = [*sys.argv[1:]]
+    while "--threads" in arguments:  # the shares of this number are in the environment
+        place = arguments.index("--threads")
+        del arguments[place : place + 2]
+    arguments = [word for word in arguments if not word.startswith("--threads=")]
     children: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, frame: FrameType | None = None) -> None:
@@ -225,23 +222,23 @@ def launch(size: int) -> int:
         stack.callback(forward, signal.SIGKILL)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, forward)
-        words = []
+        messages = []
         for rank in range(size):
             own = {**shared, "RANK": rank, "LOCAL_RANK": rank}
-            words.append(stack.enter_context(tempfile.TemporaryFile()))
+            messages.append(stack.enter_context(tempfile.TemporaryFile()))
             children.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "elmokit", *words_given],
+                    [sys.executable, "-m", "elmokit", *arguments],
                     env={**os.environ, **{name: str(value) for name, value in own.items()}},
                     stdout=subprocess.DEVNULL if rank else None,
-                    stderr=words[rank] if rank else None,
+                    stderr=messages[rank] if rank else None,
                     start_new_session=True,  # Ctrl-C reaches this process, which passes it on
                 )
             )
         first = _wait(children)
-        for said in words:
-            said.seek(0)
-            text = said.read().decode("utf-8", "replace")
+        for message in messages:
+            message.seek(0)
+            text = message.read().decode("utf-8", "replace")
             if first and _LOST not in text:
                 sys.stderr.write(text)
     if first is not None and (code := children[first].returncode) < 0:
