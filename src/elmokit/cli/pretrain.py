@@ -85,6 +85,10 @@ def command(  # many parameters because each is an argument or a flag
     settings |= {"valid": valid or (), "from_model": from_model, "words_from": words_from, "corpus": corpus}
     settings |= {"checkpoint_every": checkpoint_every, "command": options.command_line()}
     result = pretrain(texts, out, preset, reporter=reporter, **settings)
+    if size > 1 and rank > 0:
+        os._exit(
+            130 if result.stopped == "interrupted" else 0
+        )  # connections that others close first can abort
     record = asdict(result)
     del record["was_done"]
     reporter.event("end", **{**record, "folder": str(out), "seconds": round(result.seconds, 1)})

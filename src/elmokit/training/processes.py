@@ -57,11 +57,7 @@ class Processes:
             return
         with _explained():
             dist.init_process_group("gloo", timeout=_PATIENCE)
-        try:
-            yield cls(dist.get_rank(), size)
-        finally:
-            with contextlib.suppress(RuntimeError):
-                dist.destroy_process_group()
+        yield cls(dist.get_rank(), size)
 
     def part(self, n_streams: int, n_all: int) -> slice:
         """The streams of this process, of the first ``n_streams`` of ``n_all``."""
