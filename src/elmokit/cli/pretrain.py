@@ -36,20 +36,31 @@ def command(  # many parameters because each is an argument or a flag
     texts: options.Texts,
     out: options.Out,
     preset: Annotated[
-        str | None, options.flag(f"Starting settings \\[{'|'.join(PRESETS)}]; small, with --from adapt.")
+        str | None,
+        options.flag(
+            f"Starting settings \\[{'|'.join(PRESETS)}]; default: small (with --from: adapt).",
+            metavar="CHOICE",
+        ),
     ] = None,
-    valid: Annotated[list[str] | None, options.flag("Validation text; by default, a share of TEXT.")] = None,
+    valid: Annotated[
+        list[str] | None, options.flag("Validation text; by default, a share of TEXT.", metavar="FILE")
+    ] = None,
     from_model: Annotated[
-        Path | None, options.flag("Train this model further on the text.", "--from", parser=resolve_name)
+        Path | None,
+        options.flag("Train this model further on the text.", "--from", metavar="MODEL", parser=resolve_name),
     ] = None,
     words_from: Annotated[
-        Path | None, options.flag("Word vectors for the table of --input char+word.", parser=resolve_name)
+        Path | None,
+        options.flag(
+            "Word vectors for the table of --input char+word.", metavar="FOLDER", parser=resolve_name
+        ),
     ] = None,
     corpus: Annotated[
-        Path | None, options.flag("Keep the prepared text here, to share it between runs.")
+        Path | None,
+        options.flag("Keep the prepared text here, to share it between runs.", metavar="FOLDER", hidden=True),
     ] = None,
     processes: Annotated[
-        int, options.flag("Train in this many processes, which share out the text.", min=1)
+        int, options.flag("Train with this many processes, each on part of the text.", metavar="INT", min=1)
     ] = 1,
     checkpoint_every: options.CheckpointEvery = 60.0,
     as_json: options.Json = False,

@@ -38,9 +38,11 @@ _QUOTED = re.compile(r'" ([^"]*) "')
 def command(
     model: options.Model,
     query: Annotated[str, options.argument("SENTENCE", "A sentence with the words to look for.")],
-    corpus: Annotated[list[str] | None, options.flag(_CORPUS, "--in")] = None,
-    word: Annotated[str | None, options.flag(_WORD)] = None,
-    k: Annotated[int, typer.Option("-k", help="Occurrences to show for each word.", min=1)] = 8,
+    corpus: Annotated[list[str] | None, options.flag(_CORPUS, "--in", metavar="FILE")] = None,
+    word: Annotated[str | None, options.flag(_WORD, metavar="TEXT")] = None,
+    k: Annotated[
+        int, typer.Option("-k", help="Occurrences to show for each word.", metavar="INT", min=1)
+    ] = 8,
     different: Annotated[
         bool, options.flag("Leave out the word itself: show only other words.", "--different")
     ] = False,
