@@ -320,10 +320,10 @@ def test_wrong_settings_are_refused(
 def test_a_document_of_100_000_words_is_cut_with_a_note(cli: Cli, encoder: Path, tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", [*rows(30), ("rain " * 100_000, "weather")])
     found = cli("fit", encoder, file, "-o", tmp_path / "out", *QUICK)
-    found.check_fine("Cut after 400 words (max_words): 1 of 31 rows for training and validation.")
+    found.check_fine("Truncated to 400 words (max_words): 1 of 31 rows for training and validation.")
     labelled = cli("predict", tmp_path / "out", file, "-o", tmp_path / "labelled.csv")
     labelled.check_fine("31 rows labeled")
-    assert "Cut after 400 words (max_words): 1 of 31 rows." in labelled.err
+    assert "Truncated to 400 words (max_words): 1 of 31 rows." in labelled.err
     last = read_csv((tmp_path / "labelled.csv").read_text(encoding="utf-8"))[-1]
     assert last["text"] == "rain " * 100_000
     assert last["prediction"] in TOPICS
@@ -369,7 +369,7 @@ def test_cells_that_are_missing_or_not_a_number_are_empty_texts(
         ],
     )
     found = cli("fit", encoder, file, "-o", tmp_path / "a", *QUICK)
-    found.check_fine("Without a word, and so alike to the model: 2 of ")
+    found.check_fine("Without words: 2 of ")
     parquet = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [*texts, None], "label": [*labels, "sport"]}), parquet)
     found = cli("fit", encoder, parquet, "-o", tmp_path / "b", *QUICK)

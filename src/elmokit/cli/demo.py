@@ -56,9 +56,9 @@ def command(
         "   [dim]ELMo was pretrained on general English; the other methods see only these texts.[/]\n"
     )
     name, report = str(model or DEFAULT), out / "report"
-    how: Any = {"methods": _METHODS, "seeds": seeds, "encoder": folder, "reporter": reporter}
-    how |= {"text_columns": "text", "label_column": "topic", "command": "elmokit demo", "title": _TITLE}
-    comparison = compare(train, test, report, **how)
+    settings: Any = {"methods": _METHODS, "seeds": seeds, "encoder": folder, "reporter": reporter}
+    settings |= {"text_columns": "text", "label_column": "topic", "command": "elmokit demo", "title": _TITLE}
+    comparison = compare(train, test, report, **settings)
     if comparison.failed:
         raise typer.Exit(1)
     print_comparison(comparison, reporter.console)

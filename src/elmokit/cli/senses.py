@@ -71,9 +71,9 @@ def command(
     if as_json:
         options.print_json(result.to_json())
         return
-    looked = f"{len(result.uses):,} of {result.n_found:,} sentences, compared by {result.compared_by}"
-    clear = "" if result.silhouette is None else f", silhouette {result.silhouette:.2f}"
-    reporter.say(f"[bold cyan]{escape(word)}[/]  [dim]{looked}{clear}[/]")
+    counts = f"{len(result.uses):,} of {result.n_found:,} sentences, compared by {result.compared_by}"
+    silhouette = "" if result.silhouette is None else f", silhouette {result.silhouette:.2f}"
+    reporter.say(f"[bold cyan]{escape(word)}[/]  [dim]{counts}{silhouette}[/]")
     for sense in result.senses:
         reporter.say(
             f"\n[bold]{escape(sense.name)}[/]  {sense.share:.0%}  [dim]{escape(', '.join(sense.keywords))}[/]"

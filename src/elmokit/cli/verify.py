@@ -38,8 +38,8 @@ def command(
     from elmokit.report.render import print_table
     from elmokit.vectors.verify import verify
 
-    how: dict[str, Any] = {"state": state, "batch_size": batch_size, "sentences": sentences}
-    result = verify(model, expected, tolerance=tolerance, **how)
+    options: Any = {"state": state, "batch_size": batch_size, "sentences": sentences}
+    result = verify(model, expected, tolerance=tolerance, **options)
     if as_json:
         print_json(result.to_dict())
     else:

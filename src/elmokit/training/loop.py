@@ -343,11 +343,11 @@ class _Run:
                 place.best_score, place.best_step = figures["score"], place.step
                 if self.is_first:
                     save_tensors(self.best_file, self.parameters, {"step": place.step})
-        shown = {name: value for name, value in figures.items() if name != "score"}
-        place.history.append({"step": place.step, "epoch": epoch + 1, **shown})
-        self.log.add("valid", place.step, epoch=epoch + 1, **shown)
-        self.reporter.event("valid", step=place.step, epoch=epoch + 1, **shown)
-        texts = [f"{name.replace('_', ' ')} {value:,.4g}" for name, value in shown.items()]
+        measured = {name: value for name, value in figures.items() if name != "score"}
+        place.history.append({"step": place.step, "epoch": epoch + 1, **measured})
+        self.log.add("valid", place.step, epoch=epoch + 1, **measured)
+        self.reporter.event("valid", step=place.step, epoch=epoch + 1, **measured)
+        texts = [f"{name.replace('_', ' ')} {value:,.4g}" for name, value in measured.items()]
         self.reporter.say(
             f"[dim]step {place.step:>7,}  epoch {epoch + 1:>3}[/]  held out: {'  '.join(texts)}"
         )
@@ -394,7 +394,7 @@ def _stop_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        say("[yellow]Stopping after this step; Ctrl-C again ends at once.[/]")
+        say("[yellow]Stopping after this step. Press Ctrl-C again to quit now.[/]")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -272,7 +272,7 @@ class Distillation:
     texts: Ragged[np.int64]  # the row of each word
     targets: FloatArray  # (n_texts, dim)
     train: IntArray  # numbers of the texts to learn from, in the order of the epoch
-    held: IntArray  # ... and to measure on
+    held: IntArray  # numbers of the texts to measure on
     config: DistillConfig
 
     def parameters(self) -> Mapping[str, nn.Parameter]:
