@@ -112,8 +112,7 @@ def senses(  # many parameters because each is a flag of the verb
     reporter = reporter or Reporter("silent")
     if (k is not None and not 1 <= k <= 100) or at_most < 2:
         raise ConfigError(
-            f"k = {k}, at_most = {at_most}: out of range.",
-            remedy="Use 1 to 100 senses and at least 2 sentences.",
+            f"k = {k}, at_most = {at_most}: out of range.", remedy="Use k from 1 to 100, at_most from 2."
         )
     if k is not None and labeled is not None:
         raise ConfigError("The examples decide how many senses there are.", remedy="Leave out k, or labeled.")
