@@ -59,7 +59,7 @@ def test_fit_makes_a_classifier_with_its_report_and_run_again_says_done(
     command = ("fit", encoder, train, "--out", tmp_path / "made", "--test", test, *EASY)
     first = cli(*command)
     first.check_fine(
-        *("Rows: 81 to train on, 9 for validation, 3 classes (money, sport, weather).",),
+        *("Rows: 81 for training, 9 for validation, 3 classes (money, sport, weather).",),
         *("9 of 90 rows were held out", "train: accuracy", "valid: accuracy", "test: accuracy"),
         *("(30 rows)", f"Done: {tmp_path / 'made'}", tmp_path / "made" / "report.html", "elmokit predict"),
     )

@@ -92,7 +92,7 @@ def test_a_folder_of_vectors_is_searched_with_its_model(
         assert (answer.status_code, "no texts that table can" in answer.text) == (400, True)
     for place, message in (
         (folders["table"], "another model"),
-        (tmp_path / "counts", "vectors to search by"),
+        (tmp_path / "counts", "vectors for searching"),
     ):
         if not place.exists():
             rows = Examples([("rates",), ("goal",)], np.array([0, 1]), Labels(("money", "sport")))
@@ -157,7 +157,7 @@ def test_senses_are_those_found_offline(client: TestClient, elmo: Elmo) -> None:
     ("address", "body", "part"),
     [
         ("search", {"query": " "}, "no words"),
-        ("search", {"query": "qzx", "texts": [""]}, "No text has a word"),
+        ("search", {"query": "qzx", "texts": [""]}, "None of the texts contains a word"),
         ("similarity", {"text": "a", "other": "b", "layer": 7}, "no layer 7"),
         ("similarity", {"text": "a", "other": "b", "model": "table"}, "static word vectors"),
         ("senses", {"word": "bnak", "texts": ["A bank."]}, "Did you mean 'bank'?"),

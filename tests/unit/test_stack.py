@@ -203,7 +203,7 @@ def test_one_row_of_each_class_works_with_a_note() -> None:
 
 
 def test_texts_without_words_are_refused() -> None:
-    with pytest.raises(DataError, match="has a word"):
+    with pytest.raises(DataError, match="contains a word"):
         fit_lexical(["", " "], ["sport", "weather"])
 
 

@@ -39,7 +39,7 @@ def command(  # many parameters because each is an argument or flag
         options.flag("Validation rows; by default, a share of the training rows.", metavar="FILE"),
     ] = None,
     test: Annotated[
-        list[str] | None, options.flag("Rows to measure on at the end, for the report.", metavar="FILE")
+        list[str] | None, options.flag("Test rows, measured at the end for the report.", metavar="FILE")
     ] = None,
     task: Annotated[
         str,

@@ -21,7 +21,7 @@ _WORDS_FROM = "Word vectors for the table of --input char+word."
 _PROCESSES = "Train with this many processes, each on part of the text."
 _ENDINGS = {
     "done": "Done.",
-    "early": "Stopped early: no more gain.",
+    "early": "Stopped early: no further improvement.",
     "time": "Time is up.",
     "interrupted": "Interrupted.",
 }

@@ -108,7 +108,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         with_: Further encoders, whose vectors stand beside those of the first.
         train: Files, folders or glob patterns.
         valid: Rows to choose the best weights by; without them a share of each class is held out.
-        test: Rows to measure on at the end, for the report.
+        test: Test rows, measured at the end for the report.
         task: A key of ``elmokit.tasks.task.TASKS``; "auto" decides by the columns of the rows.
         overwrite: Start over if ``out`` holds another model.
         settings: By name, such as ``head="linear"`` or ``label_column="topic"``; or as objects, ``config``
@@ -203,7 +203,7 @@ def _announce(task: AnyTask, parts: Mapping[str, Examples], reporter: Reporter) 
     names = task.classes(parts["train"].labels)
     others = f", {len(parts['valid']):,} for validation" if "valid" in parts else ""
     classes = f", {len(names)} classes ({escape(shorten(names))})" if names else ""
-    reporter.say(f"Rows: {len(parts['train']):,} to train on{others}{classes}.")
+    reporter.say(f"Rows: {len(parts['train']):,} for training{others}{classes}.")
     for note in parts["train"].notes:
         reporter.note(note)
 
@@ -457,7 +457,7 @@ def _choose_format(out: Path | None, given: str, first: str | Path) -> OutputFor
     if suffix in (".gz", ".zst") or (not given and suffix in (".tsv", ".parquet")):
         raise ConfigError(
             f"Predictions cannot be written as {suffix} files: {out}.",
-            remedy="Use a name that ends in .csv or .jsonl (of tags, also .conll).",
+            remedy="Use a name that ends in .csv or .jsonl (for tags, also .conll).",
         )
     if given not in ("", "csv", "jsonl", "conll"):
         raise ConfigError(f"--format {given} is not a valid choice.", remedy="Choose csv, jsonl or conll.")

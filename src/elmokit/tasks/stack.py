@@ -1,4 +1,4 @@
-"""``StackModel``: several views of a text, each under a logistic regression, weighed by what they predict.
+"""``StackModel``: several views of a text, each with a logistic regression, weighted by its predictions.
 
 context     mean over the words of an equal mix of the encoder's layers, of length one
 sentence    the encoder's sentence vector, if it has a trained one, of length one
@@ -362,7 +362,7 @@ def fit_stack(
     encoded = time.monotonic()
     lexical = _lexical(join_texts(examples.inputs), len(seen)) if count_terms else {}
     if not lexical and not any(np.any(features) for features in dense.values()):
-        raise DataError("None of the training texts has a word.", remedy="Check the texts first.")
+        raise DataError("None of the training texts contains a word.", remedy="Check the texts first.")
     weights = row_weights(examples, config.fit.class_weights).numpy().astype(np.float64)
     folds = make_folds(examples.targets, config.fit.seed)
     known = np.ones(n_rows) if several else (targets @ counts > 1) * 1.0

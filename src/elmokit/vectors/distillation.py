@@ -125,7 +125,9 @@ def distill(  # many parameters because each is a flag of the verb
         encoder = encoder.bind(rows)
     both = [(row, words) for row in rows if (words := base.pipeline.words(row))]
     if not any(len(words) > 1 for _, words in both):
-        raise DataError("None of the texts has two words.", remedy="Give running text, a text in each row.")
+        raise DataError(
+            "None of the texts has two or more words.", remedy="Give running text, a text in each row."
+        )
     rows, spelled = [row for row, _ in both], [words for _, words in both]
     counts = Counter(form_of(word) for words in spelled for word in words)
     counts = Counter({form: count for form, count in counts.items() if count >= config.min_count})

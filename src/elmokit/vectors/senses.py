@@ -115,7 +115,7 @@ def senses(  # many parameters because each is a flag of the verb
             f"k = {k}, at_most = {at_most}: out of range.", remedy="Use k from 1 to 100, at_most from 2."
         )
     if k is not None and labeled is not None:
-        raise ConfigError("The examples decide how many senses there are.", remedy="Leave out k, or labeled.")
+        raise ConfigError("The number of senses comes from the examples.", remedy="Leave out k, or labeled.")
     folder = None if out is None else open_out(Path(out), "report", overwrite=overwrite)
     elmo = model if isinstance(model, Elmo) else load(model)
     if not isinstance(elmo, Elmo):
