@@ -226,6 +226,6 @@ def _read_layers(folder: BilmFolder, files: Sequence[Path], rows: Sentences) -> 
     if len({each.shape[1] for each in expected}) > 1:
         raise DataError(
             f"{files[0]} holds all layers of some sentences only.",
-            remedy="Recreate it with the same layers for every sentence.",
+            remedy="Recreate it with the same layers for all sentences.",
         )
     return np.concatenate(expected)
