@@ -94,8 +94,8 @@ def test_contributing_names_every_module_and_no_other() -> None:
         if cells := re.fullmatch(r"\| (?:`(\w+)`)? ?\| ([^|]+) \| [^|]+ \|", line):
             package = cells[1] or package
             named |= {(package, name) for name in re.findall(r"`(\w+)`", cells[2])}
-    package = ROOT / "src/elmokit"
-    modules = {(path.parent.name, path.stem) for path in [*package.glob("*.py"), *package.glob("*/*.py")]}
+    home = ROOT / "src/elmokit"
+    modules = {(path.parent.name, path.stem) for path in [*home.glob("*.py"), *home.glob("*/*.py")]}
     modules = {place for place in modules if place[1] != "__init__"}
     verbs = {("cli", verb) for verb in VERBS}  # only those that do more than read options and print
     assert modules - verbs <= named <= modules

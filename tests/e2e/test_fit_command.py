@@ -373,7 +373,7 @@ def test_cells_that_are_missing_or_not_a_number_are_empty_texts(
     parquet = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [*texts, None], "label": [*labels, "sport"]}), parquet)
     found = cli("fit", encoder, parquet, "-o", tmp_path / "b", *QUICK)
-    found.check_fine("alike to the model: 1 of ")
+    found.check_fine("Without words: 1 of ")
     labelled = [json.loads(line) for line in cli("predict", tmp_path / "a", file).out.splitlines()]
     assert len(labelled) == 33
     assert labelled[-2]["prediction"] == labelled[-3]["prediction"]
