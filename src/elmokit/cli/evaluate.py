@@ -72,7 +72,7 @@ def command(
 def _print_metrics(result: Evaluation, reporter: Reporter) -> None:
     from elmokit.report.document import make_table
     from elmokit.report.render import print_table
-    from elmokit.tasks.task import format_scores
+    from elmokit.tasks.task import format_score_name, format_scores
 
     speed = f"[dim]({result.details.n:,} rows, {result.speed:,.0f} per second)[/]"
     reporter.say(f"{format_scores(result.values, 4)} {speed}")
@@ -82,7 +82,6 @@ def _print_metrics(result: Evaluation, reporter: Reporter) -> None:
     if unseen := figures.get("unseen"):
         labels = ", ".join(f"{escape(name)} ({count})" for name, count in unseen.items())
         reporter.say(f"[yellow]Labels never seen in training, counted as wrong: {labels}[/]")
-    if classes := figures.get("per_class"):
-        names = ("precision", "recall", "f1")
-        rows = [[one["name"], *(f"{one[n]:.4f}" for n in names), f"{one['support']:,}"] for one in classes]
-        print_table(make_table(["class", "precision", "recall", "F1", "rows"], rows), reporter.console)
+    if (part := result.part) and (scores := part.scores(figures)):
+        rows = [[name, *map("{:.4f}".format, shares), f"{n:,}"] for name, (*shares, n) in scores.items()]
+        print_table(make_table(map(format_score_name, (part.title, *part.columns)), rows), reporter.console)

@@ -43,7 +43,7 @@ from elmokit.report.document import (
 from elmokit.report.figures import Line, Point, draw_lines, draw_scatter, shorten
 from elmokit.tasks.metrics import MAX_MATRIX
 from elmokit.tasks.model_report import MixRecord, draw_history
-from elmokit.tasks.task import format_score_name
+from elmokit.tasks.task import Part, format_score_name, format_title
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 _LOOKS = {"elmo": 0, "static": 1, "linear": 2, "foreign": 3}  # color and shape of each family
 _TERMINAL = ("Test", "Valid", "macro F1", "Pretrain", "Fit", "Texts per second", "Disk")
 _STRONGEST = 0.45  # shade of the best F1
-_PARTS = {"per_class": ("name", "f1"), "per_label": ("label", "f1"), "by_question": ("question", "answer_f1")}
-"""What details tell apart: the key of the list, and of the name and the score in each entry."""
 
 
 def write_report(comparison: Comparison) -> list[Path]:
@@ -97,8 +95,9 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     if comparison.curve:
         yield _curve_section(comparison)
     details = ranked[0].details[MAIN_SPLIT] if ranked else {}
-    if parts := next((name for name in _PARTS if details.get(name)), ""):
-        yield _classes_section(comparison, parts)
+    part = comparison.data.task.part
+    if part is not None and part.scores(details):
+        yield _classes_section(comparison, part)
     if "confusion" in details or "confusions" in details:
         yield _confusion_section(comparison)
     if comparison.examples:
@@ -138,7 +137,7 @@ def _facts(comparison: Comparison) -> Iterator[Fact]:
     note = f"95% interval {_interval(result)}"
     if score.sd is not None:
         note = f"± {percent(score.sd)} over {plural(len(score.values), 'seed')}, {note}"
-    yield Fact(f"{_title(comparison.metric)} on test", f"{percent(score.mean)}%", note)
+    yield Fact(f"{format_title(comparison.metric)} on test", f"{percent(score.mean)}%", note)
     note = (
         f"of it {format_duration(cost.pretrain_seconds)} pretraining" if cost.pretrain_seconds else "to fit"
     )
@@ -165,11 +164,9 @@ def _ranking_section(comparison: Comparison) -> Section:
 
 def make_ranking_table(comparison: Comparison, titles: Collection[str] = (), name_width: int = 48) -> Table:
     """A row for each finished method; of the columns those with ``titles``, or all that have values."""
-    ranking, metric, ranked = comparison.ranking, _title(comparison.metric), comparison.ranked
-    names = [name for name in ranked[0].records[MAIN_SPLIT][0].values if name != comparison.metric]
-    further = [name for name in names if name.endswith(("precision", "recall", "f1", "match", "spearman"))][
-        :3
-    ]
+    ranking, metric, ranked = comparison.ranking, format_title(comparison.metric), comparison.ranked
+    known = {*ranked[0].records[MAIN_SPLIT][0].values} - {comparison.metric}
+    further = [name for name in comparison.data.task.shown if name in known]
     groups = {
         metric: ("Test", "Valid", "Train"),
         "Other scores on test": tuple(map(format_score_name, further)),
@@ -212,12 +209,12 @@ def _scores_section(comparison: Comparison) -> Section:
         span = (*result.interval, result.cost.fit_seconds)
         points.append(Point(str(place), result.method.name, x, result.main.mean, *span, look))
     text = (
-        f"{_title(name)} on test with its 95% interval, over time. The dotted line joins methods that no "
-        "other beats in both; a thin horizontal line is pretraining, which is done once. "
+        f"{format_title(name)} on test with its 95% interval, over time. The dotted line joins methods that "
+        "no other beats in both; a thin horizontal line is pretraining, which is done once. "
         + "; ".join(f"{point.label}: {point.name}" for point in points)
     )
     figure = draw_scatter(points, x_label="time to pretrain and fit", y_label=name)
-    return Section("scores", f"{_title(name)} and time", f"{text}.", (figure,))
+    return Section("scores", f"{format_title(name)} and time", f"{text}.", (figure,))
 
 
 def _differences_section(comparison: Comparison) -> Section:
@@ -249,20 +246,18 @@ def _curve_section(comparison: Comparison) -> Section:
         means, sds = zip(*((score.mean, score.sd or 0.0) for score in scores.values()), strict=True)
         lines.append(Line(result.method.name, list(scores), means, sds, _LOOKS[result.method.family]))
         rows.append([_name(result), *(_spread(scores[n], 1) if n in scores else "–" for n in counts)])
-    text = f"{_title(comparison.metric)} on test by the number of labeled train rows, in percent"
+    text = f"{format_title(comparison.metric)} on test by the number of labeled train rows, in percent"
     text += f"; mean of {draws} random draws, ± one standard deviation." if draws > 1 else "."
     figure = draw_lines(lines, x_label="labeled rows", in_percent=True, log_x=True)
     table = make_table(["Method", *(f"{n:,}" for n in counts)], rows)
     return Section("curve", "Learning curve", text, (figure, table))
 
 
-def _classes_section(comparison: Comparison, parts: str) -> Section:
-    """F1 of every class, or of what else a task tells apart, by every method."""
-    name, score = _PARTS[parts]
-    per_class = [
-        {entry[name]: entry[score] for entry in result.details[MAIN_SPLIT][parts]}
-        for result in comparison.ranked
-    ]
+def _classes_section(comparison: Comparison, part: Part) -> Section:
+    """The main score of every class, or of what else a task tells apart, by every method."""
+    place = part.columns.index(part.main)
+    tables = [part.scores(result.details[MAIN_SPLIT]) for result in comparison.ranked]
+    per_class = [{name: values[place] for name, values in table.items()} for table in tables]
     names = list(dict.fromkeys(itertools.chain(*per_class)))
     scores = np.array([[own.get(one, 0.0) for own in per_class] for one in names])  # (n_classes, n_methods)
     shades = _STRONGEST * (scores - scores.min()) / max(np.ptp(scores), 1e-9)
@@ -270,13 +265,10 @@ def _classes_section(comparison: Comparison, parts: str) -> Section:
     for one, own, shade in zip(names, scores, shades, strict=True):
         cells = [Cell(percent(f1), s, bold=f1 == own.max()) for f1, s in zip(own, shade, strict=True)]
         rows.append([Cell(one), *cells])
-    head = [
-        name.capitalize().replace("Name", "Class"),
-        *(shorten(result.method.name, 40) for result in comparison.ranked),
-    ]
-    text = f"F1 on test, in percent. The best method for each {head[0].lower()} is bold."
+    head = [part.title.capitalize(), *(shorten(result.method.name, 40) for result in comparison.ranked)]
+    text = f"{format_title(part.main)} on test, in percent. The best method for each {part.title} is bold."
     table = make_table(head, rows, searchable=len(rows) > MAX_MATRIX)
-    return Section("classes", f"Scores by {head[0].lower()}", text, (table,))
+    return Section("classes", f"Scores by {part.title}", text, (table,))
 
 
 def _confusion_section(comparison: Comparison) -> Section:
@@ -354,11 +346,6 @@ def _details_section(comparison: Comparison) -> Section:
 
 def _name(result: MethodResult, width: int = 48) -> Cell:
     return Cell(shorten(result.method.name, width), look=_LOOKS[result.method.family])
-
-
-def _title(metric: str) -> str:
-    name = format_score_name(metric)
-    return name[0].upper() + name[1:]
 
 
 def _bullets(sentences: Iterable[str]) -> str:

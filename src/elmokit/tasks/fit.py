@@ -38,6 +38,7 @@ from elmokit.tasks.task import (
     Examples,
     Labels,
     Metrics,
+    Part,
     Predictor,
     format_score_name,
     get_task,
@@ -478,12 +479,14 @@ class Evaluation:
             ``IntrinsicResult`` for each file of word pairs.
         speed: Rows per second, for fitted models.
         notes: What a person should know about the rows.
+        part: What the metrics of a fitted model tell apart.
     """
 
     values: Mapping[str, float]
     details: Any
     speed: float = 0.0
     notes: tuple[str, ...] = ()
+    part: Part | None = None
 
     def to_json(self) -> Any:
         """For ``--json``."""
@@ -549,4 +552,4 @@ def evaluate(
             changes = {**origin, "notes": notes, "timings": {"documents_per_second": speed}, "rivals": {}}
             loaded = replace(loaded, record=replace(predictor.record, **changes))
             write_model_report(report.out, loaded, metrics)
-        return Evaluation(metrics["test"].values, metrics["test"], speed, notes)
+        return Evaluation(metrics["test"].values, metrics["test"], speed, notes, predictor.task.part)

@@ -14,7 +14,7 @@ from elmokit.report.render import write_report
 from elmokit.tasks.metrics import ClassificationMetrics
 from elmokit.tasks.model import FitRecord, TaskModel
 from elmokit.tasks.stack import StackModel
-from elmokit.tasks.task import Metrics, Predictor, format_score_name
+from elmokit.tasks.task import Metrics, Predictor, format_score_name, format_title
 
 _MIX_KINDS = {
     "trainable": "The weights are learned with the head.",
@@ -36,7 +36,7 @@ def model_document(model: Predictor, metrics: Mapping[str, Metrics], title: str)
     context = f"Measured on the {split} split: {plural(main.n, 'row')}"
     if classes := model.task.classes(model.labels):
         context += f", {plural(len(classes), 'class', 'classes')}"
-    facts = [Fact(_score_title(name), _show(name, main), f"on {split}") for name in [*main.values][:4]]
+    facts = [Fact(format_title(name), _show(name, main), f"on {split}") for name in [*main.values][:4]]
     if speed := record.timings.get("documents_per_second"):
         facts.append(Fact("Speed", f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}", "rows per second"))
     sections = [_scores_section(metrics), *model.task.sections(metrics)]
@@ -119,18 +119,13 @@ def draw_history(
 def _scores_section(metrics: Mapping[str, Metrics]) -> Section:
     names = list(dict.fromkeys(name for one in metrics.values() for name in one.values))
     rows = [["Rows", *(f"{one.n:,}" for one in metrics.values())]]
-    rows += [[_score_title(name), *(_show(name, one) for one in metrics.values())] for name in names]
+    rows += [[format_title(name), *(_show(name, one) for one in metrics.values())] for name in names]
     explained = {
         "macro_f1": "Macro averages count every class equally, weighted ones by its rows.",
         "ece": "ECE, the expected calibration error, is the mean gap between probability and accuracy.",
     }
     text = " ".join(sentence for name, sentence in explained.items() if name in names)
     return Section("scores", "Scores", text, (make_table(["Score", *metrics], rows),))
-
-
-def _score_title(name: str) -> str:
-    title = format_score_name(name)
-    return title[0].upper() + title[1:]
 
 
 def _show(name: str, metrics: Metrics) -> str:
