@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.core.formatting import format_duration, format_value, percent, plural
-from elmokit.report.document import Code, Document, Fact, Figure, Section, make_list, make_table
+from elmokit.report.document import Document, Fact, Figure, Section, make_details, make_table
 from elmokit.report.figures import Line, draw_lines
 from elmokit.report.render import write_report
+from elmokit.tasks.heads import LinearHead
 from elmokit.tasks.metrics import ClassificationMetrics
-from elmokit.tasks.model import FitRecord, TaskModel
+from elmokit.tasks.model import TaskModel
 from elmokit.tasks.stack import StackModel
 from elmokit.tasks.task import Metrics, Predictor, format_score_name, format_title
 
@@ -41,8 +42,8 @@ def model_document(model: Predictor, metrics: Mapping[str, Metrics], title: str)
         facts.append(Fact("Speed", f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}", "rows per second"))
     sections = [_scores_section(metrics), *model.task.sections(metrics)]
     if isinstance(model, TaskModel):
-        if _is_trained(record):
-            sections.append(_training_section(record.history))
+        if history := _course(model):
+            sections.append(_training_section(history))
         sections.append(_mix_section(mix_record(model)))
     if isinstance(model, StackModel):
         sections.append(_views_section(model))
@@ -91,17 +92,17 @@ def mix_record(model: TaskModel) -> MixRecord:
     """The weights of the layers and their course over the epochs."""
     record, values, config = model.record, model.network.mix.values(), model.config
     gamma = values.pop("mix_gamma", None)
-    course = [record.mix_start, *record.history] if _is_trained(record) else []
+    course = [record.mix_start, *history] if (history := _course(model)) else []
     names = [f"layer {depth}{'' if depth else ' (token encoder)'}" for depth in range(model.encoder.n_layers)]
-    history = [[entry[key] for key in values] for entry in course]
+    shares = [[entry[key] for key in values] for entry in course]
     epochs = [round(place / config.fit.evals_per_epoch, 2) for place in range(len(course))]
     form = config.mix.mix_form
-    return MixRecord(config.mix.mix, form, names, list(values.values()), gamma, history, epochs)
+    return MixRecord(config.mix.mix, form, names, list(values.values()), gamma, shares, epochs)
 
 
-def _is_trained(record: FitRecord) -> bool:
-    """False for a linear head, whose history is what was tried, not a course of training."""
-    return bool(record.history) and "l2" not in record.history[0]
+def _course(model: TaskModel) -> Sequence[Mapping[str, float]]:
+    """The history of training; none for a linear head, whose history is what was tried."""
+    return () if isinstance(model.network.head, LinearHead) else model.record.history
 
 
 def draw_history(
@@ -178,10 +179,4 @@ def _details_section(model: Predictor) -> Section:
         del timings["documents_per_second"]
     settings = config.to_flat() if config else model.facts().values["settings"]
     lists = {"Encoder": record.encoder, "Settings": settings, "Timings": timings, "Versions": record.versions}
-    items = [Code(record.command, "Command")] if record.command else []
-    tables = [
-        make_list(((name, format_value(value)) for name, value in values.items()), caption)
-        for caption, values in lists.items()
-        if values
-    ]
-    return Section("details", "How it was made", "", (*items, *tables), folded=True)
+    return make_details(record.command, *lists.items())
