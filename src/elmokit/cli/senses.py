@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -31,6 +31,7 @@ def command(
     as_json: options.Json = False,
     *,
     settings: options.Settings,
+    reporter: options.Reporter,
 ) -> None:
     """Show the senses in which a word is used in a corpus.
 
@@ -39,31 +40,14 @@ def command(
     """
     from elmokit.cli.similar import around
     from elmokit.core.config import merge_settings
-    from elmokit.core.console import Reporter
     from elmokit.text.rows import TextSource
     from elmokit.vectors.senses import senses
 
-    reporter = Reporter("silent" if as_json else "auto")
-    overwrite = bool(settings.pop("overwrite", False))
-    read = merge_settings(settings, read=ReadConfig())["read"]
-    assert isinstance(read, ReadConfig)
-    texts = TextSource(corpus, read, say=reporter.note)
-    result = senses(
-        model,
-        word,
-        texts,
-        k=k,
-        labeled=labeled,
-        layer=layer,
-        at_most=at_most,
-        out=out,
-        overwrite=overwrite,
-        reporter=reporter,
-        command=options.command_line(),
-    )
-    if as_json:
-        options.print_json(result.to_json())
-        return
+    how: Any = {"overwrite": settings.pop("overwrite", False), "command": options.command_line()}
+    how |= {"k": k, "labeled": labeled, "layer": layer, "at_most": at_most, "out": out, "reporter": reporter}
+    read: Any = merge_settings(settings, read=ReadConfig())["read"]
+    result = senses(model, word, TextSource(corpus, read, say=reporter.note), **how)
+    reporter.result(result.to_json())
     looked = f"{len(result.uses):,} of {result.n_found:,} sentences, compared by {result.compared_by}"
     clear = "" if result.silhouette is None else f", silhouette {result.silhouette:.2f}"
     reporter.say(f"[bold cyan]{escape(word)}[/]  [dim]{looked}{clear}[/]")

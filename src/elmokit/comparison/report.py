@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,12 +23,11 @@ from elmokit.comparison.result import (
     to_json,
 )
 from elmokit.comparison.verdict import answer, format_interval, format_p, format_points, summarize_ranking
-from elmokit.core.formatting import format_duration, format_size, format_value, one_line, percent, plural
+from elmokit.core.formatting import format_duration, format_rate, format_size, one_line, percent, plural
 from elmokit.core.model_card import versions
 from elmokit.report import render
 from elmokit.report.document import (
     Cell,
-    Code,
     Column,
     Document,
     Fact,
@@ -36,6 +35,7 @@ from elmokit.report.document import (
     Section,
     Table,
     make_confusion_table,
+    make_details,
     make_list,
     make_pairs_table,
     make_table,
@@ -142,7 +142,7 @@ def _facts(comparison: Comparison) -> Iterator[Fact]:
         f"of it {format_duration(cost.pretrain_seconds)} pretraining" if cost.pretrain_seconds else "to fit"
     )
     yield Fact("Time", format_duration(cost.seconds), note)
-    yield Fact("Speed", _or_dash(cost.texts_per_second, _rate), "texts per second")
+    yield Fact("Speed", _or_dash(cost.texts_per_second, format_rate), "texts per second")
     if cost.n_bytes:
         yield Fact("Size", format_size(cost.n_bytes), "on disk")
 
@@ -184,7 +184,7 @@ def make_ranking_table(comparison: Comparison, titles: Collection[str] = (), nam
             *(percent(Score.of(result.records[MAIN_SPLIT], name).mean) for name in further),
             _or_dash(cost.pretrain_seconds, format_duration),
             format_duration(cost.fit_seconds),
-            _or_dash(cost.texts_per_second, _rate),
+            _or_dash(cost.texts_per_second, format_rate),
             _or_dash(cost.peak_memory, format_size),
             _or_dash(cost.n_bytes, format_size),
         ]
@@ -225,7 +225,7 @@ def _differences_section(comparison: Comparison) -> Section:
             names[pair.worse],
             format_points(pair.difference),
             format_interval(pair),
-            format_p(pair.p_adjusted).removeprefix("= "),
+            format_p(pair.p_adjusted, ""),
             "significant" if pair.significant else "not significant",
         ]
         for pair in comparison.ranking.pairs
@@ -333,15 +333,12 @@ def _data_section(comparison: Comparison) -> Section:
 
 def _details_section(comparison: Comparison) -> Section:
     here = machine()
-    lists: list[tuple[str, Mapping[str, Any]]] = [
+    return make_details(
+        comparison.command,
         ("Machine", {**here, "memory": _or_dash(here["memory"], format_size)}),
         ("Versions", versions("torch", "numpy")),
-        *((result.method.name, result.settings) for result in comparison.methods if result.settings),
-    ]
-    items: list[Code | Table] = [Code(comparison.command, "Command")] if comparison.command else []
-    for caption, values in lists:
-        items.append(make_list(((name, format_value(value)) for name, value in values.items()), caption))
-    return Section("details", "How it was made", "", tuple(items), folded=True)
+        *((result.method.name, result.settings) for result in comparison.methods),
+    )
 
 
 def _name(result: MethodResult, width: int = 48) -> Cell:
@@ -363,7 +360,3 @@ def _interval(result: MethodResult) -> str:
 
 def _or_dash(value: float | None, format: Callable[[float], str]) -> str:
     return "–" if value is None else format(value)
-
-
-def _rate(speed: float) -> str:
-    return f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"

@@ -227,7 +227,7 @@ def _finish(
         held_out = metrics["out-of-fold"] = model.task.measure(train.select(stack.rows), answers)
         reporter.say(stack.describe(held_out.values[held_out.main]))
         parts = {split: part for split, part in parts.items() if split != "train"}
-    measured, speed, cut = _measure(model, parts, reporter)
+    measured, speed, cut = measure(model, parts, reporter)
     metrics |= measured
     record = replace(
         model.record,
@@ -369,7 +369,7 @@ def content_hash(examples: Examples) -> str:
     return fingerprint(header, *map(json.dumps, rows), examples.targets)
 
 
-def _measure(
+def measure(
     model: Predictor, parts: Mapping[str, Examples], reporter: Reporter
 ) -> tuple[dict[str, Metrics], float, tuple[str, ...]]:
     """The metrics of some splits, rows per second, and notes on test rows that were cut; the model's record
@@ -483,7 +483,7 @@ class Evaluation:
     """
 
     values: Mapping[str, float]
-    details: Any
+    details: Metrics | TextPerplexity | dict[str, Any]
     speed: float = 0.0
     notes: tuple[str, ...] = ()
     part: Part | None = None
@@ -545,7 +545,7 @@ def evaluate(
                 content = content_checksum(resolve_name(model), exclude=report.out)
             inputs: Inputs = {"model.model": content, "text.test_rows": content_hash(rows)}
             report = None if report.is_done({}, inputs, reporter.say) else report
-        metrics, speed, cut = _measure(predictor, {"test": rows}, reporter)
+        metrics, speed, cut = measure(predictor, {"test": rows}, reporter)
         notes = (*rows.notes, *cut)
         if report is not None:
             origin = origin_record(replace_surrogates(command), "torch", "numpy")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from elmokit.core.formatting import format_duration, format_value, percent, plural
+from elmokit.core.formatting import format_duration, format_rate, format_value, percent, plural
 from elmokit.report.document import Document, Fact, Figure, Section, make_details, make_table
 from elmokit.report.figures import Line, draw_lines
 from elmokit.report.render import write_report
@@ -39,7 +39,7 @@ def model_document(model: Predictor, metrics: Mapping[str, Metrics], title: str)
         context += f", {plural(len(classes), 'class', 'classes')}"
     facts = [Fact(format_title(name), _show(name, main), f"on {split}") for name in [*main.values][:4]]
     if speed := record.timings.get("documents_per_second"):
-        facts.append(Fact("Speed", f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}", "rows per second"))
+        facts.append(Fact("Speed", format_rate(speed), "rows per second"))
     sections = [_scores_section(metrics), *model.task.sections(metrics)]
     if isinstance(model, TaskModel):
         if history := _course(model):

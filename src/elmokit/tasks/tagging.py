@@ -462,12 +462,9 @@ def _confusion_section(metrics: TagMetrics, split: str) -> Section:
                 pairs[_NONE, span.label] += 1
     totals[_NONE] = metrics.n
     rows = [(true, given, n, totals[true]) for (true, given), n in pairs.most_common(_PAIRS)]
-    table = make_pairs_table(rows, "", _PAIRS)
-    return (
-        Section("confusions", f"Most common confusions ({split})", "", (table,))
-        if rows
-        else Section("confusions", f"Most common confusions ({split})", "There is no mistake.")
-    )
+    tables = (make_pairs_table(rows, "", _PAIRS),) if rows else ()
+    text = "" if rows else "There is no mistake."
+    return Section("confusions", f"Most common confusions ({split})", text, tables)
 
 
 def _worst_section(metrics: TagMetrics, split: str) -> Section:
