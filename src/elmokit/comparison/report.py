@@ -165,41 +165,31 @@ def _ranking_section(comparison: Comparison) -> Section:
 def make_ranking_table(comparison: Comparison, titles: Collection[str] = (), name_width: int = 48) -> Table:
     """A row for each finished method; of the columns those with ``titles``, or all that have values."""
     ranking, metric, ranked = comparison.ranking, format_title(comparison.metric), comparison.ranked
-    known = {*ranked[0].records[MAIN_SPLIT][0].values} - {comparison.metric}
-    further = [name for name in comparison.data.task.shown if name in known]
-    groups = {
-        metric: ("Test", "Valid", "Train"),
-        "Other scores on test": tuple(map(format_score_name, further)),
-        "Time": ("Pretrain", "Fit"),
-        "": ("Texts per second",),
-        "Memory and disk": ("Memory", "Disk"),
-    }
-    columns = [Column(title, "right", group) for group, own in groups.items() for title in own]
-    rows = []
-    for result in ranked:
-        cost, scores = result.cost, result.scores
-        values = [
-            percent(scores["valid"].mean),
-            percent(scores["train"].mean),
-            *(percent(Score.of(result.records[MAIN_SPLIT], name).mean) for name in further),
-            _or_dash(cost.pretrain_seconds, format_duration),
-            format_duration(cost.fit_seconds),
-            _or_dash(cost.texts_per_second, format_rate),
-            _or_dash(cost.peak_memory, format_size),
-            _or_dash(cost.n_bytes, format_size),
-        ]
-        rows.append([Cell(_spread(result.main), note=_interval(result)), *map(Cell, values)])
-    kept = [
-        place
-        for place, column in enumerate(columns)
-        if (not titles or column.title in titles) and any(row[place].text != "–" for row in rows)
+    known, costs = {*ranked[0].records[MAIN_SPLIT][0].values}, [result.cost for result in ranked]
+    columns: list[tuple[str, str, list[Cell | str]]] = [
+        (metric, "Test", [Cell(_spread(one.main), note=_interval(one)) for one in ranked]),
+        (metric, "Valid", [percent(one.scores["valid"].mean) for one in ranked]),
+        (metric, "Train", [percent(one.scores["train"].mean) for one in ranked]),
     ]
-    lines: list[list[Cell | str]] = [
-        [_name(result, name_width), format_rank(ranking.ranks[result.method.id]), *(row[n] for n in kept)]
-        for result, row in zip(ranked, rows, strict=True)
+    for name in comparison.data.task.shown:
+        if name in known and name != comparison.metric:
+            scores = [Score.of(one.records[MAIN_SPLIT], name) for one in ranked]
+            own = "Other scores on test", format_score_name(name)
+            columns.append((*own, [percent(score.mean) for score in scores]))
+    columns += [
+        ("Time", "Pretrain", [_or_dash(cost.pretrain_seconds, format_duration) for cost in costs]),
+        ("Time", "Fit", [format_duration(cost.fit_seconds) for cost in costs]),
+        ("", "Texts per second", [_or_dash(cost.texts_per_second, format_rate) for cost in costs]),
+        ("Memory and disk", "Memory", [_or_dash(cost.peak_memory, format_size) for cost in costs]),
+        ("Memory and disk", "Disk", [_or_dash(cost.n_bytes, format_size) for cost in costs]),
     ]
+    kept = [column for column in columns if (not titles or column[1] in titles) and {*column[2]} != {"–"}]
+    heads = (Column(title, "right", group) for group, title, _ in kept)
+    ranks = (format_rank(ranking.ranks[one.method.id]) for one in ranked)
+    names = (_name(one, name_width) for one in ranked)
+    rows = zip(names, ranks, *(cells for *_, cells in kept), strict=True)
     highlight = ranking.order.index(comparison.recommended or "")
-    return make_table(["Method", "Rank", *(columns[n] for n in kept)], lines, highlight=highlight)
+    return make_table(["Method", "Rank", *heads], rows, highlight=highlight)
 
 
 def _scores_section(comparison: Comparison) -> Section:

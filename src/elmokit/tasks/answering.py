@@ -175,20 +175,14 @@ class AnswerMetrics:
             values["no_answer_accuracy"] = float(self.row_stats[lacks, 0].mean())
         return values
 
-    def by_kind(self) -> list[tuple[str, float, float, int]]:
-        """F1, exact match and rows of each kind of question, the most common first."""
-        rows: dict[str, list[int]] = {}
+    def to_json(self) -> dict[str, Any]:
+        """For report.json; kinds of questions, the most common first."""
+        rows, kinds = dict[str, list[int]](), list[dict[str, Any]]()
         for row, question in enumerate(self.questions):
             rows.setdefault(question_kind(question), []).append(row)
-        means = {kind: self.row_stats[own].mean(axis=0).tolist() for kind, own in rows.items()}
-        return sorted(
-            [(kind, *means[kind][:2], len(own)) for kind, own in rows.items()], key=lambda row: -row[3]
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """For report.json."""
-        names = ("question", "answer_f1", "exact_match", "n")
-        kinds = [dict(zip(names, row, strict=True)) for row in self.by_kind()]
+        for kind, own in sorted(rows.items(), key=lambda entry: -len(entry[1])):
+            f1, exact, _ = self.row_stats[own].mean(axis=0).tolist()
+            kinds.append({"question": kind, "answer_f1": f1, "exact_match": exact, "n": len(own)})
         return {"n": self.n, **self.values, "by_question": kinds}
 
 

@@ -49,7 +49,6 @@ from elmokit.text.predictions import OutputFormat, PredictionWriter
 from elmokit.text.readers import format_of
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.mix import make_mix
 from elmokit.vectors.side_by_side import join_encoders
@@ -139,7 +138,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
     files = {"train": train, "valid": valid, "test": test}
     parts = read_splits(problem, files, read, label_config, reporter, valid_share=share, seed=config.fit.seed)
     _announce(problem, parts, reporter)
-    origin = origin_record(replace_surrogates(command), "torch", "numpy")
+    origin = origin_record(command, "torch", "numpy")
     origin["columns"] = Columns(read.text_columns, label_config.label_column)
     lasting = config.to_dict()
     del lasting["fit"]["cache"]  # where layers are cached makes no difference
@@ -548,7 +547,7 @@ def evaluate(
         metrics, speed, cut = measure(predictor, {"test": rows}, reporter)
         notes = (*rows.notes, *cut)
         if report is not None:
-            origin = origin_record(replace_surrogates(command), "torch", "numpy")
+            origin = origin_record(command, "torch", "numpy")
             changes = {**origin, "notes": notes, "timings": {"documents_per_second": speed}, "rivals": {}}
             loaded = replace(loaded, record=replace(predictor.record, **changes))
             write_model_report(report.out, loaded, metrics)

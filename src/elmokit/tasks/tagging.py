@@ -159,7 +159,7 @@ class TagMetrics:
         return float(2 * right / (given + true)) if given + true else 0.0
 
     @cached_property
-    def per_label(self) -> list[tuple[str, float, float, float, int]]:
+    def per_label(self) -> list[dict[str, Any]]:
         """Label, precision, recall, F1 and number of true spans; the most frequent label first."""
         counts = [Counter[str](), Counter[str](), Counter[str]()]
         for true, given in self.row_spans:
@@ -169,8 +169,8 @@ class TagMetrics:
         rows = []
         for label in sorted({*given_counts, *support}, key=lambda label: (-support[label], label)):
             n, n_given, n_true = right[label], given_counts[label], support[label]
-            shares = n / max(1, n_given), n / max(1, n_true), 2 * n / (n_given + n_true)
-            rows.append((label, *shares, n_true))
+            shares = {"precision": n / max(1, n_given), "recall": n / max(1, n_true)}
+            rows.append({"label": label, **shares, "f1": 2 * n / (n_given + n_true), "support": n_true})
         return rows
 
     @cached_property
@@ -192,13 +192,11 @@ class TagMetrics:
         }
 
     def _macro(self) -> float:
-        return float(np.mean([row[3] for row in self.per_label])) if self.per_label else 0.0
+        return float(np.mean([row["f1"] for row in self.per_label])) if self.per_label else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """For report.json."""
-        names = ("label", "precision", "recall", "f1", "support")
-        per_label = [dict(zip(names, row, strict=True)) for row in self.per_label]
-        return {"n": self.n, **self.values, "per_label": per_label, "unknown": list(self.unknown)}
+        return {"n": self.n, **self.values, "per_label": self.per_label, "unknown": list(self.unknown)}
 
 
 def _as_spans(tags: Sequence[str]) -> list[Span]:

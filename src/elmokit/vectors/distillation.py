@@ -34,7 +34,6 @@ from elmokit.report.document import Document, Section, make_details, make_list
 from elmokit.report.render import write_report
 from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenizing import replace_surrogates
 from elmokit.text.vocabulary import form_of
 from elmokit.training.loop import Carry, StepResult, train
 from elmokit.vectors.encoder import CHUNK, FloatArray, IntArray, SentenceEncoder, encode_chunks
@@ -156,7 +155,7 @@ def distill(  # many parameters because each is a flag of the verb
             accuracy=None if examples is None else _classify(examples, base, table),
             accuracy_before=None if examples is None or start is None else _classify(examples, base, start),
         )
-        _save(base, table, result, measured, _label(from_model), replace_surrogates(command), config)
+        _save(base, table, result, measured, _label(from_model), command, config)
     return result
 
 
