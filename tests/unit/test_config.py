@@ -262,5 +262,5 @@ def test_an_error_names_the_setting_that_is_wrong() -> None:
         ({"max_time": "x"}, "max_time"),
     ):
         with pytest.raises(ConfigError) as error:
-            RunConfig(**values)  # type: ignore[arg-type]
+            RunConfig(**values)
         assert error.value.setting == name

@@ -71,7 +71,7 @@ class Classification(Task[ClassPrediction, Metrics]):
     name = "classify"
     heads: ClassVar[Mapping[str, type[Head]]] = {"pool": PoolHead, "bilstm": BilstmHead, "linear": LinearHead}
     part = Part("per_class", "class", ("precision", "recall", "f1", "rows"))
-    shown = ("macro_f1", "macro_precision", "macro_recall")
+    shown: ClassVar[tuple[str, ...]] = ("macro_f1", "macro_precision", "macro_recall")
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Texts and class numbers; of several labels, ones and zeros."""

@@ -174,9 +174,8 @@ def _views_section(model: StackModel) -> Section:
 def _details_section(model: Predictor) -> Section:
     record, config = model.record, getattr(model, "config", None)
     timings = {name: format_duration(value) for name, value in record.timings.items()}
-    if "documents_per_second" in timings:
+    if timings.pop("documents_per_second", ""):
         timings["rows per second"] = format_value(record.timings["documents_per_second"])
-        del timings["documents_per_second"]
     settings = config.to_flat() if config else model.facts().values["settings"]
     lists = {"Encoder": record.encoder, "Settings": settings, "Timings": timings, "Versions": record.versions}
     return make_details(record.command, *lists.items())

@@ -161,8 +161,8 @@ class Part:
             values = itertools.chain(*(scores.get(entry, nothing) for scores in by_split))
             rows.append([entry])
             for name, value in zip(itertools.cycle(self.columns), values):
-                shade = value if name == self.main and not searchable else None
-                rows[-1].append(f"{value:,}" if isinstance(value, int) else Cell(percent(value), shade))
+                text = f"{value:,}" if isinstance(value, int) else percent(value)
+                rows[-1].append(Cell(text, value) if name == self.main and not searchable else text)
         return make_table([self.title.capitalize(), *heads], rows, searchable=searchable)
 
 
