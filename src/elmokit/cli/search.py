@@ -18,7 +18,7 @@ _MOST = 1000  # pairs
 
 
 @options.with_settings(options.READ)
-def command(
+def command(  # many parameters because each is an argument or a flag
     place: Annotated[str, options.argument("FILE_OR_VECTORS", _PLACE)],
     queries: Annotated[
         list[str] | None,

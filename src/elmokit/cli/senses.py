@@ -17,7 +17,7 @@ _LAYER = "Compare by the word's vector in this layer; default: by the sentence v
 
 
 @options.with_settings(options.READ, overwrite=True)
-def command(
+def command(  # many parameters because each is an argument or a flag
     model: options.Model,
     word: Annotated[str, options.argument("WORD", "The word to look at.")],
     corpus: Annotated[list[str], options.flag(_CORPUS, "--in")],
