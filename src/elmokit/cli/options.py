@@ -1,11 +1,10 @@
-"""What verbs share: arguments, flags, settings as flags, and how results are printed."""
+"""What verbs share: arguments, flags, and settings as flags."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import inspect
-import json
 import os
 import re
 import shlex
@@ -66,11 +65,6 @@ def next_command(*words: str | Path) -> str:
     """A command to type next, escaped for the shell and for rich markup; bundled models go by their names."""
     names = [word.name if isinstance(word, Path) and word.parent == MODELS else str(word) for word in words]
     return escape(shlex.join(["elmokit", *names]))
-
-
-def print_json(value: Any) -> None:
-    """Print one JSON object on standard output."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from elmokit.tasks.task import (
     Examples,
     Labels,
     Metrics,
+    Part,
     Predictor,
     format_score_name,
     get_task,
@@ -48,7 +49,6 @@ from elmokit.text.predictions import OutputFormat, PredictionWriter
 from elmokit.text.readers import format_of
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.mix import make_mix
 from elmokit.vectors.side_by_side import join_encoders
@@ -138,7 +138,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
     files = {"train": train, "valid": valid, "test": test}
     parts = read_splits(problem, files, read, label_config, reporter, valid_share=share, seed=config.fit.seed)
     _announce(problem, parts, reporter)
-    origin = origin_record(replace_surrogates(command), "torch", "numpy")
+    origin = origin_record(command, "torch", "numpy")
     origin["columns"] = Columns(read.text_columns, label_config.label_column)
     lasting = config.to_dict()
     del lasting["fit"]["cache"]  # where layers are cached makes no difference
@@ -225,7 +225,7 @@ def _finish(
         held_out = metrics["out-of-fold"] = model.task.measure(train.select(stack.rows), answers)
         reporter.say(stack.describe(held_out.values[held_out.main]))
         parts = {split: part for split, part in parts.items() if split != "train"}
-    measured, speed, cut = _measure(model, parts, reporter)
+    measured, speed, cut = measure(model, parts, reporter)
     metrics |= measured
     record = replace(
         model.record,
@@ -367,7 +367,7 @@ def content_hash(examples: Examples) -> str:
     return fingerprint(header, *map(json.dumps, rows), examples.targets)
 
 
-def _measure(
+def measure(
     model: Predictor, parts: Mapping[str, Examples], reporter: Reporter
 ) -> tuple[dict[str, Metrics], float, tuple[str, ...]]:
     """The metrics of some splits, rows per second, and notes on test rows that were cut; the model's record
@@ -477,12 +477,14 @@ class Evaluation:
             ``IntrinsicResult`` for each file of word pairs.
         speed: Rows per second, for fitted models.
         notes: Remarks on the rows, such as how many were truncated.
+        part: What the metrics of a fitted model tell apart.
     """
 
     values: Mapping[str, float]
-    details: Any
+    details: Metrics | TextPerplexity | dict[str, Any]
     speed: float = 0.0
     notes: tuple[str, ...] = ()
+    part: Part | None = None
 
     def to_json(self) -> Any:
         """For ``--json``."""
@@ -541,11 +543,11 @@ def evaluate(
                 content = content_checksum(resolve_name(model), exclude=report.out)
             inputs: Inputs = {"model.model": content, "text.test_rows": content_hash(rows)}
             report = None if report.is_done({}, inputs, reporter.say) else report
-        metrics, speed, cut = _measure(predictor, {"test": rows}, reporter)
+        metrics, speed, cut = measure(predictor, {"test": rows}, reporter)
         notes = (*rows.notes, *cut)
         if report is not None:
-            origin = origin_record(replace_surrogates(command), "torch", "numpy")
+            origin = origin_record(command, "torch", "numpy")
             changes = {**origin, "notes": notes, "timings": {"documents_per_second": speed}, "rivals": {}}
             loaded = replace(loaded, record=replace(predictor.record, **changes))
             write_model_report(report.out, loaded, metrics)
-        return Evaluation(metrics["test"].values, metrics["test"], speed, notes)
+        return Evaluation(metrics["test"].values, metrics["test"], speed, notes, predictor.task.part)

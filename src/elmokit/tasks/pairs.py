@@ -167,6 +167,7 @@ class Pairs(Classification):
         exact=True,
         signs=(frozenset({"text", "other"}),),
     )
+    shown = (*Classification.shown, "spearman")
 
     def inputs(self, row: Row) -> Inputs:
         """Both texts; neither may be empty. If columns mark a word in each, its words and the mark."""

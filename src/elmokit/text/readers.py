@@ -84,9 +84,8 @@ def _missing(path: Path) -> DataError:
             remedy=f"Files are recognized by their suffix: {', '.join(FORMATS)} (also .gz, .zst).",
         )
     siblings = os.listdir(path.parent) if os.path.isdir(path.parent) else []
-    hint = nearest(path.name, siblings) if len(siblings) < 200 else ""
     remedy = "Check the name and the folder; what is not a file can be piped to standard input (-)."
-    remedy = hint if hint.startswith("Did") else remedy
+    remedy = nearest(path.name, siblings if len(siblings) < 200 else (), remedy)
     return DataError(f"There is no file or folder {str(path)!r}.", remedy=remedy)
 
 
