@@ -75,13 +75,13 @@ class Processes:
         late = threading.Timer(_LATE, say, [f"Process {rank + 1} of {size} waits for the others at {place}."])
         late.start()
         try:
-            with _explained(f"Start all {size} within five minutes; they meet at {place}."):
+            with _explain_lost_connection(f"Start all {size} within five minutes; they meet at {place}."):
                 dist.init_process_group("gloo", timeout=_JOINING)
         finally:
             late.cancel()
         processes = cls(rank, size)
         try:
-            with _explained():
+            with _explain_lost_connection():
                 processes._group = dist.new_group(timeout=_PATIENCE)
             _watch_connections()
             yield processes
@@ -120,7 +120,7 @@ class Processes:
         if self.size == 1:
             return values
         numbers = torch.tensor(values, dtype=torch.float64)
-        with _explained():
+        with _explain_lost_connection():
             dist.all_reduce(numbers, operation, self._group)
         return numbers.tolist()
 
@@ -131,7 +131,7 @@ class Processes:
         content = save(tensors, {"meta": json.dumps(meta)}) if self.rank == 0 else b""
         message = torch.frombuffer(bytearray(content or b"0"), dtype=torch.uint8)
         size = torch.tensor(len(content))
-        with _explained():
+        with _explain_lost_connection():
             dist.broadcast(size, 0, self._group)
             message = message if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
             dist.broadcast(message, 0, self._group)
@@ -167,7 +167,7 @@ class Processes:
         """The numbers of each process. All messages have the size of the longest."""
         messages, own = numbers.new_empty(self.size, max(sizes)), numbers.new_zeros(max(sizes))
         own[: len(numbers)] = numbers
-        with _explained():
+        with _explain_lost_connection():
             dist.all_gather([*messages], own, self._group)
         self.n_bytes += own.nbytes * (self.size - 1)
         return [message[:size] for message, size in zip(messages, sizes, strict=True)]
@@ -194,7 +194,7 @@ class Processes:
         head = [torch.tensor([*values]), present, counts.flatten()]
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in dense]
         flat = torch.cat([*head, *(grad.flatten() for grad in grads)])
-        with _explained():
+        with _explain_lost_connection():
             dist.all_reduce(flat, group=self._group)
         sizes = [len(part) for part in head] + [grad.numel() for grad in grads]
         sums, present, counts, *totals = flat.split(sizes)
@@ -269,8 +269,8 @@ def _watch_connections() -> None:
 
 
 @contextlib.contextmanager
-def _explained(
-    remedy: str = "See what the other processes say. The same command goes on from the last checkpoint.",
+def _explain_lost_connection(
+    remedy: str = "Check their output. The same command resumes from the last checkpoint.",
 ) -> Iterator[None]:
     """Turn a lost connection into a RunError."""
     try:
@@ -287,7 +287,7 @@ def _explained(
 def launch(size: int) -> int:
     """Run this command line in ``size`` processes on this machine; returns the exit code of the first.
 
-    The progress of the first one is shown, and what the others say if they fail.
+    Shows the progress of the first one, and the errors of the others.
     """
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -334,7 +334,7 @@ def launch(size: int) -> int:
     if first is not None and (code := children[first].returncode) < 0:
         raise RunError(
             f"Process {first + 1} of {size} was killed ({signal.Signals(-code).name}).",
-            remedy="Run the same command again; it goes on from the last checkpoint.",
+            remedy="Run the same command again; it resumes from the last checkpoint.",
         )
     return children[first or 0].returncode
 
