@@ -242,7 +242,7 @@ def pretrain(  # many parameters because each is a flag of the command
     base = load_bilm(from_model) if from_model is not None else None
     config, read, words = _merge(preset, read or ReadConfig(), settings, base, words_from)
     names = [texts] if isinstance(texts, str | Path) else [*texts]
-    with Processes.join() as processes, contextlib.ExitStack() as stack, one_core_each():
+    with Processes.join(reporter.say) as processes, contextlib.ExitStack() as stack, one_core_each():
         if processes.rank:
             reporter, folder = Reporter("silent"), RunFolder(out, out / "run", "bilm")
         else:
