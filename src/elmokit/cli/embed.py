@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.markup import escape
 
@@ -24,6 +24,8 @@ def command(
         list[str] | None,
         options.flag(f"Also write the vectors in this format \\[{'|'.join(EXPORTS)}]; can be repeated."),
     ] = None,
+    engine: options.Engine = "local",
+    address: options.Address = "",
     as_json: options.Json = False,
     *,
     settings: options.Settings,
@@ -37,7 +39,8 @@ def command(
     """
     from elmokit.vectors.store_writer import embed
 
-    result = embed(model, texts, out, exports=export or (), reporter=reporter, **settings)
+    how: Any = {"engine": engine, "address": address, "reporter": reporter}
+    result = embed(model, texts, out, exports=export or (), **how, **settings)
     names = {"folder": str(out), "exports": [file.name for file in result.exports]}
     reporter.event(
         "end", **{**asdict(result), **names, "stopped": "done", "seconds": round(result.seconds, 1)}

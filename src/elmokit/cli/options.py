@@ -51,6 +51,10 @@ Texts = Annotated[list[str], argument("TEXT...", _TEXTS)]
 Out = Annotated[Path, flag("Output folder.", "--out", "-o")]
 Json = Annotated[bool, flag("Print the result as JSON.", "--json")]
 _TIME: Any = {"parser": lambda text: duration(str(text)), "metavar": "TIME", "show_default": "60s"}
+_ENGINE = "Where to compute: \\[local|ray]; ray: one file per core, on this machine or a cluster."
+_ADDRESS = "Address of a Ray cluster (HOST:6379); by default, this machine."
+Engine = Annotated[str, flag(_ENGINE)]
+Address = Annotated[str, flag(_ADDRESS)]
 CheckpointEvery = Annotated[float, typer.Option(help="Time between checkpoints.", **_TIME)]
 
 
