@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import logging
 import os
 import posixpath
 import subprocess
@@ -46,7 +47,7 @@ Work = Callable[[Any, int, Path, Sequence[Any]], Record]
 """From the model, the number of a shard, its file and what the manifest has about it to its record."""
 _ANSWER_SECONDS = 10
 _LOCK_SECONDS = 60  # in which the workers of a program that was killed have ended
-_N_RETRIES = 3  # of a shard whose worker dies
+_MOST_TRIES = 3  # of a shard whose worker dies
 _STORE_BYTES = 100 << 20  # shared memory of a Ray of our own
 
 
@@ -144,8 +145,10 @@ def run_shards(  # many parameters because two verbs share it
             )
         manifest = before
     _write(out, manifest)
+    for tries in out.glob(".tries-*"):
+        tries.unlink()
     counts, notes = dict[str, int](), dict[str, None]()
-    failed = dict.fromkeys(range(len(inputs)), (f"its worker died {_N_RETRIES + 1} times", ""))
+    failed = dict.fromkeys(range(len(inputs)), ("its worker was lost", ""))
     with reporter.counting("Working", len(inputs), unit="files") as advance:
         for number, record in _compute(inputs, manifest["files"], opener, work, out, address):
             advance(1)
@@ -197,7 +200,6 @@ def _compute(
             # An actor for each core. Together they ask for one less, so that Ray's own tasks never wait.
             num_cpus=1 - 1 / n_cpus,
             compute=ray.data.ActorPoolStrategy(size=min(n_cpus, len(jobs)), max_tasks_in_flight_per_actor=1),
-            ray_remote_args_fn=functools.partial(dict, max_restarts=-1, max_task_retries=_N_RETRIES),
         )
         for batch in results.iter_batches(batch_size=None, prefetch_batches=0):
             yield from map(json.loads, batch["result"])
@@ -208,14 +210,20 @@ class _Worker:
 
     def __init__(self, opener: Callable[[], Any], work: Work, out: Path) -> None:
         torch.set_num_threads(1)
-        self.model, self.work, self.out = opener(), work, out
+        self.opener, self.work, self.out, self.model = opener, work, out, None
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         number, path, root, known = json.loads(batch["job"][0])
+        tries = self.out / f".tries-{number:05d}"  # Ray itself would try a shard for ever
         try:
             if not self.out.is_dir():
                 remedy = "Choose an --out on a disk that all machines share."
                 raise RunError(f"{self.out} is not there for a worker on another machine.", remedy=remedy)
+            with open(tries, "ab") as file:
+                file.write(b".")
+            if tries.stat().st_size > _MOST_TRIES:
+                raise RunError(f"{_MOST_TRIES} workers died of it.", remedy="Give them more memory.")
+            self.model = self.model or self.opener()
             with tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
                 file = Path(folder, posixpath.basename(path)) if root else Path(path)
                 if root:
@@ -226,6 +234,7 @@ class _Worker:
             record = {"error": error.message, "remedy": error.remedy}
         except Exception as error:  # of whatever kind: the other shards go on
             record = {"error": repr(error), "remedy": ""}
+        tries.unlink(missing_ok=True)
         return {"result": [json.dumps([number, record])]}
 
     def _run(self, number: int, file: Path, known: Sequence[Any]) -> Record:
@@ -252,6 +261,7 @@ def _connect(address: str) -> Iterator[Any]:
     is_new = not ray.is_initialized()
     if is_new:
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         address = address or os.environ.get("RAY_ADDRESS", "")
         options: Any = {"logging_level": "ERROR", "log_to_driver": False}
@@ -267,6 +277,9 @@ def _connect(address: str) -> Iterator[Any]:
     try:
         with ray.data.DataContext.current(context):
             yield ray
+    except ray.exceptions.RayError as error:
+        problem = f"Ray failed: {str(error).strip().partition(chr(10))[0]}"
+        raise RunError(problem, remedy="Run the same command again: what is done is kept.") from error
     finally:
         if is_new:
             ray.shutdown()
