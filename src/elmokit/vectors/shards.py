@@ -96,13 +96,14 @@ def _open_filesystem(uri: str) -> Iterator[tuple[Any, str]]:
     try:
         try:
             system, path = FileSystem.from_uri(uri)
-            yield import_extra("fsspec.implementations.arrow", "ray", uri).ArrowFSWrapper(system), path
+            system = import_extra("fsspec.implementations.arrow", "ray", uri).ArrowFSWrapper(system)
         except pa.ArrowInvalid:
-            yield core.url_to_fs(uri)
+            system, path = core.url_to_fs(uri)
+        yield system, path
     except ImportError as error:
         remedy = "Install the package that the message names, on each machine."
         raise DataError(f"{uri} needs a package that is not installed: {error}.", remedy=remedy) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{uri} cannot be read: {error}.", remedy="Check it, and your access.") from error
 
 

@@ -286,14 +286,14 @@ class _JoinedStore(VectorStore):
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._shard = functools.lru_cache(_N_OPEN)(lambda n: VectorStore.open(shard_folder(folder, n)))
-        offsets, firsts = [np.zeros(1, np.int64)], [0]
+        offsets, starts, firsts = [np.zeros(1, np.int64)], [0], [0]
         for store in map(self._shard, range(manifest.shards)):
             if any(getattr(store.manifest, name) != getattr(manifest, name) for name in _SHARED):
                 raise DataError(f"{store.folder} does not match {folder / MANIFEST}.", remedy=_FRESH)
             firsts.append(firsts[-1] + len(store))
-            offsets.append(store.offsets[1:] + offsets[-1][-1])
-        starts = np.array([one[-1] for one in offsets])
-        joined: Any = JoinedRows(lambda number: self._shard(number).vectors, starts)
+            offsets.append(store.offsets[1:] + starts[-1])
+            starts.append(starts[-1] + len(store.vectors))
+        joined: Any = JoinedRows(lambda number: self._shard(number).vectors, np.array(starts))
         super().__init__(folder, manifest, Ragged(joined, np.concatenate(offsets)))
         self._firsts = firsts
 
