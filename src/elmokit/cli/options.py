@@ -49,6 +49,10 @@ Out = Annotated[Path, flag("Output folder.", "--out", "-o", metavar="FOLDER")]
 Json = Annotated[bool, flag("Print the result as JSON.", "--json")]
 _TIME: Any = {"parser": lambda text: duration(str(text)), "metavar": "TIME", "hidden": True}
 CheckpointEvery = Annotated[float, flag("Time between checkpoints [dim](default 60s)[/].", **_TIME)]
+_ENGINE = "Where to compute: \\[local|ray]; ray: one file per core, on this machine or a cluster."
+_ADDRESS = "Address of a Ray cluster (HOST:6379); by default, this machine."
+Engine = Annotated[str, flag(_ENGINE, metavar="NAME")]
+Address = Annotated[str, flag(_ADDRESS, metavar="HOST:PORT")]
 
 
 def command_line() -> str:
