@@ -77,8 +77,8 @@ NOTES = [
     "Speech: Changelog transcripts, © Changelog Media LLC and contributors, https://changelog.com, "
     "https://github.com/thechangelog/transcripts, CC BY-SA 4.0, "
     "https://creativecommons.org/licenses/by-sa/4.0/",
-    "Fiction: Standard Ebooks, https://standardebooks.org, CC0 1.0. The texts are believed to be in the public "
-    "domain in the United States; elsewhere they may still be under copyright.",
+    "Fiction: Standard Ebooks, https://standardebooks.org, CC0 1.0. The texts are believed to be in the "
+    "public domain in the United States; elsewhere they may still be under copyright.",
     "Explanation: Kubernetes documentation and blog, © The Kubernetes Authors, https://kubernetes.io; GitHub "
     "Docs, © GitHub, Inc. and contributors, https://docs.github.com; documentation of .NET and Windows, © "
     "Microsoft Corporation and contributors, https://learn.microsoft.com; all CC BY 4.0, "
@@ -89,9 +89,9 @@ NOTES = [
     "Textbooks: OpenStax, Rice University, CC BY 4.0. Access for free at https://openstax.org. College "
     "Success; College Success Concise; Preparing for College Success; Introduction to Anthropology; "
     "Introduction to Intellectual Property; Life, Liberty, and the Pursuit of Happiness (with the Bill of "
-    "Rights Institute); Nutrition for Nurses; Pharmacology for Nurses; Population Health for Nurses; Physics; "
-    "Statistics; Principles of Economics 3e, Macroeconomics 3e and Microeconomics 3e with the editions for AP "
-    "courses. Authors are named on each book's page there.",
+    "Rights Institute); Nutrition for Nurses; Pharmacology for Nurses; Population Health for Nurses; "
+    "Physics; Statistics; Principles of Economics 3e, Macroeconomics 3e and Microeconomics 3e with the "
+    "editions for AP courses. Authors are named on each book's page there.",
     "Blogs: 18F, https://18f.gsa.gov, and Digital.gov, https://digital.gov, U.S. General Services "
     "Administration, CC0 1.0 and public domain; content based on https://github.com/github/opensource.guide "
     "used under the CC BY 4.0 license; Web Almanac by HTTP Archive, the Web Almanac authors, "
