@@ -37,6 +37,7 @@ from measuring import finish
 
 Vectors = npt.NDArray[np.float64]
 _N_CHOSEN_BY = 12  # words
+_TIE = 1e-5  # cosines that differ by rounding: the token encoder gives all uses of a word the same vector
 
 
 def purity(groups: npt.NDArray[np.int64], senses: npt.NDArray[np.int64]) -> float:
@@ -45,12 +46,14 @@ def purity(groups: npt.NDArray[np.int64], senses: npt.NDArray[np.int64]) -> floa
 
 
 def nearest_mean(units: Vectors, senses: npt.NDArray[np.int64]) -> float:
-    """The share of uses that are nearest to the mean of the other uses of their sense."""
-    right = 0
+    """The share of uses that are nearest to the mean of the other uses of their sense; ties count half."""
+    right = 0.0
     for place, unit in enumerate(units):
         others = np.arange(len(units)) != place
         means = np.stack([units[others & (senses == sense)].mean(axis=0) for sense in (0, 1)])
-        right += int((unit_rows(means) @ unit).argmax() == senses[place])
+        cosines = unit_rows(means) @ unit
+        lead = cosines[senses[place]] - cosines[1 - senses[place]]
+        right += 0.5 if abs(lead) < _TIE else float(lead > 0)
     return right / len(units)
 
 
