@@ -131,7 +131,7 @@ def test_a_verbose_fit_says_what_simple_methods_reach_and_whether_rows_were_lear
     said = " ".join(capsys.readouterr().out.split())
     assert "TF-IDF + SVM: 1.000; " in said
     assert "this model: " in said
-    assert ("The head has not learned its training rows" in said) == bool(settings)
+    assert ("The model underfits: training accuracy" in said) == bool(settings)
     assert loud.model_.record.rivals["TF-IDF + SVM"] == 1.0
     assert not quiet.model_.record.rivals
     assert np.array_equal(quiet.predict_proba(NEW), loud.predict_proba(NEW))
@@ -298,7 +298,7 @@ def test_validation_rows_can_be_given(encoder: Path) -> None:
         (["a", "b", "c"], [1.0, float("nan"), 2.0], "some are missing"),
         (["a", "b", "c"], np.array(["x", 3, "y"], dtype=object), "of one type"),
         (["a", "b"], [[1, 2], [0, 1]], "ones and zeros"),
-        (["a", "b"], [["x"], ["x", "y"]], "one for each text"),
+        (["a", "b"], [["x"], ["x", "y"]], "one per text"),
         (["a", "b"], ["x", "y"], "no rows for validation"),
         (["", " ", ""], ["x", "y", "x"], "contains a word"),
     ],

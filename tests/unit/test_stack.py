@@ -203,7 +203,7 @@ def test_one_row_of_each_class_works_with_a_note() -> None:
 
 
 def test_texts_without_words_are_refused() -> None:
-    with pytest.raises(DataError, match="has a word"):
+    with pytest.raises(DataError, match="contains a word"):
         fit_lexical(["", " "], ["sport", "weather"])
 
 
@@ -343,7 +343,7 @@ def test_fit_says_how_the_stack_and_a_trained_head_stand_beside_simple_methods(
     assert trained.model is not None
     assert "On the validation rows: TF-IDF + SVM: 1.000; this model: 0." in said.text
     assert "try --head auto" in said.text
-    assert "has not learned its training rows: accuracy 0." in said.text
+    assert "model underfits: training accuracy 0." in said.text
     assert trained.model.record.rivals == {"TF-IDF + SVM": 1.0}
 
 

@@ -91,13 +91,13 @@ def read_data(
     if splits["test"].unknown:
         notes.append(_note_unknown(splits["test"], files["test"][0]))
     if (n_train := len(splits["train"])) > MAX_MEASURED:
-        notes.append(f"Train scores are of {MAX_MEASURED:,} of the {n_train:,} train rows.")
+        notes.append(f"Training scores use a sample of {MAX_MEASURED:,} of the {n_train:,} training rows.")
     train, test, other = (
         [" ".join(text.split()) for text in texts]
         for texts in (data.texts("train"), data.texts("test"), unlabeled)
     )
     if n_same := sum(map(set(train).__contains__, test)):
-        notes.append(f"Also in the train rows: {n_same:,} of the {len(test):,} test rows.")
+        notes.append(f"{n_same:,} of the {len(test):,} test rows also occur in the training rows.")
     if other:
         n_same = sum(map(set(test).__contains__, other))
         notes.append(f"{len(other):,} unlabeled texts are used for pretraining; {n_same:,} are test texts.")
@@ -111,11 +111,12 @@ def _note_unknown(test: Examples, file: str | Path) -> str:
     unknown, known = (join_names(map(repr, some), at_most=8) for some in names)
     if not ((test.targets >= 0) & (test.targets < n_known)).any():
         raise DataError(
-            f"{file}: none of its labels ({unknown}) is among those of the train rows ({known}).",
+            f"{file}: none of its labels ({unknown}) is among those of the training rows ({known}).",
             remedy="Give both files the same labels, or name the right column: --label-column.",
         )
     n_rows = int((test.targets >= n_known).reshape(len(test), -1).any(axis=1).sum())
-    return f"{n_rows:,} test rows have labels that no train row has ({unknown}): wrong for every method."
+    never = f"labels that never occur in training ({unknown})"
+    return f"{n_rows:,} test rows have {never}; they count as errors for every method."
 
 
 def n_words(texts: Iterable[str]) -> int:
