@@ -373,8 +373,9 @@ def test_last_is_the_last_word_after_a_mix_that_blends_directions_but_not_in_old
         mixed, (output, _) = model.network.mix(words.words().values)[0], model.network([words])
         tops = mixed.amax(dim=0), mixed.mean(dim=0)
 
-        def scores(last: Tensor) -> Tensor:
-            return model.network.head.output(torch.relu(model.network.head.hidden(torch.cat([*tops, last]))))
+        def scores(last: Tensor) -> Any:
+            head: Any = model.network.head
+            return head.output(torch.relu(head.hidden(torch.cat([*tops, last]))))
 
         torch.testing.assert_close(output[0], scores(mixed[-1]))
         model.save(tmp_path / "model")
