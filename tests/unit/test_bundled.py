@@ -11,7 +11,7 @@ from elmokit import Elmo, ElmokitError
 from elmokit.bilm.folder import load_bilm
 from elmokit.bilm.settings import resolve
 from elmokit.core.config import read_toml
-from elmokit.core.names import DEFAULT, bundled_names, resolve_name
+from elmokit.core.names import DEFAULT, bundled_names, read_json, record_checksum, resolve_name
 from elmokit.vectors.neighbors import unit_rows
 from program import Cli
 
@@ -45,6 +45,23 @@ def test_its_card_says_what_it_is_made_of(cli: Cli) -> None:
         assert name in card
     assert "non-commercial" not in card
     assert cli("inspect", "english", "--json").code == 0
+    shown = " ".join(cli("inspect", "english").out.split())
+    for credit in (
+        "© Changelog Media LLC and contributors",
+        "© The Kubernetes Authors",
+        "© GitHub, Inc.",
+        "© Microsoft Corporation",
+        "MDN contributors",
+        "Access for free at https://openstax.org",
+        "Principles of Economics 3e",
+    ):
+        assert credit in shown
+        assert credit in card
+
+
+def test_its_config_is_whole() -> None:
+    record = read_json(resolve_name("english") / "config.json")
+    assert record["checksum"] == record_checksum(record)
 
 
 def test_a_word_is_most_like_itself_in_the_same_sense(english: Elmo) -> None:

@@ -37,10 +37,9 @@ def report(news: Comparison) -> dict[str, str]:
     """The text of its files."""
     paths = write_report(news)
     assert [path.name for path in paths[:3]] == ["report.json", "report.md", "report.html"]
-    assert [path.name for path in paths[3:6]] == [
-        f"confusion_{split}.png" for split in ("test", "valid", "train")
-    ]
-    assert {path.parent.name for path in paths[6:]} == {"figures"}
+    splits = [(split, form) for split in ("test", "valid", "train") for form in ("svg", "png")]
+    assert [path.name for path in paths[3:9]] == [f"confusion_{split}.{form}" for split, form in splits]
+    assert {path.parent.name for path in paths[3:]} == {"figures"}
     return {path.name: path.read_text(encoding="utf-8") for path in paths[:3]}
 
 

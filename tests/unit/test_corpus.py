@@ -75,6 +75,16 @@ def test_held_out_texts_are_a_share_and_copies_stay_together(tmp_path: Path) -> 
     assert 0.15 < len(valid) / 800 < 0.35
 
 
+def test_sentences_of_one_text_are_on_the_same_side(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, text=TextConfig(unit="sentence"), held_out=0.25)
+    lines = [". ".join(f"The cat {number} sat {place}" for place in range(5)) for number in range(200)]
+    corpus = prepared(tmp_path, settings, *lines)
+    numbers = [{line.split()[2] for line in texts(corpus, part)} for part in (corpus.train, corpus.valid)]
+    assert not numbers[0] & numbers[1]
+    assert len(corpus.valid) == 5 * len(numbers[1])
+    assert 30 < len(numbers[1]) < 70
+
+
 def test_more_of_a_small_text_is_held_out(tmp_path: Path) -> None:
     lines = [f"the cat number {number}" for number in range(4000)]
     few = replace(SETTINGS, held_out=0.02)

@@ -133,7 +133,11 @@ def test_bad_input_is_refused(cli: Cli, tmp_path: Path, texts: Path, tiny_model:
     def teacher(name: str) -> str:
         return f"vectors:{tmp_path / name}.npy"
 
-    cli("distill", teacher("few"), texts, *ends).check_refused("50 vectors, but there are 700 texts")
+    wrong = cli("distill", teacher("few"), texts, *ends)
+    wrong.check_refused("50 vectors, but there are 700 texts", "in the order of the texts")
+    assert "training" not in wrong.err
+    plain = tmp_path / "few.npy"
+    cli("distill", plain, texts, *ends).check_refused("is a file, not a model folder", f"vectors:{plain}")
     cli("distill", teacher("nan"), texts, *ends).check_refused("vector 8 has a value that is not a finite")
     cli("distill", f"st:{tmp_path / 'none'}", texts, *ends).check_refused("there is no folder")
     empty = table(tmp_path / "empty.csv", [["", 1]], ["text", "number"])

@@ -120,6 +120,30 @@ def test_a_fitted_estimator_goes_through_joblib(fitted: TextClassifier, tmp_path
     assert found.history_ == fitted.history_
 
 
+@pytest.mark.parametrize("settings", [{}, {**EASY, "epochs": 1, "lr": 1e-7}], ids=["stack", "pool"])
+def test_a_verbose_fit_says_what_simple_methods_reach_and_whether_rows_were_learned(
+    encoder: Path, settings: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    quiet, loud = (
+        TextClassifier(encoder, verbose=verbose, **settings).fit(*rows(["money", "sport", "tea"], 60))
+        for verbose in (False, True)
+    )
+    said = " ".join(capsys.readouterr().out.split())
+    assert "TF-IDF + SVM: 1.000; " in said
+    assert "this model: " in said
+    assert ("The model underfits: training accuracy" in said) == bool(settings)
+    assert loud.model_.record.rivals["TF-IDF + SVM"] == 1.0
+    assert not quiet.model_.record.rivals
+    assert np.array_equal(quiet.predict_proba(NEW), loud.predict_proba(NEW))
+
+
+@pytest.mark.parametrize("settings", [{}, {**EASY, "epochs": 1}], ids=["stack", "pool"])
+def test_a_printed_estimator_names_its_encoder(encoder: Path, settings: dict[str, Any]) -> None:
+    made = TextClassifier(encoder, **settings).fit(*rows(["money", "sport"], 20))
+    assert dict(made.model_.facts().rows)["encoder"].startswith(encoder.name)
+    assert any("encoder" in line and encoder.name in line for line in repr(made).splitlines()[1:])
+
+
 # -- labels -----------------------------------------------------------------------------------
 
 

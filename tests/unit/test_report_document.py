@@ -71,15 +71,21 @@ def test_long_line_is_described_by_a_dozen_values() -> None:
     assert figure.alt.endswith(", 9.0000 at step 39.")
 
 
-def test_confusion_matrices_are_written_as_png_up_to_thirty_classes(tmp_path: Path) -> None:
+def test_confusion_matrices_are_written_as_svg_and_png_up_to_thirty_classes(tmp_path: Path) -> None:
     many = [str(number) for number in range(31)]
     tables = [
         make_confusion_table(np.eye(len(names), dtype=int).tolist(), names, names, picture=picture)
-        for names, picture in ((HOSTILE, "test.png"), (many, "many.png"), (["a", "b"], ""))
+        for names, picture in ((HOSTILE, "test"), (many, "many"), (["a", "b"], ""))
     ]
-    write_report(tmp_path, Document("t", "", (Section("s", "s", items=tuple(tables)),)), {})
-    assert [file.name for file in tmp_path.glob("*.png")] == ["test.png"]
-    assert (tmp_path / "test.png").read_bytes().startswith(b"\x89PNG")
+    document = Document("t", "", (Section("s", "s", items=tuple(tables)),))
+    svg, png = write_report(tmp_path, document, {})[3:]
+    assert {*(tmp_path / "figures").iterdir()} == {svg, png}
+    assert (svg.name, png.name) == ("test.svg", "test.png")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    shown = ElementTree.parse(svg).getroot()
+    assert "predicted" in [text.text for text in shown.iter("{http://www.w3.org/2000/svg}text")]
+    again = write_report(tmp_path / "again", document, {})[3:]
+    assert [path.read_bytes() for path in again] == [svg.read_bytes(), png.read_bytes()]
 
 
 def test_figures_are_also_files_of_their_own_in_fixed_colors(tmp_path: Path) -> None:

@@ -364,6 +364,32 @@ def test_heads_read_words_and_no_edges(head: str, tmp_path: Path) -> None:
     assert TaskModel.load(tmp_path / "model").network([words])[1][0].tolist() == words.mask.tolist()
 
 
+def test_last_is_the_last_word_after_a_mix_that_blends_directions_but_not_in_older_models(
+    tmp_path: Path,
+) -> None:
+    model = fit(make_elmo(), settings(mix="function", head="pool", head_dim=8, epochs=1))
+    words = model.encoder.batch([["rain", "we", "bank"]])
+    with torch.no_grad():
+        mixed, (output, _) = model.network.mix(words.words().values)[0], model.network([words])
+        tops = mixed.amax(dim=0), mixed.mean(dim=0)
+
+        def scores(last: Tensor) -> Any:
+            head: Any = model.network.head
+            return head.output(torch.relu(head.hidden(torch.cat([*tops, last]))))
+
+        torch.testing.assert_close(output[0], scores(mixed[-1]))
+        model.save(tmp_path / "model")
+        torch.testing.assert_close(TaskModel.load(tmp_path / "model").network([words])[0], output)
+        file = tmp_path / "model" / "config.json"
+        record = json.loads(file.read_text(encoding="utf-8"))
+        assert record.pop("directional") is False
+        file.write_text(json.dumps(record), encoding="utf-8")  # as it was written before
+        drop_checksums(tmp_path / "model")
+        half, (older, _) = mixed.shape[1] // 2, TaskModel.load(tmp_path / "model").network([words])
+        torch.testing.assert_close(older[0], scores(torch.cat([mixed[-1, :half], mixed[0, half:]])))
+    assert fit(make_elmo(), settings(head="pool", epochs=1)).network.head.directional
+
+
 def test_epochs_are_chosen_by_the_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     few = fit(make_elmo(), settings(epochs=0, max_steps=3), n=6)
     assert few.config.fit.epochs == trainer._MOST_EPOCHS

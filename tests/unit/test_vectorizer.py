@@ -9,9 +9,13 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import OneHotEncoder
@@ -139,3 +143,45 @@ def test_encode_is_sentences_for_one_text_and_for_many(elmo: Elmo) -> None:
     lengths = np.linalg.norm(elmo.encode(texts, normalize_embeddings=True), axis=1)
     assert np.allclose(lengths, [float(row.any()) for row in expected], atol=1e-6)
     assert elmo.encode([]).shape == (0, elmo.dim)
+
+
+def test_encode_takes_a_device_and_gives_tensors(elmo: Elmo) -> None:
+    expected = elmo.encode(TEXTS[:3])
+    for device in (None, "cpu", "cuda:0", torch.device("cpu")):
+        assert np.array_equal(elmo.encode(TEXTS[:3], device=device), expected)
+    found = elmo.encode(TEXTS[:3], convert_to_tensor=True, normalize_embeddings=True, device="cpu")
+    assert isinstance(found, torch.Tensor)
+    assert np.array_equal(found, elmo.encode(TEXTS[:3], normalize_embeddings=True))
+    assert elmo.encode(TEXTS[0], convert_to_tensor=True).shape == (elmo.dim,)
+
+
+class SentenceBackend:
+    """Stands for the backends of KeyBERT and BERTopic around a model of sentence-transformers."""
+
+    def __init__(self, embedding_model: Any, **encode_kwargs: Any) -> None:
+        self.embedding_model, self.encode_kwargs = embedding_model, encode_kwargs
+
+    def embed(self, documents: Any, verbose: bool = False) -> Any:
+        """What both call."""
+        return self.embedding_model.encode(documents, show_progress_bar=verbose, **self.encode_kwargs)
+
+
+def test_encode_serves_keybert(encoder: Path) -> None:
+    backend = SentenceBackend(Elmo.load(encoder), batch_size=8, device="cpu")
+    text = "the bank raised its rates and the market fell"
+    candidates = (
+        CountVectorizer(ngram_range=(1, 2)).fit([text]).get_feature_names_out()
+    )  # an array of objects
+    document, words = backend.embed([text]), backend.embed(candidates)
+    assert cosine_similarity(document, words).shape == (1, len(candidates))
+    assert np.array_equal(words, backend.embed(candidates.tolist()))
+
+
+def test_encode_serves_bertopic(encoder: Path) -> None:
+    backend = SentenceBackend(Elmo.load(encoder))
+    vectors = backend.embed(TEXTS, verbose=True)
+    assert np.array_equal(vectors, backend.embed(TEXTS))
+    assert set(KMeans(3, n_init=3, random_state=0).fit_predict(vectors)) == {0, 1, 2}
+    assert backend.embed(["a topic to search for"])[0].shape == vectors[0].shape
+    pipeline = make_pipeline(ElmoVectorizer(encoder))  # as docs/integrations.md gives it to BERTopic
+    assert np.allclose(pipeline.fit(TEXTS).transform(TEXTS), vectors, atol=1e-6)

@@ -274,7 +274,7 @@ def _confusion_section(comparison: Comparison) -> Section:
     for result, split in (*pairs, *((other, MAIN_SPLIT) for other in others)):
         details, caption = result.details[split], f"{shorten(result.method.name, 48)}, {split}"
         matrix = details["confusion"], details["confusion_rows"], classes, caption
-        picture = f"confusion_{split}.png" if result is first else ""
+        picture = f"confusion_{split}" if result is first else ""
         tables.append(make_confusion_table(*matrix, folded=bool(tables), picture=picture))
     text = "Rows are true classes, columns are predicted ones. Counts of the first seed, shaded by row share."
     return Section("confusion", "Confusion matrix", text, tuple(tables))

@@ -47,7 +47,7 @@ class Table:
     Attributes:
         highlight: Number of the row to emphasize.
         folded: In pages, closed until the reader opens it.
-        picture: Name of a PNG file of a confusion matrix, which is written beside the report.
+        picture: Name of the pictures of a confusion matrix, which are written beside the report.
         searchable: For very many rows: plain cells and a search box in pages, left out of Markdown.
     """
 
@@ -188,7 +188,7 @@ def make_confusion_table(
     """True classes in rows, predicted ones in columns, shaded by their share of the row.
 
     Args:
-        picture: Name of a PNG file; up to 30 classes, more would not be readable.
+        picture: Name of its pictures; up to 30 classes, more would not be readable.
     """
     cells = [
         [Cell(name), *(Cell(f"{count:,}", shade=count / max(1, sum(row))) for count in row)]

@@ -229,12 +229,12 @@ def draw_agreement(true: Sequence[float], predicted: Sequence[float], *, caption
         return _figure(canvas, "Predicted and true numbers", sentences, caption)
 
 
-def save_confusion_png(path: Path, table: Table) -> None:
-    """A confusion matrix as a picture for slides."""
+def save_confusion(folder: Path, name: str, table: Table) -> list[str]:
+    """A confusion matrix as two pictures for slides, SVG and PNG; their names."""
     side = 44 if len(table.columns) <= 10 else 32
     columns = [shorten(column.title) for column in table.columns[1:]]
     shades = [[cell.shade or 0.0 for cell in row[1:]] for row in table.rows]
-    with _canvas(side * len(table.rows), side * len(columns)) as canvas, atomic_write(path) as temporary:
+    with _canvas(side * len(table.rows), side * len(columns)) as canvas:
         axes = canvas.add_axes((0, 0, 1, 1))
         axes.grid(visible=False)
         axes.imshow(shades, cmap="Blues", vmin=0, vmax=1)
@@ -246,8 +246,11 @@ def save_confusion_png(path: Path, table: Table) -> None:
         axes.set_xticks(range(len(columns)), columns, rotation=90)
         axes.set_yticks(range(len(table.rows)), [shorten(row[0].text) for row in table.rows])
         axes.set(xlabel="predicted", ylabel="true", title=shorten(table.caption, 50))
-        options: Any = {"bbox_inches": "tight", "metadata": {"Software": None}}
-        canvas.savefig(temporary, format="png", dpi=144, **options)
+        for form, mark in (("svg", "Date"), ("png", "Software")):
+            with atomic_write(folder / f"{name}.{form}") as temporary:
+                options: Any = {"bbox_inches": "tight", "metadata": {mark: None}}
+                canvas.savefig(temporary, format=form, dpi=144, **options)
+    return [f"{name}.svg", f"{name}.png"]
 
 
 def shorten(text: str, width: int = 18) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from elmokit.core.atomic import atomic_write, explain_os_errors, write_text
 from elmokit.core.formatting import escape_markdown, join_names, one_line, printable
 from elmokit.report.document import Code, Column, Document, Figure, Table
-from elmokit.report.figures import save_confusion_png
+from elmokit.report.figures import save_confusion
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +34,7 @@ def write_report(folder: Path, document: Document, record: Mapping[str, Any]) ->
     """Write report.json (from ``record``), report.md, report.html and pictures; each whole or not at all.
 
     Figures are also written alone, as ``figures/SECTION.svg`` and ``.png``; from the second one of a section,
-    ``figures/SECTION-2.svg``.
+    ``figures/SECTION-2.svg``. So are confusion matrices, as ``figures/confusion_test.svg`` and the like.
     """
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,8 +46,9 @@ def write_report(folder: Path, document: Document, record: Mapping[str, Any]) ->
     names = ["report.json", "report.md", "report.html"]
     for table in (item for section in document.sections for item in section.items if isinstance(item, Table)):
         if table.picture:
-            save_confusion_png(folder / table.picture, table)
-            names.append(table.picture)
+            with explain_os_errors(folder / "figures"):
+                (folder / "figures").mkdir(exist_ok=True)
+            names += save_confusion(folder, f"figures/{table.picture}", table)
     figures = {
         f"figures/{section.id}{f'-{number}' if number > 1 else ''}": figure
         for section in document.sections

@@ -173,7 +173,7 @@ def _confusion_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
     *others, main = metrics
     names, classes, tables = metrics[main].names, metrics[main].classes, list[Table]()
     for split in (main, *others) if len(names) <= MAX_MATRIX else ():
-        one, name = metrics[split], f"confusion_{split}.png"
+        one, name = metrics[split], f"confusion_{split}"
         table = one.confusion.tolist(), one.names, classes, split
         tables.append(make_confusion_table(*table, folded=split != main, picture=name))
     if len(classes) > _FEW_CLASSES and (pairs := metrics[main].confusions):

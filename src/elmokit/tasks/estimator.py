@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from rich.markup import escape
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -19,7 +20,15 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.names import DEFAULT
 from elmokit.tasks.classification import OwnClassification
-from elmokit.tasks.fit import hold_out, open_predictor
+from elmokit.tasks.fit import (
+    describe_encoder,
+    hold_out,
+    judge,
+    judge_stack,
+    measure,
+    measure_rival,
+    open_predictor,
+)
 from elmokit.tasks.model import TaskModel, load_encoder
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.stack import StackModel, fit_stack
@@ -55,7 +64,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         mix, head: By name, or a class of your own; docs/integrations.md shows how to write one.
         class_weight: None, or "balanced".
         options: Further settings by name; ``elmokit fit --help-all`` lists and explains all of them.
-        verbose: Show progress.
+        verbose: Show progress, and how simple methods do on the same rows.
 
     Attributes:
         classes_: The labels, sorted.
@@ -121,20 +130,34 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
                 raise DataError("sample_weight must hold one finite number of at least 0 for each text.")
             examples = replace(examples, weights=weights)
         reporter = Reporter("auto" if self.verbose else "silent")
+        encoder: Any
         model: TaskModel | StackModel
         if config.is_stack:
-            model = fit_stack(open_encoder(self.encoder), examples, config, reporter=reporter).model
+            encoder = open_encoder(self.encoder)
+            stack = fit_stack(encoder, examples, config, rivals=self.verbose, reporter=reporter)
+            model = stack.model
         else:
-            encoder = load_encoder(self.encoder)
+            encoder, task = load_encoder(self.encoder), self._task()
             if valid is None:
                 examples, other = hold_out(examples, config.fit.valid_share, config.fit.seed)
             else:
                 other = _read(*valid, classes)[1]
-            model = fit_task(self._task(), encoder, examples, other, config, reporter=reporter)
+            model = fit_task(task, encoder, examples, other, config, reporter=reporter)
             if model.record.stopped == "interrupted":
                 raise KeyboardInterrupt
+        rivals = model.record.rivals
+        if self.verbose:
+            for note in model.record.notes:
+                reporter.say(f"[yellow]{escape(note)}[/]")
+            if config.is_stack:
+                judge_stack(stack, examples, reporter)
+            else:
+                parts = {"train": examples, "valid": other}
+                rivals = measure_rival(parts, task, config.fit.seed)
+                judge(measure(model, parts, reporter)[0], rivals, model.record.stopped, reporter)
         plain = all(isinstance(label, str | int | float) for label in classes.tolist())  # as JSON has them
-        record = replace(model.record, labels=classes.tolist() if plain else ())
+        facts, names = describe_encoder(encoder, [self.encoder]), classes.tolist() if plain else ()
+        record = replace(model.record, labels=names, encoder=facts, rivals=rivals)
         self.classes_, self.history_ = classes, record.history
         self.model_ = replace(model, record=record)
         return self

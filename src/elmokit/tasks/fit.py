@@ -156,8 +156,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         if loaded is None:
             linear = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
             return _finish(out, linear, parts, origin, reporter)
-        label = " + ".join(Path(name).resolve().name for name in names)
-        origin["encoder"] = {"name": label, **dict(loaded.facts().rows[:6])}
+        origin["encoder"] = describe_encoder(loaded, names)
         if kind == "stack":
             stack = fit_stack(loaded, parts["train"], config, rivals=True, reporter=reporter)
             return _finish(out, stack.model, parts, origin, reporter, stack)
@@ -172,13 +171,19 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         model = fit_task(problem, loaded, parts["train"], parts["valid"], config, run=folder.run, **options)
         if model.record.stopped == "interrupted":
             return FittedModel(out, None)
-        origin["rivals"] = _measure_rival(parts, problem, config.fit.seed)
+        origin["rivals"] = measure_rival(parts, problem, config.fit.seed)
         finished = _finish(out, model, parts, origin, reporter)
-        _judge(finished, origin["rivals"], reporter)
+        judge(finished.metrics, origin["rivals"], model.record.stopped, reporter)
         return finished
 
 
-def _measure_rival(parts: Mapping[str, Examples], task: AnyTask, seed: int) -> dict[str, float]:
+def describe_encoder(encoder: Model, names: Sequence[str | Path]) -> dict[str, Any]:
+    """For the record of a fit: what the encoder was called, and a few facts."""
+    label = " + ".join(Path(name).resolve().name for name in names)
+    return {"name": label, **dict(encoder.facts().rows[:6])}
+
+
+def measure_rival(parts: Mapping[str, Examples], task: AnyTask, seed: int) -> dict[str, float]:
     """The main score of a simple method on the validation rows, for texts with one label."""
     train, valid = parts["train"], parts["valid"]
     if task.name == "classify" and not train.labels.separator:
@@ -189,16 +194,28 @@ def _measure_rival(parts: Mapping[str, Examples], task: AnyTask, seed: int) -> d
     return {}
 
 
-def _judge(fitted: FittedModel, rivals: Mapping[str, float], reporter: Reporter) -> None:
+def judge(
+    metrics: Mapping[str, Metrics], rivals: Mapping[str, float], stopped: str, reporter: Reporter
+) -> None:
     """Compare a trained head with a baseline, and say if it underfits."""
-    train, valid = (fitted.metrics[split] for split in ("train", "valid"))
+    train, valid = metrics["train"], metrics["valid"]
     mine, learned = valid.values[valid.main], train.values[train.main]
     for name, score in rivals.items():
         advice = " The baseline scores higher; try --head auto." if score > mine else ""
         reporter.say(f"On the validation rows: {name}: {score:.3f}; this model: {mine:.3f}.{advice}")
-    if learned < _LEARNED and train.n <= _FEW_ROWS and fitted.stopped == "done":
+    if learned < _LEARNED and train.n <= _FEW_ROWS and stopped == "done":
         share = f"training {format_score_name(train.main)} {learned:.3f}"
         reporter.say(f"[yellow]The model underfits: {share}. Raise --epochs or use --head auto.[/]")
+
+
+def judge_stack(stack: StackFit, train: Examples, reporter: Reporter) -> dict[str, Metrics]:
+    """The metrics of the out-of-fold predictions, if there are any; say how they stand beside rivals."""
+    if not len(stack.rows):
+        return {}
+    answers = [ClassPrediction(labels=train.labels, probabilities=row) for row in stack.probabilities]
+    held_out = stack.model.task.measure(train.select(stack.rows), answers)
+    reporter.say(stack.describe(held_out.values[held_out.main]))
+    return {"out-of-fold": held_out}
 
 
 def _announce(task: AnyTask, parts: Mapping[str, Examples], reporter: Reporter) -> None:
@@ -223,10 +240,7 @@ def _finish(
     for note in model.record.notes:
         reporter.say(f"[yellow]{escape(note)}[/]")
     metrics, train = dict[str, Metrics](), parts["train"]
-    if stack is not None and len(stack.rows):
-        answers = [ClassPrediction(labels=train.labels, probabilities=row) for row in stack.probabilities]
-        held_out = metrics["out-of-fold"] = model.task.measure(train.select(stack.rows), answers)
-        reporter.say(stack.describe(held_out.values[held_out.main]))
+    if stack is not None and (metrics := judge_stack(stack, train, reporter)):
         parts = {split: part for split, part in parts.items() if split != "train"}
     measured, speed, cut = measure(model, parts, reporter)
     metrics |= measured

@@ -54,7 +54,8 @@ class Network(nn.Module):
         head, self.reads_sentences = task.heads[self.config.head.head], sentence_dim > 0
         more: dict[str, Any] = {"sentence_dim": sentence_dim} if self.reads_sentences else {}
         self.head = head(config.head, self.mix.out_dim, labels, **more)
-        self.head.directional = directional or config.head.pool_edges  # 0.1 took all vectors for such
+        # 0.1 took all vectors for such.
+        self.head.directional = (directional and self.mix.directional) or config.head.pool_edges
         if buffers := [name for name, _ in self.named_buffers()]:
             raise ConfigError(
                 f"A head or mix has the buffer {buffers[0]!r}, but only parameters are kept.",
@@ -289,9 +290,8 @@ class TaskModel(Described):
     def save(self, folder: str | Path) -> None:
         """Write it to a folder, with its encoder."""
         record = {**self.record.to_json(), "label_separator": self.labels.separator}
-        with write_model(
-            Path(folder), self.kind, {**self._header(), "record": record}, card=self.facts()
-        ) as staged:
+        values = {**self._header(), "directional": self.network.head.directional, "record": record}
+        with write_model(Path(folder), self.kind, values, card=self.facts()) as staged:
             cast(Model, self.encoder).save(staged / "encoder")
             save_tensors(staged / "model.safetensors", dict(self.network.named_parameters()), {})
 
@@ -320,6 +320,8 @@ class TaskModel(Described):
             with torch.device("cpu" if own_parts else "meta"):  # impossible sizes are a RuntimeError
                 options: Any = {"directional": encoder.directional, "sentence_dim": n_sentence}
                 network = Network(task, config, encoder.n_layers, encoder.dim, labels, **options)
+            joined = encoder.directional or config.head.pool_edges  # as before the mix was asked
+            network.head.directional = values.get("directional", joined)
         weights = load_weights(folder / "model.safetensors", dict(network.named_parameters()))
         network.load_state_dict(weights, assign=True)
         return cls(task, encoder, network.eval(), labels, record)

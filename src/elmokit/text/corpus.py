@@ -274,9 +274,9 @@ class _Builder:
         """Every document, with the part it belongs to."""
         for source in filter(None, (self.train, self.valid)):
             for text in source:
+                # By the text's own hash: its sentences, and copies of it, are always in the same part.
+                is_held_out = zlib.crc32(text.encode("utf-8", "replace")) < self.held_out * 2**32
                 for document in split_sentences(text) if self.settings.text.unit == "sentence" else [text]:
-                    # By the text's own hash: copies of a text are always in the same part.
-                    is_held_out = zlib.crc32(document.encode("utf-8", "replace")) < self.held_out * 2**32
                     yield "valid" if is_held_out or source is self.valid else "train", document
                 self.progress(len(text))
 

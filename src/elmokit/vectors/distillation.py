@@ -120,7 +120,7 @@ def distill(  # many parameters because each is a flag of the verb
     examples = None if labeled is None else _read_labeled(labeled)
     rows = [row.text for row in RowSource(texts, configs["read"])]
     if isinstance(encoder, TextVectors):
-        encoder = encoder.bind(rows)
+        encoder = encoder.bind(rows, "Give one vector for each text, in the order of the texts.")
     both = [(row, words) for row in rows if (words := base.pipeline.words(row))]
     if not any(len(words) > 1 for _, words in both):
         raise DataError(

@@ -245,13 +245,17 @@ class Elmo(Described):
         normalize_embeddings: bool = False,
         show_progress_bar: bool | None = False,
         convert_to_numpy: bool = True,
-    ) -> FloatArray:
+        convert_to_tensor: bool = False,
+        device: str | torch.device | None = None,
+    ) -> FloatArray | Tensor:
         """``sentences``, called as in sentence-transformers, for tools that expect one of its models.
 
         Args:
             sentences: One text, for one vector, (dim,); or several, for a row each, (n_texts, dim).
-            batch_size: Accepted for callers that pass it, like ``convert_to_numpy``; it changes nothing.
+            batch_size: Accepted for callers that pass it, like ``convert_to_numpy`` and ``device``; it
+                changes nothing, as vectors are computed on the CPU.
             normalize_embeddings: Scale vectors to length 1; those of texts without a word stay zero.
+            convert_to_tensor: Return a tensor, not an array.
         """
         texts: Any = [sentences] if isinstance(sentences, str) else sentences
         reporter = Reporter("auto" if show_progress_bar else "silent")
@@ -259,7 +263,8 @@ class Elmo(Described):
             vectors = np.concatenate([self.sentences([]), *encode_chunks(self, texts, advance)])
         if normalize_embeddings:
             vectors = F.normalize(torch.from_numpy(vectors), dim=1).numpy()
-        return vectors[0] if isinstance(sentences, str) else vectors
+        chosen = vectors[0] if isinstance(sentences, str) else vectors
+        return torch.from_numpy(chosen) if convert_to_tensor else chosen
 
     def unfreezing_order(self) -> list[list[str]]:
         """Names of the parameters that fine-tuning trains, top layer first."""

@@ -42,6 +42,10 @@ _NOT_COPIED = (".*", "onnx", "openvino", "*.h5", "*.ot", "*.msgpack")  # hidden 
 _TABLE = (
     "Give finite numbers, a row for each text: .npy of shape (n_texts, dim), .parquet, or .csv with a header."
 )
+_ORDER = (
+    "Give one vector for each row, in the order of the rows: those of the training file first, then "
+    "validation if there is a file, then test."
+)
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,9 @@ def open_encoder(name: str | Path) -> SentenceEncoder:
     """
     foreign = ForeignName.parse(name)
     if foreign is None:
+        if Path(name).suffix.lower() in (".npy", ".csv", ".parquet") and os.path.isfile(name):
+            remedy = f"If it has a vector for each text, write vectors:{name}."
+            raise ModelError(f"{name} is a file, not a model folder.", remedy=remedy)
         model = load(name)
         if not hasattr(model, "sentences"):
             raise ModelError(
@@ -166,13 +173,13 @@ class TextVectors(_ForeignEncoder):
         self.vectors, self.keys, self.label, self.dim = vectors, keys, label, int(vectors.shape[1])
         self._rows = {key: row for row, key in reversed([*enumerate(self.keys.tolist())])}
 
-    def bind(self, texts: Sequence[Text]) -> TextVectors:
-        """With the texts that the vectors belong to, in order."""
+    def bind(self, texts: Sequence[Text], remedy: str = _ORDER) -> TextVectors:
+        """With the texts that the vectors belong to, in order; ``remedy`` is what to do if they differ in
+        number."""
         if len(texts) != len(self.vectors):
             raise DataError(
                 f"{self.label} holds {len(self.vectors):,} vectors, but there are {len(texts):,} texts.",
-                remedy="Give one vector for each row, in the order of the rows: those of the training file "
-                "first, then validation if there is a file, then test.",
+                remedy=remedy,
             )
         keys = np.array([_key(_plain(text)) for text in texts], dtype=np.int64)
         return TextVectors(self.vectors, keys, self.label)

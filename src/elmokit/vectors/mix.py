@@ -38,6 +38,7 @@ class Mix(nn.Module):
     """Base class of mixes; ``out_dim`` is the width of the result."""
 
     out_dim: int
+    directional = False  # the result is [forward; backward] if the layers are
 
     def __init__(self, config: MixConfig) -> None:
         super().__init__()
@@ -69,6 +70,8 @@ class Mix(nn.Module):
 
 class ScalarMix(Mix):
     """One weight per layer, trained or frozen; raw, or softmax times gamma."""
+
+    directional = True
 
     def __init__(self, config: MixConfig, n_layers: int, dim: int, seed: int = 0) -> None:
         super().__init__(config)
