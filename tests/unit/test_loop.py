@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from elmokit.bilm.settings import TrainingConfig
 from elmokit.core.console import Reporter
 from elmokit.core.errors import RunError
-from elmokit.core.tensors import load_tensors
+from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.training import loop
 from elmokit.training.loop import Carry, MetricsLog, StepResult, TrainingResult, train
 
@@ -292,12 +292,12 @@ def test_plan_follows_the_speed_so_that_the_time_is_used(
 def test_checkpoints_that_take_long_are_written_less_often(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps, save = [], loop.save_tensors
+    steps: list[int] = []
 
     def save_slowly(*content: Any) -> None:
         clock.now += 12
         steps.append(task.n_calls)
-        save(*content)
+        save_tensors(*content)
 
     def work(index: int, call: int) -> None:
         clock.now += 10
