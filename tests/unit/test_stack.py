@@ -357,3 +357,22 @@ def test_the_service_serves_it(bundled: StackFit, tmp_path: Path) -> None:
         assert answer["results"][0]["prediction"] == expected.label
         layers = client.post("/v1/layers", json={"text": "Rates rose again."})
         assert layers.status_code == 200, layers.text
+
+
+@pytest.mark.parametrize("several_encoders", [False, True])
+def test_rows_that_are_cut_are_counted(encoder: Path, tmp_path: Path, several_encoders: bool) -> None:
+    long, more = ("we saw the rain storm", "weather"), {"with_": encoder} if several_encoders else {}
+    train, other = (table(tmp_path / f"{n}.csv", [*rows(n), long]) for n in (30, 6))
+    said = Said()
+    said_of_fit = {"max_words": 4, "valid": other, "test": other, "reporter": said}
+    fitted = fit(encoder, train, tmp_path / "made", **said_of_fit, **more)
+    n_cut, n_other = (sum(len(text.split()) > 4 for text, _ in [*rows(n), long]) for n in (30, 6))
+    assert f"Cut after 4 words (max_words): {n_cut} of 31 rows for training." in said.text
+    note = f"Cut after 4 words (max_words): {n_other} of 7 rows."
+    assert fitted.model is not None
+    for split in ("valid", "test"):
+        assert note.replace("rows", f"{split} rows") in fitted.model.record.notes
+    predictions = fitted.model.predict([(long[0],), ("the bank",)])
+    assert [prediction.n_cut for prediction in predictions] == [1, 0]
+    assert predict(tmp_path / "made", other, tmp_path / "out.csv").notes[-1] == note
+    assert evaluate(tmp_path / "made", other).notes == (note.replace("rows", "test rows"),)

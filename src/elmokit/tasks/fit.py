@@ -371,15 +371,17 @@ def content_hash(examples: Examples) -> str:
 def _measure(
     model: Predictor, parts: Mapping[str, Examples], reporter: Reporter
 ) -> tuple[dict[str, Metrics], float, tuple[str, ...]]:
-    """The metrics of some splits, rows per second, and notes on test rows that were cut; the model's record
-    counts the others."""
+    """The metrics of some splits, rows per second, and notes on rows that were cut, unless the model's record
+    counts them."""
     start, n_rows = time.monotonic(), sum(map(len, parts.values()))
     with reporter.counting("Measuring", total=n_rows, unit="rows") as advance:
         answers = {name: list(model.predict(part.inputs, progress=advance)) for name, part in parts.items()}
     speed = round(n_rows / max(1e-9, time.monotonic() - start), 1)
     metrics = {name: model.task.measure(part, answers[name]) for name, part in parts.items()}
-    tested = answers.get("test", [])
-    return metrics, speed, _cut_notes(model, sum(one.n_cut > 0 for one in tested), len(tested), "test rows")
+    notes, splits = list[str](), ("valid", "test") if isinstance(model, StackModel) else ("test",)
+    for name, own in ((name, answers[name]) for name in splits if name in answers):
+        notes += _cut_notes(model, sum(one.n_cut > 0 for one in own), len(own), f"{name} rows")
+    return metrics, speed, tuple(notes)
 
 
 def _cut_notes(model: Any, n_cut: int, n_rows: int, rows: str = "rows") -> tuple[str, ...]:
