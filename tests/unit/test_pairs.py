@@ -146,6 +146,9 @@ def test_scores_go_through_the_verbs_and_the_service(scorer: Path, tmp_path: Pat
         assert answer["results"] == [{"prediction": pytest.approx(lines[0]["prediction"], abs=1e-3)}]
         answer = client.post("/v1/predict", json={"texts": [{**first, "other": " "}]}).json()
         assert "text 0: the pair has only one text" in answer["error"]["message"]
+        answer = client.post("/v1/predict", json={"texts": [first], "influence": True}).json()
+        assert "does not support influence" in answer["error"]["message"]
+        assert client.post("/v1/layers", json={"text": first["text"]}).json()["label"] is None
 
 
 def test_classes_go_through_fit_and_predict(encoder: Path, tmp_path: Path) -> None:

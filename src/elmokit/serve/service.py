@@ -24,7 +24,6 @@ from elmokit.serve.batching import Worker
 from elmokit.serve.middleware import RefusedError
 from elmokit.serve.registry import Registry, Served
 from elmokit.serve.settings import ServeConfig
-from elmokit.tasks.classification import Classification
 from elmokit.tasks.task import AnyTask, Inputs, Predictor
 from elmokit.text.rows import Row
 from elmokit.text.tokenizing import Text, Tokenized, n_characters, replace_surrogates
@@ -251,9 +250,9 @@ class Service:
                 "then serve it with elmokit serve topics.",
             )
         task = served.predictor.task
-        if body.influence and not isinstance(task, Classification):
+        if body.influence and not task.classifies_texts:
             raise ConfigError(
-                f"{served.name} does not support influence, which is for classes only.",
+                f"{served.name} does not support influence, which is for classes of single texts.",
                 remedy="Leave out influence.",
             )
         rows = [_inputs(task, place, texts) for place, texts in enumerate(body.texts)]
@@ -487,7 +486,7 @@ def _layer_facts(served: Served, words: list[str], values: FloatArray) -> dict[s
 def _without_layers(served: Served, words: list[str]) -> tuple[str | None, float | None, list[float]]:
     """The most probable class, its probability, and that with each layer set to zero."""
     predictor, network = served.predictor, served.network
-    if predictor is None or network is None or not isinstance(predictor.task, Classification):
+    if predictor is None or network is None or not predictor.task.classifies_texts:
         return None, None, []
     out = served.require_elmo().batch([words[: network.config.fit.max_words]])
     predictions: list[Any] = []

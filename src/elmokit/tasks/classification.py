@@ -70,6 +70,7 @@ class Classification(Task[ClassPrediction, Metrics]):
 
     name = "classify"
     heads: ClassVar[Mapping[str, type[Head]]] = {"pool": PoolHead, "bilstm": BilstmHead, "linear": LinearHead}
+    classifies_texts = True
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Texts and class numbers; of several labels, ones and zeros."""

@@ -118,7 +118,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
     problem = choose_task(task, train, _merge_configs(settings)[1], reporter)
     config, read, label_config = _merge_configs(settings, problem)
     read, kind, task = name_fields(problem, read), "classifier", problem.name
-    if task == "classify" and (encoder in METHODS or config.is_stack):
+    if problem.classifies_texts and (encoder in METHODS or config.is_stack):
         kind = "linear" if encoder in METHODS else "stack"
     elif encoder in METHODS:
         raise ConfigError(
@@ -178,7 +178,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
 def _measure_rival(parts: Mapping[str, Examples], task: AnyTask, seed: int) -> dict[str, float]:
     """The main score of a simple method on the validation rows, for texts with one label."""
     train, valid = parts["train"], parts["valid"]
-    if task.name == "classify" and not train.labels.separator:
+    if task.classifies_texts and not train.labels.separator:
         with contextlib.suppress(DataError):  # no word
             rival = fit_tfidf("tfidf-svm", train, seed=seed)
             metrics = task.measure(valid, list(rival.predict(valid.inputs)))

@@ -168,6 +168,8 @@ class Pairs(Classification):
         signs=(frozenset({"text", "other"}),),
     )
 
+    classifies_texts = False
+
     def inputs(self, row: Row) -> Inputs:
         """Both texts; neither may be empty. If columns mark a word in each, its words and the mark."""
         texts = super().inputs(row)

@@ -144,6 +144,7 @@ class Task(ABC, Generic[P, M]):
         settings: Settings by name that differ from those of classification unless a user sets them.
         min_epochs: Passes over the rows at least, unless the user says how many.
         cuts: False if texts are read whole, whatever ``max_words`` says.
+        classifies_texts: True if single texts get classes, as stacks and linear models can learn them, too.
         own_mix: A mix of the user's, in place of those of elmokit.
         own_parts: Names of the user's classes, by what they are; a model that was fitted with them can be
             loaded only where they are given again.
@@ -157,6 +158,7 @@ class Task(ABC, Generic[P, M]):
     settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     min_epochs: ClassVar[int] = 5
     cuts: ClassVar[bool] = True
+    classifies_texts: ClassVar[bool] = False
     own_mix: type[nn.Module] | None = None
     own_parts: Mapping[str, str] = MappingProxyType({})
 
