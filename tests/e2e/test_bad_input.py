@@ -314,7 +314,7 @@ def spans(*places: tuple[int, int]) -> dict[str, object]:
 ASKED, TAGGED = {"question": "who", "passage": "a bank"}, {"tokens": ["bank"], "tags": ["B-X"]}
 BAD_ROWS: dict[str, tuple[str, str, str]] = {
     "ragged columns": ("a.conll", "EU NNP B-X\na DT O\n\nbank B-X\n", "line 4: 2 columns where the first"),
-    "a tag without a word": ("a.conll", "EU\tB-X\n\na\tO\n\tB-X\n", "line 3: word 2 is empty, but has a tag"),
+    "a tag without a word": ("a.conll", "EU\tB-X\n\na\tO\n\tB-X\n", "line 3: word 2 is empty"),
     "tags without tokens": (
         "a.jsonl",
         lines(TAGGED, {"tokens": [], "tags": ["O"]}),

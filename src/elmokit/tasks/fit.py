@@ -125,8 +125,8 @@ def fit(  # long because it is the whole verb; # many parameters because each is
             f"{encoder} does not support the task {task!r}.", remedy="Use an encoder, such as english."
         )
     names = [encoder, *_files(with_)]
-    if kind == "linear" and len(names) > 1:
-        raise ConfigError(f"{encoder} stands alone.", remedy="Leave out --with, or use an encoder.")
+    if len(names) > 1 and (alone := [name for name in names if name in METHODS]):
+        raise ConfigError(f"{alone[0]} stands alone.", remedy="Leave out --with, or use encoders only.")
     folder = open_out(out, kind, overwrite=overwrite)
     loaded, share = cast(Any, None), 0.0
     if kind == "classifier":
@@ -195,7 +195,8 @@ def _judge(fitted: FittedModel, rivals: Mapping[str, float], reporter: Reporter)
         reporter.say(f"On the validation rows: {name}: {score:.3f}; this model: {mine:.3f}.{ahead}")
     if learned < _LEARNED and train.n <= _FEW_ROWS and fitted.stopped == "done":
         share = f"{format_score_name(train.main)} {learned:.3f}"
-        advice = "Give it more --epochs, or use --head auto."
+        other = ", or use --head auto" if fitted.model and fitted.model.task.classifies_texts else ""
+        advice = f"Give it more --epochs{other}."
         reporter.say(f"[yellow]The head has not learned its training rows: {share}. {advice}[/]")
 
 

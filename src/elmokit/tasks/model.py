@@ -118,7 +118,8 @@ def load_encoder(name: str | Path) -> Encoder:
         return cast(Encoder, loaded)
     raise ConfigError(
         f"{name} has one vector for each text and no layers, which this head needs.",
-        remedy="Use the default head (--head auto), or an encoder made by elmokit pretrain or baseline.",
+        remedy="Use an encoder made by elmokit pretrain or baseline. Only to classify, --head auto takes "
+        "this one, too.",
     )
 
 

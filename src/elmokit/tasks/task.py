@@ -168,7 +168,8 @@ class Task(ABC, Generic[P, M]):
         if len(texts) != len(wanted):
             raise DataError(
                 f"{row.place}: {len(texts)} text columns are read, but the task needs {len(wanted)}.",
-                remedy=f"Name them with --text-columns, in the order {', '.join(wanted)}.",
+                remedy=f"Give rows with the columns {', '.join(wanted)} in .csv, .tsv, .jsonl or .parquet; "
+                "name others with --text-columns, in this order.",
             )
         return texts
 

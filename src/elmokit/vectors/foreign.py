@@ -40,7 +40,8 @@ _NO_KEYS = np.zeros(0, dtype=np.int64)
 PREFIXES = (*_PACKAGES, "glove", "vectors")
 _NOT_COPIED = (".*", "onnx", "openvino", "*.h5", "*.ot", "*.msgpack")  # hidden files, the weights once more
 _TABLE = (
-    "Give finite numbers, a row for each text: .npy of shape (n_texts, dim), .parquet, or .csv with a header."
+    "Give finite numbers, a row for each text: .npy of shape (n_texts, dim), .parquet, or .csv with a "
+    "header. A table of words with their vectors is glove:FILE."
 )
 
 
@@ -231,6 +232,9 @@ def _read_array(file: Path) -> npt.NDArray[Any]:
     from pyarrow import csv, parquet
 
     if file.suffix.lower() not in (".csv", ".parquet"):
+        with file.open("rb") as stream:
+            if stream.read(6) != b"\x93NUMPY":
+                raise ValueError("it is no .npy file")
         return cast("npt.NDArray[Any]", np.load(file, mmap_mode="r", allow_pickle=False))
     columns = (csv.read_csv if file.suffix.lower() == ".csv" else parquet.read_table)(file).columns
     if lists := [one for one in columns if pa.types.is_nested(one.type)]:  # as elmokit embed exports them
