@@ -67,3 +67,17 @@ def test_rows_that_no_model_can_read_are_refused_by_line(
     refused.check_refused("a.txt, line 1", "the columns question, passage in .csv")
     (tmp_path / "a.jsonl").write_text('{"tokens": ["a", ""]}\n', encoding="utf-8")
     cli("predict", tmp_path / "tag", tmp_path / "a.jsonl").check_refused("a.jsonl, line 1: word 2 is empty")
+
+
+def test_labels_that_training_never_saw_are_named_with_their_line(
+    cli: Cli, encoder: Path, rows: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "other.conll").write_text(CONLL + "rain B-NEW\nstorm I-NEW\n", encoding="utf-8")
+    cli("fit", encoder, rows["tag"], *QUICK, "-o", tmp_path / "made").check_fine()
+    note = "Counted as wrong: 1 row with labels that no training row has: NEW (other.conll, line 7)."
+    said = cli("evaluate", tmp_path / "made", tmp_path / "other.conll").check_fine()
+    assert note in " ".join(said.out.split())
+    found = json.loads(cli("evaluate", tmp_path / "made", tmp_path / "other.conll", "--json").out)
+    assert (found["unknown"], found["notes"]) == (["NEW"], [note])
+    words = ("fit", encoder, rows["tag"], "--valid", tmp_path / "other.conll", "-o", tmp_path / "new")
+    cli(*words).check_refused("other.conll, line 7: validation rows have labels", "not have: NEW.")

@@ -79,9 +79,6 @@ def _print_metrics(result: Evaluation, reporter: Reporter) -> None:
     for note in result.notes:
         reporter.note(note)
     figures = result.details.to_json()
-    if unseen := figures.get("unseen"):
-        labels = ", ".join(f"{escape(name)} ({count})" for name, count in unseen.items())
-        reporter.say(f"[yellow]Labels never seen in training, counted as wrong: {labels}[/]")
     if classes := figures.get("per_class"):
         names = ("precision", "recall", "f1")
         rows = [[one["name"], *(f"{one[n]:.4f}" for n in names), f"{one['support']:,}"] for one in classes]

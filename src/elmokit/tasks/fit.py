@@ -45,7 +45,7 @@ from elmokit.tasks.task import (
 from elmokit.tasks.tfidf import METHODS, TfidfModel, fit_tfidf
 from elmokit.tasks.trainer import fit_task, is_single_label
 from elmokit.text.predictions import OutputFormat, PredictionWriter
-from elmokit.text.readers import format_of
+from elmokit.text.readers import LeftOut, format_of
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
@@ -278,9 +278,17 @@ def _files(files: Files) -> list[str | Path]:
 
 
 def read_examples(
-    task: AnyTask, files: Files, read: ReadConfig, config: LabelConfig, labels: Labels, reporter: Reporter
+    task: AnyTask,
+    files: Files,
+    read: ReadConfig,
+    config: LabelConfig,
+    labels: Labels,
+    reporter: Reporter,
+    *,
+    only_known: bool = False,
 ) -> Examples:
-    """All labeled rows of some files; ``labels`` as for ``Task.read``."""
+    """All labeled rows of some files; ``labels`` as for ``Task.read``. Rows with others have a note; they are
+    refused if ``only_known``."""
     source, rows = RowSource(files, read, config, say=reporter.note, form=task.form), list[Row]()
     with reporter.counting("Reading rows", unit="rows") as advance:
         for row in source:
@@ -292,7 +300,19 @@ def read_examples(
             remedy="Give texts with labels, and name their columns: --text-columns, --label-column.",
         )
     examples = task.read(rows, labels)
-    return replace(examples, notes=(*examples.notes, *source.notes()))
+    unseen = LeftOut("with labels that no training row has", "Counted as wrong")
+    if examples.unknown:
+        names = shorten(task.classes(Labels(examples.unknown)))
+        unseen.what += f": {names}"
+        for number in np.flatnonzero(examples.unseen()):
+            if only_known:
+                raise DataError(
+                    f"{rows[number].place}: validation rows have labels that the training rows do not have: "
+                    f"{names}.",
+                    remedy="Correct them, or give training rows for them.",
+                )
+            unseen.add(rows[number].place)
+    return replace(examples, notes=(*examples.notes, *unseen.notes(), *source.notes()))
 
 
 def read_splits(
@@ -309,17 +329,10 @@ def read_splits(
     parts, labels = dict[str, Examples](), Labels(separator=config.label_separator)
     for split, some in files.items():
         if some:
-            parts[split] = read_examples(task, some, read, config, labels, reporter)
+            only_known = split == "valid" and valid_share > 0
+            parts[split] = read_examples(task, some, read, config, labels, reporter, only_known=only_known)
             labels = parts["train"].labels
-    if not valid_share:
-        return parts
-    if "valid" in parts:
-        if unknown := parts["valid"].unknown:
-            raise DataError(
-                f"{_files(files['valid'])[0]}: validation rows have labels that the training rows do not "
-                f"have: {shorten(unknown)}.",
-                remedy="Correct them, or give training rows for them.",
-            )
+    if not valid_share or "valid" in parts:
         return parts
     train, valid = hold_out(parts["train"], valid_share, seed)
     if not len(valid):

@@ -328,7 +328,8 @@ class Tagging(Task[TagPrediction, TagMetrics]):
             tags = [names[tag] for tag in row if tag >= 0]
             true.append(write_tags(find_spans(tags), len(tags), "IOB2") if has_spans else tags)
         words = [row[0] for row in examples.inputs]
-        return TagMetrics(words, true, [prediction.tags for prediction in predictions], examples.unknown)
+        unknown = self.classes(Labels(examples.unknown))
+        return TagMetrics(words, true, [prediction.tags for prediction in predictions], unknown)
 
     def columns(self, prediction: TagPrediction) -> dict[str, Any]:
         """Words and tags; entities with their places in the text if tags mark spans."""
