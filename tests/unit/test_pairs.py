@@ -251,3 +251,35 @@ def test_the_cosine_of_sentence_vectors_needs_no_training(elmo: Elmo) -> None:
     assert cosines[1] == pytest.approx(vectors[0] @ vectors[1] / np.prod(np.linalg.norm(vectors, axis=1)))
     with pytest.raises(ConfigError, match="2 texts and 1 others"):
         elmo.similarity(["a", "b"], ["c"])
+
+
+@pytest.mark.parametrize(
+    "names", [("sentence1", "sentence2"), ("Premise", "Hypothesis"), ("question1", "question2")]
+)
+def test_pairs_are_known_by_their_columns(
+    cli: Cli, encoder: Path, tmp_path: Path, names: Any, no_report: None
+) -> None:
+    few = pairs(12)
+    train = table(tmp_path / "a.csv", few, (*names, "score"))
+    said = cli("fit", encoder, train, "--epochs", "1", "-o", tmp_path / "made").check_fine()
+    assert "Task: pair" in said.out
+    usual = table(tmp_path / "b.csv", few, NAMES)
+    assert (
+        elmokit.evaluate(tmp_path / "made", usual).values == elmokit.evaluate(tmp_path / "made", train).values
+    )
+
+
+def test_two_columns_that_are_joined_are_said_to_be(cli: Cli, encoder: Path, tmp_path: Path) -> None:
+    rows = [(first, second, "yes" if score > 3 else "no") for first, second, score in pairs(30)]
+    words = ("fit", encoder, table(tmp_path / "a.csv", rows, ("claim", "proof", "label")))
+    cli(*words, "-o", tmp_path / "a").check_refused("which hold the text?")
+    named = (*words, "--text-columns", "claim,proof", "-o", tmp_path / "a")
+    cli(*named).check_fine("Texts: claim + proof, joined into one; use --task pair to compare them.")
+    words = (
+        "fit",
+        encoder,
+        table(tmp_path / "b.csv", rows, ("text1", "text2", "label")),
+        "-o",
+        tmp_path / "b",
+    )
+    assert "Task: pair" not in cli(*words, "--text-columns", "text1").check_fine("text column: text1").out

@@ -259,11 +259,15 @@ def choose_task(name: str, files: Files, read: ReadConfig, reporter: Reporter) -
         return get_task(name)
     columns = set[str]() if "-" in map(str, _files(files)) else RowSource(files, read).first_columns()
     for other in map(get_task, TASKS):
+        can_be = not read.columns or len(other.fields) in (1, len(read.columns))
         for sign in other.form.signs:
-            if sign <= columns:
+            if can_be and sign <= columns:
                 what = "a CoNLL file" if sign == {"conll"} else f"columns {join_names(sorted(sign))}"
                 reporter.say(f"Task: {other.name} ({what}); choose another with --task.")
                 return other
+    if len(read.columns) > 1:
+        more = "; use --task pair to compare them" if len(read.columns) == 2 else ""
+        reporter.say(f"Texts: {escape(' + '.join(read.columns))}, joined into one{more}.")
     return get_task("classify")
 
 

@@ -30,6 +30,13 @@ from elmokit.text.tokenizing import MarkedWords
 _MOST_CLASSES = 10  # different numbers; more are scores
 _COSINE_SCALE = 5.0  # so that cosines weigh as much as other features from the first step
 _WORST = 20  # pairs in a report
+_FIELDS = (
+    ("text", "other"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("text1", "text2"),
+    ("question1", "question2"),
+)
 _MARKS = (
     "Give start, end, other_start and other_end for each row: characters, counted from 0, and the end is the "
     "place after the last character."
@@ -165,7 +172,8 @@ class Pairs(Classification):
     form = RowForm(
         label_names=("label", "score", "class", "category", "target"),
         exact=True,
-        signs=(frozenset({"text", "other"}),),
+        fields=_FIELDS,
+        signs=tuple(map(frozenset, _FIELDS)),
     )
 
     classifies_texts = False

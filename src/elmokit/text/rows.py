@@ -295,7 +295,7 @@ class _Records:
             names: The columns of a table (numbers without a header), or the fields of a JSON object.
             where: The file (of JSON: the line), for errors.
         """
-        columns = [self.form.own_name(name, names) for name in self.config.columns]
+        columns = self.form.own_names(self.config.columns, names)
         listed = f"{where} has {len(names)} columns ({', '.join(names)[:200]})"
         if not columns and (is_object or self.form.find_text(names)):
             columns = [self.form.find_text(names) or self.form.text_names[0]]
