@@ -24,7 +24,7 @@ from elmokit.serve.batching import Worker
 from elmokit.serve.middleware import RefusedError
 from elmokit.serve.registry import Registry, Served
 from elmokit.serve.settings import ServeConfig
-from elmokit.tasks.task import AnyTask, Inputs, Predictor
+from elmokit.tasks.task import Inputs, Predictor
 from elmokit.text.rows import Row
 from elmokit.text.tokenizing import Text, Tokenized, n_characters, replace_surrogates
 from elmokit.vectors.elmo import State
@@ -255,7 +255,7 @@ class Service:
                 f"{served.name} does not support influence, which is for classes of single texts.",
                 remedy="Leave out influence.",
             )
-        rows = [_inputs(task, place, texts) for place, texts in enumerate(body.texts)]
+        rows = [_inputs(served.predictor, place, texts) for place, texts in enumerate(body.texts)]
         n_fields = len(task.fields)
         words = await self._words(request, served, [text for row in rows for text in row], n_fields)
         if body.influence and (len(rows) > INFLUENCE_TEXTS or max(map(len, words)) > INFLUENCE_WORDS):
@@ -354,8 +354,9 @@ def _cost(words: Words) -> int:
     return sum(len(row) + 2 for row in words)
 
 
-def _inputs(task: AnyTask, place: int, given: str | dict[str, str | int]) -> Inputs:
-    """What a task reads of one text, or of an object with a text for each field."""
+def _inputs(predictor: Predictor, place: int, given: str | dict[str, str | int]) -> Inputs:
+    """What a model reads of one text, or of an object with a text for each field."""
+    task = predictor.task
     by_field: dict[str, str | int] = {task.fields[0]: given} if isinstance(given, str) else given
     if {*by_field} - {*task.further} != {*task.fields}:
         raise ConfigError(
@@ -363,7 +364,8 @@ def _inputs(task: AnyTask, place: int, given: str | dict[str, str | int]) -> Inp
             remedy=f"Send an object: {{{', '.join(f'{field!r}: ...' for field in task.fields)}}}.",
         )
     texts = tuple(replace_surrogates(str(by_field[field])) for field in task.fields)
-    return task.inputs(Row(f"text {place}", " ".join(texts), None, dict(by_field), texts=texts))
+    row = Row(f"text {place}", " ".join(texts), None, dict(by_field), texts=texts)
+    return task.inputs(row, predictor.labels)
 
 
 def _mix(served: Served, body: schema.SimilarRequest | schema.SimilarityRequest) -> LayerMix:

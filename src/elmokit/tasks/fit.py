@@ -460,7 +460,8 @@ def predict(
         PredictionWriter(target, kind, overwrite=overwrite, say=reporter.say) as writer,
         reporter.counting("Predicting", unit="rows") as advance,
     ):
-        predictions = predictor.predict(map(task.inputs, rows), progress=advance)
+        inputs = (task.inputs(row, predictor.labels) for row in rows)
+        predictions = predictor.predict(inputs, progress=advance)
         for prediction, row in zip(predictions, kept, strict=True):
             writer.write(row, task.columns(prediction))
             n_rows += 1

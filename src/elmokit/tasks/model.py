@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from elmokit.bilm.lstm import shared_dropout
 from elmokit.core.console import Advance
-from elmokit.core.errors import ConfigError, ModelError, nearest
-from elmokit.core.formatting import join_names
+from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
+from elmokit.core.formatting import join_names, plural
 from elmokit.core.model_card import Described, Facts
 from elmokit.core.model_folder import Model, explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
@@ -177,7 +177,7 @@ def read_fitted(values: Mapping[str, Any]) -> tuple[Labels, list[int], FitRecord
     separator = values["record"].get("label_separator") or "|" if values.get("multilabel") else ""
     mean, spread = map(float, values.get("scale") or (0, 0))
     scale = (mean, spread) if spread else None
-    labels = Labels(tuple(map(str, values["classes"])), separator, scale)
+    labels = Labels(tuple(map(str, values["classes"])), separator, scale, values.get("marked"))
     seen = values.get("seen", [])
     if len({*labels.names}) < len(labels) or seen != sorted({*seen} & {*range(len(labels))}):
         raise ValueError("its classes are not in order")
@@ -195,10 +195,18 @@ def make_facts(
     return Facts(summary, (("task", model.task.name), *classes, *rows, *record.rows()), values, usage)
 
 
-def chunks(rows: Iterable[Inputs], progress: Advance = lambda amount: None) -> Iterator[list[Inputs]]:
+def chunks(
+    task: AnyTask, rows: Iterable[Inputs], progress: Advance = lambda amount: None
+) -> Iterator[list[Inputs]]:
     """Rows to be answered together: so many that work is efficient, so few that memory stays flat."""
-    chunk, n_read = list[Inputs](), 0
-    for row in rows:
+    chunk, n_read, wanted = list[Inputs](), 0, join_names(task.fields)
+    for number, row in enumerate(rows):
+        if isinstance(row, str) or len(row) != len(task.fields):
+            problem = "is a text" if isinstance(row, str) else f"has {plural(len(row), 'text')}"
+            raise DataError(
+                f"Row {number} {problem}, but the task {task.name!r} needs {len(task.fields)} ({wanted}).",
+                remedy="Give a tuple of texts for each row, such as (text,).",
+            )
         chunk.append(row)
         n_read += sum(map(n_characters, row))
         if len(chunk) == _CHUNK_ROWS or n_read > _CHUNK_CHARACTERS:
@@ -232,7 +240,7 @@ class TaskModel(Described):
 
     def predict(self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None) -> Iterator[Any]:
         """A prediction for each row, in order. Rows are read some at a time, so memory stays flat."""
-        for chunk in chunks(inputs, progress):
+        for chunk in chunks(self.task, inputs, progress):
             yield from self._predict_some(chunk)
 
     @torch.no_grad()
@@ -283,6 +291,7 @@ class TaskModel(Described):
             "classes": list(self.labels.names),
             "multilabel": bool(self.labels.separator),
             **({"scale": list(self.labels.scale)} if self.labels.scale else {}),
+            **({} if self.labels.marked is None else {"marked": self.labels.marked}),
             "settings": self.config.to_dict(),
             **({"own_parts": dict(self.task.own_parts)} if self.task.own_parts else {}),
         }

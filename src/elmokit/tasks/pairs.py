@@ -178,9 +178,9 @@ class Pairs(Classification):
 
     classifies_texts = False
 
-    def inputs(self, row: Row) -> Inputs:
+    def inputs(self, row: Row, labels: Labels = Labels()) -> Inputs:  # noqa: B008 (frozen)
         """Both texts; neither may be empty. If columns mark a word in each, its words and the mark."""
-        texts = super().inputs(row)
+        texts, cells = super().inputs(row), _marks(row)
         if blank := [name for name, text in zip(self.fields, row.texts, strict=True) if not text.strip()]:
             raise DataError(
                 f"{row.place}: the pair has only one text; {blank[0]!r} is empty."
@@ -188,11 +188,17 @@ class Pairs(Classification):
                 else f"{row.place}: both texts are empty.",
                 remedy="Give two texts, or remove the row.",
             )
-        cells = {name.casefold(): cell for name, cell in (row.cells or {}).items()}
-        if not {*self.further[2:]} & {*cells}:
+        if labels.marked not in (None, bool(cells)):
+            problem = "words are" if cells else "no word is"
+            raise DataError(
+                f"{row.place}: {problem} marked, unlike in the first training row.",
+                remedy=f"Remove or rename the columns {join_names(cells)}." if cells else _MARKS,
+            )
+        if not cells:
             return texts
         if missing := [name for name in self.further if name not in cells]:
-            raise DataError(f"{row.place}: a mark has no {join_names(missing)}.", remedy=_MARKS)
+            remedy = f"{_MARKS} Rename columns of these names that mark nothing."
+            raise DataError(f"{row.place}: a mark has no {join_names(missing)}.", remedy=remedy)
         places = [_to_place(row.place, name, cells[name]) for name in self.further]
         both = zip(texts, places[::2], places[1::2], strict=True)
         return tuple(mark_words(cast(str, text), start, end, row.place) for text, start, end in both)
@@ -206,9 +212,11 @@ class Pairs(Classification):
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Class numbers as of single texts, or scores with mean 0 and spread 1 in the training rows."""
         known = list(rows)
-        inputs = [self.inputs(row) for row in known]
+        marked = bool(known and _marks(known[0])) if labels.marked is None else labels.marked
+        inputs = [self.inputs(row, replace(labels, marked=marked)) for row in known]
         if not (labels.scale or (not labels.names and _are_scores(known))):
-            return replace(super().read(known, labels), inputs=inputs)
+            examples = super().read(known, labels)
+            return replace(examples, inputs=inputs, labels=replace(examples.labels, marked=marked))
         scores = np.array([_to_score(row) for row in known])
         if not labels.scale:
             if len(known) and scores.min() == scores.max():
@@ -217,6 +225,7 @@ class Pairs(Classification):
                     remedy="Give rows with different scores; check --label-column.",
                 )
             labels = Labels(scale=(float(scores.mean()), float(scores.std())))
+        labels = replace(labels, marked=marked)
         mean, spread = cast(tuple[float, float], labels.scale)
         return Examples(inputs, (scores - mean) / spread, labels)
 
@@ -282,6 +291,12 @@ def mark_words(text: str, start: int, end: int, place: str = "") -> MarkedWords:
         return words
     problem = f"{start} to {end} marks no word in a text of {len(text):,} characters"
     raise DataError(f"{place}: {problem}." if place else f"{problem}.", remedy=_MARKS)
+
+
+def _marks(row: Row) -> dict[str, Any]:
+    """The cells of a row that mark words."""
+    cells = {name.casefold(): cell for name, cell in (row.cells or {}).items()}
+    return {name: cells[name] for name in Pairs.further if name in cells}
 
 
 def _to_place(place: str, name: str, cell: Any) -> int:

@@ -227,7 +227,7 @@ class Tagging(Task[TagPrediction, TagMetrics]):
     min_epochs = 12
     cuts = False
 
-    def inputs(self, row: Row) -> Inputs:
+    def inputs(self, row: Row, labels: Labels = Labels()) -> Inputs:  # noqa: B008 (frozen)
         """The words of a row, with their places in the raw text."""
         return (_check_words(PlacedWords.of(list(row.words) or row.text), row),)
 

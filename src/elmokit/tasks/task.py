@@ -47,11 +47,13 @@ class Labels:
         names: Empty before they are learned, and for a task that predicts numbers or spans.
         separator: Stands between the labels of a row that can have several; empty for one label a row.
         scale: Mean and spread of the training rows' targets, for a task that predicts numbers.
+        marked: Whether the training rows mark words, for a task that reads marks; None if it is not known.
     """
 
     names: tuple[str, ...] = ()
     separator: str = ""
     scale: tuple[float, float] | None = None
+    marked: bool | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -168,8 +170,8 @@ class Task(ABC, Generic[P, M]):
     own_mix: type[nn.Module] | None = None
     own_parts: Mapping[str, str] = MappingProxyType({})
 
-    def inputs(self, row: Row) -> Inputs:
-        """One text for each field; for a single field all text columns, joined."""
+    def inputs(self, row: Row, labels: Labels = Labels()) -> Inputs:  # noqa: B008 (frozen)
+        """One text for each field; for a single field all text columns, joined; ``labels`` as in ``read``."""
         texts, wanted = (row.text,) if len(self.fields) == 1 else row.texts, self.fields
         if len(texts) != len(wanted):
             raise DataError(

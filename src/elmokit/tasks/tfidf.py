@@ -115,7 +115,7 @@ class LinearModel(Described):
         self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None
     ) -> Iterator[ClassPrediction]:
         """A prediction for each row, in order. Rows are read some at a time, so memory stays flat."""
-        for chunk in chunks(inputs, progress):
+        for chunk in chunks(self.task, inputs, progress):
             n_cut, how = np.zeros(len(chunk), dtype=np.int64), {"calibrated": self.calibrated}
             for row, n in zip(self.probabilities(chunk, n_cut), n_cut.tolist(), strict=True):
                 yield ClassPrediction(labels=self.labels, probabilities=row, n_cut=n, **how)

@@ -29,7 +29,7 @@ from elmokit.core.model_folder import KINDS, explain_damage, load, read_record, 
 from elmokit.core.names import checksum
 from elmokit.core.tensors import fingerprint, load_tensors, save_tensors
 from elmokit.text.tokenizing import Text, replace_surrogates
-from elmokit.vectors.encoder import FloatArray, IntArray, SentenceEncoder
+from elmokit.vectors.encoder import Comparing, FloatArray, IntArray, SentenceEncoder
 
 KIND = "sentence-encoder"
 _PACKAGES: dict[str, tuple[str, str, dict[str, Any]]] = {  # import name, what opens a folder, its options
@@ -102,7 +102,7 @@ def open_encoder(name: str | Path) -> SentenceEncoder:
     return PackageEncoder(foreign.prefix, foreign.paths[0], foreign.label)
 
 
-class _ForeignEncoder(Described):
+class _ForeignEncoder(Comparing, Described):
     """What both kinds share."""
 
     kind = KIND
