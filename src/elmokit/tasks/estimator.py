@@ -30,6 +30,7 @@ from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import Pooling
 from elmokit.vectors.encoder import Encoder, FloatArray
 from elmokit.vectors.foreign import open_encoder
+from elmokit.vectors.side_by_side import join_encoders
 
 Texts = Sequence[Any] | npt.NDArray[Any]
 
@@ -52,6 +53,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
 
     Args:
         encoder: A bundled model, or a folder that ``elmokit pretrain`` or ``elmokit baseline`` has made.
+        with_: Further encoders, whose vectors stand beside those of the first.
         mix, head: By name, or a class of your own; docs/integrations.md shows how to write one.
         class_weight: None, or "balanced".
         options: Further settings by name; ``elmokit fit --help-all`` lists and explains all of them.
@@ -65,6 +67,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
 
     encoder: str | Path = DEFAULT
     _: KW_ONLY
+    with_: str | Path | Sequence[str | Path] = ()
     mix: str | type[nn.Module] = "trainable"
     mix_form: str = "raw"
     mix_weights: str = ""
@@ -85,7 +88,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
 
     def config(self) -> ClassifierConfig:
         """All settings, checked."""
-        direct = ("encoder", "class_weight", "options", "verbose")
+        direct = ("encoder", "with_", "class_weight", "options", "verbose")
         values = {name: value for name, value in self.get_params(deep=False).items() if name not in direct}
         values["class_weights"] = self.class_weight or "equal"
         if not isinstance(self.mix, str):
@@ -121,11 +124,13 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
                 raise DataError("sample_weight must hold one finite number of at least 0 for each text.")
             examples = replace(examples, weights=weights)
         reporter = Reporter("auto" if self.verbose else "silent")
+        more = [self.with_] if isinstance(self.with_, str | Path) else self.with_
+        opened = map(open_encoder if config.is_stack else load_encoder, (self.encoder, *more))
+        encoder: Any = join_encoders([*opened])
         model: TaskModel | StackModel
         if config.is_stack:
-            model = fit_stack(open_encoder(self.encoder), examples, config, reporter=reporter).model
+            model = fit_stack(encoder, examples, config, reporter=reporter).model
         else:
-            encoder = load_encoder(self.encoder)
             if valid is None:
                 examples, other = hold_out(examples, config.fit.valid_share, config.fit.seed)
             else:
@@ -206,6 +211,9 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         if hasattr(self, "model_"):
             bundle["text/html"] = bundle.get("text/html", "") + self.model_._repr_html_()
         return bundle
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
