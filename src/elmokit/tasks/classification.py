@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -79,7 +79,7 @@ class Classification(Task[ClassPrediction, Metrics]):
         counts = Counter(name for answer in answers for name in answer)
         notes: tuple[str, ...] = ()
         if not labels.names:
-            labels = Labels(_check_classes(counts, known), labels.separator)
+            labels = replace(labels, names=_check_classes(counts, known))
             if single := sorted(name for name, count in counts.items() if count == 1):
                 notes = (f"Labels of a single row, which cannot be validated: {shorten(single)}.",)
         unknown = tuple(sorted(counts.keys() - {*labels.names}))

@@ -304,18 +304,14 @@ def read_examples(
             remedy="Give texts with labels, and name their columns: --text-columns, --label-column.",
         )
     examples = task.read(rows, labels)
-    unseen = LeftOut("with labels that no training row has", "Counted as wrong")
-    if examples.unknown:
-        names = shorten(task.classes(Labels(examples.unknown)))
-        unseen.what += f": {names}"
-        for number in np.flatnonzero(examples.unseen()):
-            if only_known:
-                raise DataError(
-                    f"{rows[number].place}: validation rows have labels that the training rows do not have: "
-                    f"{names}.",
-                    remedy="Correct them, or give training rows for them.",
-                )
-            unseen.add(rows[number].place)
+    names = shorten(task.classes(Labels(examples.unknown)))
+    unseen = LeftOut(f"with labels that no training row has: {names}", "Counted as wrong")
+    for number in np.flatnonzero(examples.unseen()) if names else ():
+        if only_known:
+            problem = f"validation rows have labels that the training rows do not have: {names}"
+            remedy = "Correct them, or give training rows for them."
+            raise DataError(f"{rows[number].place}: {problem}.", remedy=remedy)
+        unseen.add(rows[number].place)
     return replace(examples, notes=(*examples.notes, *unseen.notes(), *source.notes()))
 
 

@@ -199,14 +199,11 @@ def chunks(
     task: AnyTask, rows: Iterable[Inputs], progress: Advance = lambda amount: None
 ) -> Iterator[list[Inputs]]:
     """Rows to be answered together: so many that work is efficient, so few that memory stays flat."""
-    chunk, n_read, wanted = list[Inputs](), 0, join_names(task.fields)
+    chunk, n_read = list[Inputs](), 0
     for number, row in enumerate(rows):
         if isinstance(row, str) or len(row) != len(task.fields):
-            problem = "is a text" if isinstance(row, str) else f"has {plural(len(row), 'text')}"
-            raise DataError(
-                f"Row {number} {problem}, but the task {task.name!r} needs {len(task.fields)} ({wanted}).",
-                remedy="Give a tuple of texts for each row, such as (text,).",
-            )
+            problem = f"Row {number} is no tuple of {plural(len(task.fields), 'text')}"
+            raise DataError(f"{problem}.", remedy=f"Give a tuple for each row: {', '.join(task.fields)}.")
         chunk.append(row)
         n_read += sum(map(n_characters, row))
         if len(chunk) == _CHUNK_ROWS or n_read > _CHUNK_CHARACTERS:

@@ -175,7 +175,6 @@ class Pairs(Classification):
         fields=_FIELDS,
         signs=tuple(map(frozenset, _FIELDS)),
     )
-
     classifies_texts = False
 
     def inputs(self, row: Row, labels: Labels = Labels()) -> Inputs:  # noqa: B008 (frozen)
@@ -212,11 +211,11 @@ class Pairs(Classification):
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Class numbers as of single texts, or scores with mean 0 and spread 1 in the training rows."""
         known = list(rows)
-        marked = bool(known and _marks(known[0])) if labels.marked is None else labels.marked
-        inputs = [self.inputs(row, replace(labels, marked=marked)) for row in known]
+        if labels.marked is None:
+            labels = replace(labels, marked=bool(known and _marks(known[0])))
+        inputs = [self.inputs(row, labels) for row in known]
         if not (labels.scale or (not labels.names and _are_scores(known))):
-            examples = super().read(known, labels)
-            return replace(examples, inputs=inputs, labels=replace(examples.labels, marked=marked))
+            return replace(super().read(known, labels), inputs=inputs)
         scores = np.array([_to_score(row) for row in known])
         if not labels.scale:
             if len(known) and scores.min() == scores.max():
@@ -224,8 +223,7 @@ class Pairs(Classification):
                     f"{known[0].place}: this and all other rows ({len(known):,}) have one score.",
                     remedy="Give rows with different scores; check --label-column.",
                 )
-            labels = Labels(scale=(float(scores.mean()), float(scores.std())))
-        labels = replace(labels, marked=marked)
+            labels = replace(labels, scale=(float(scores.mean()), float(scores.std())))
         mean, spread = cast(tuple[float, float], labels.scale)
         return Examples(inputs, (scores - mean) / spread, labels)
 

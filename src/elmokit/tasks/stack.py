@@ -221,12 +221,8 @@ def encode(
     *,
     n_cut: IntArray | None = None,
 ) -> dict[str, FloatArray]:
-    """The dense views of some rows, each (n_rows, dim).
-
-    Args:
-        max_words: That context and layers read; the sentence vector is of the whole text.
-        n_cut: Of each row, gets the number of further words, (n_rows,).
-    """
+    """The dense views of some rows, each (n_rows, dim); context and layers are of the first ``max_words``.
+    ``n_cut`` gets the number of further words of each row, (n_rows,)."""
     names, texts = {*filter(is_dense, names)}, [row[0] for row in inputs]
     if encoder is None or not names:
         return {}

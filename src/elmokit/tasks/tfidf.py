@@ -104,11 +104,7 @@ class LinearModel(Described):
         return True
 
     def probabilities(self, inputs: Sequence[Inputs], n_cut: IntArray | None = None) -> FloatArray:
-        """The probability of each class, (n_rows, n_classes).
-
-        Args:
-            n_cut: Of each row, gets the number of words that were not read, (n_rows,).
-        """
+        """The probability of each class, (n_rows, n_classes); ``n_cut`` gets the words that are not read."""
         raise NotImplementedError
 
     def predict(

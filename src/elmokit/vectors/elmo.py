@@ -22,22 +22,14 @@ from elmokit.bilm.state import BilmState
 from elmokit.core.config import DropoutConfig
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, ModelError, nearest
-from elmokit.core.model_card import Described, Facts
+from elmokit.core.model_card import Facts
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import fingerprint
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, Text, n_characters, tokenize_texts
 from elmokit.training.machine import tuned_process
-from elmokit.vectors.embeddings import Embeddings
-from elmokit.vectors.encoder import (
-    Comparing,
-    FloatArray,
-    IntArray,
-    Layers,
-    TokenIds,
-    encode_chunks,
-    number_words,
-)
+from elmokit.vectors.embeddings import Embeddings, TextEncoder
+from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, encode_chunks, number_words
 from elmokit.vectors.word_cache import CACHE_FOLDER, TokenCache, WordCache
 
 State = Literal["zero", "warm", "stateful"]
@@ -48,7 +40,7 @@ _CACHED_WORDS = 100_000
 _SIF = 1e-3  # the constant a of smooth inverse frequency
 
 
-class Elmo(Comparing, Described):
+class Elmo(TextEncoder):
     """Contextual word vectors from a trained biLM.
 
     >>> elmo = Elmo.load("english")                                 # doctest: +SKIP

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.bilm.state import distinct_words
 from elmokit.core.config import DropoutConfig
 from elmokit.core.console import Advance
-from elmokit.core.errors import ConfigError
 from elmokit.core.ragged import Ragged
 from elmokit.core.tensors import fingerprint
 from elmokit.text.tokenizing import PAD, SPECIALS, UNK, Text, check_texts
@@ -117,24 +115,6 @@ def find_marks(texts: Sequence[Text]) -> IntArray | None:
     """The first and the last place of the words that ``MarkedWords`` mark, (n_texts, 2); None without any."""
     marks = [getattr(text, "mark", _ALL) for text in texts]
     return None if set(marks) <= {_ALL} else np.array(marks, dtype=np.int64)
-
-
-class Comparing:
-    """``similarity`` of texts, for encoders."""
-
-    def similarity(self: Any, texts: Sequence[Text], others: Sequence[Text]) -> Any:
-        """How similar each text is to its partner, (n_texts,): the cosine of their sentence vectors, from -1
-        to 1; 0 for a text without a word. Needs no training.
-
-        >>> elmo.similarity(["A plane takes off."], ["An air plane is taking off."])  # doctest: +SKIP
-        """
-        if len(texts) != len(others):
-            raise ConfigError(
-                f"There are {len(texts):,} texts and {len(others):,} others.",
-                remedy="Give one partner for each text.",
-            )
-        first, second = (F.normalize(torch.from_numpy(self.sentences(side))) for side in (texts, others))
-        return (first * second).sum(dim=1).numpy()
 
 
 class SentenceEncoder(Protocol):

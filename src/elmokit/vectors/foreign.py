@@ -24,12 +24,13 @@ import numpy.typing as npt
 import torch
 
 from elmokit.core.errors import DataError, MissingExtraError, ModelError
-from elmokit.core.model_card import Described, Facts
+from elmokit.core.model_card import Facts
 from elmokit.core.model_folder import KINDS, explain_damage, load, read_record, write_model
 from elmokit.core.names import checksum
 from elmokit.core.tensors import fingerprint, load_tensors, save_tensors
 from elmokit.text.tokenizing import Text, replace_surrogates
-from elmokit.vectors.encoder import Comparing, FloatArray, IntArray, SentenceEncoder
+from elmokit.vectors.embeddings import TextEncoder
+from elmokit.vectors.encoder import FloatArray, IntArray, SentenceEncoder
 
 KIND = "sentence-encoder"
 _PACKAGES: dict[str, tuple[str, str, dict[str, Any]]] = {  # import name, what opens a folder, its options
@@ -102,7 +103,7 @@ def open_encoder(name: str | Path) -> SentenceEncoder:
     return PackageEncoder(foreign.prefix, foreign.paths[0], foreign.label)
 
 
-class _ForeignEncoder(Comparing, Described):
+class _ForeignEncoder(TextEncoder):
     """What both kinds share."""
 
     kind = KIND
