@@ -8,8 +8,12 @@ from elmokit.comparison.ranking import Pair, Ranking
 from elmokit.comparison.result import Comparison, Cost, MethodResult, Score
 from elmokit.published.convert import Conversion
 from elmokit.static.intrinsic import IntrinsicResult
+from elmokit.tasks.answering import Answer, AnswerMetrics, AnswerPrediction
+from elmokit.tasks.classification import ClassPrediction
 from elmokit.tasks.fit import Evaluation, FittedModel, PredictionSummary
 from elmokit.tasks.metrics import ClassificationMetrics, MultilabelMetrics
+from elmokit.tasks.pairs import ScoreMetrics, ScorePrediction
+from elmokit.tasks.tagging import Entity, TagMetrics, TagPrediction
 from elmokit.tasks.task import Prediction
 from elmokit.vectors.distillation import DistillResult
 from elmokit.vectors.neighbors import Duplicate, Hit, Occurrence, SimilarWords
@@ -18,6 +22,10 @@ from elmokit.vectors.store_writer import EmbedResult
 from elmokit.vectors.verify import Difference, Verification
 
 __all__ = [
+    "Answer",
+    "AnswerMetrics",
+    "AnswerPrediction",
+    "ClassPrediction",
     "ClassificationMetrics",
     "Comparison",
     "Conversion",
@@ -26,6 +34,7 @@ __all__ = [
     "DistillResult",
     "Duplicate",
     "EmbedResult",
+    "Entity",
     "Evaluation",
     "FittedModel",
     "Hit",
@@ -40,8 +49,12 @@ __all__ = [
     "PretrainResult",
     "Ranking",
     "Score",
+    "ScoreMetrics",
+    "ScorePrediction",
     "Sense",
     "SimilarWords",
+    "TagMetrics",
+    "TagPrediction",
     "TextPerplexity",
     "Verification",
     "WordSenses",

@@ -40,7 +40,7 @@ def test_the_default_head_is_advised_only_where_it_is_another(
 ) -> None:
     head = "pool" if task == "classify" else "auto"
     said = cli("fit", encoder, rows[task], "--head", head, *QUICK, "-o", tmp_path / "made").check_fine("Done")
-    assert "has not learned" in said.out + said.err
+    assert "underfits" in said.out + said.err
     assert ("--head auto" in said.out + said.err) == get_task(task).classifies_texts
     np.save(tmp_path / "a.npy", np.ones((8, 2)))
     words = ("fit", f"vectors:{tmp_path / 'a.npy'}", rows[task], "--head", head, "-o", tmp_path / "new")
@@ -51,7 +51,7 @@ def test_files_that_are_something_else_are_known(cli: Cli, encoder: Path, rows: 
     folder, out = rows["tag"].parent, ("-o", rows["tag"].parent / "made")
     text = rows["tag"].rename(folder / "tag.txt")
     cli("fit", encoder, text, *out).check_refused("plain text", ".conll")
-    cli("fit", encoder, rows["classify"], "--with", "tfidf-svm", *out).check_refused("tfidf-svm stands alone")
+    cli("fit", encoder, rows["classify"], "--with", "tfidf-svm", *out).check_refused("tfidf-svm cannot be combined")
     cli("fit", f"vectors:{text}", rows["classify"], *out).check_refused("no .npy file", "glove:FILE")
     (folder / "a.jsonl").write_text('{"tags": ["O"]}\n', encoding="utf-8")
     cli("fit", encoder, folder / "a.jsonl", "--task", "tag", *out).check_refused("no field 'tokens'")
@@ -74,7 +74,7 @@ def test_labels_that_training_never_saw_are_named_with_their_line(
 ) -> None:
     (tmp_path / "other.conll").write_text(CONLL + "rain B-NEW\nstorm I-NEW\n", encoding="utf-8")
     cli("fit", encoder, rows["tag"], *QUICK, "-o", tmp_path / "made").check_fine()
-    note = "Counted as wrong: 1 row with labels that no training row has: NEW (other.conll, line 7)."
+    note = "Counted as errors: 1 row with labels that never occur in training: NEW (other.conll, line 7)."
     said = cli("evaluate", tmp_path / "made", tmp_path / "other.conll").check_fine()
     assert note in " ".join(said.out.split())
     found = json.loads(cli("evaluate", tmp_path / "made", tmp_path / "other.conll", "--json").out)

@@ -389,7 +389,7 @@ def test_a_sentence_of_5000_words_is_learned(task: str, cli: Cli, encoder: Path,
     file = write(tmp_path / "a.jsonl", lines(*rows[task]))
     words = ("--epochs", "1", "--set", "head_dim=8", "--valid", file)
     done = cli("fit", encoder, file, "-o", tmp_path / "model", *words)
-    done.check_fine("Done", *(["Cut after 400 words"] if task == "pair" else []))
+    done.check_fine("Done", *(["Truncated to 400 words"] if task == "pair" else []))
     cli("predict", tmp_path / "model", file, "-o", tmp_path / "out.jsonl").check_fine()
     answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert len(answers) == 2

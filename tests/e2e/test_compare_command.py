@@ -83,7 +83,7 @@ def test_from_two_files_to_a_report_and_no_part_is_done_twice(
     command = compare("elmo-trainable,elmo-linear,sgns,tfidf-svm,stack,nbsvm")
     out = tmp_path / "report"
     cli(*command).check_fine(
-        "72 to train on, 8 for validation, 40 to measure on", out / "report.html", "Use it: elmokit predict"
+        "72 for training, 8 for validation, 40 for testing", out / "report.html", "Use it: elmokit predict"
     )
     found = facts(out)
     done = {method["id"]: method for method in found["methods"]}

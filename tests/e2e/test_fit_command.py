@@ -59,7 +59,7 @@ def test_fit_makes_a_classifier_with_its_report_and_run_again_says_done(
     command = ("fit", encoder, train, "--out", tmp_path / "made", "--test", test, *EASY)
     first = cli(*command)
     first.check_fine(
-        *("Rows: 81 to train on, 9 for validation, 3 classes (money, sport, weather).",),
+        *("Rows: 81 for training, 9 for validation, 3 classes (money, sport, weather).",),
         *("9 of 90 rows were held out", "train: accuracy", "valid: accuracy", "test: accuracy"),
         *("(30 rows)", f"Done: {tmp_path / 'made'}", tmp_path / "made" / "report.html", "elmokit predict"),
     )
@@ -229,7 +229,7 @@ def test_evaluate_shows_figures_lists_unseen_labels_and_writes_a_report(
     found.check_fine(
         *("accuracy", "(31 rows", "Left out: 1 row without a label", "weather"),
         *(
-            "1 row with labels that no training row has: [food] (test.csv, line",
+            "1 row with labels that never occur in training: [food] (test.csv, line",
             tmp_path / "report" / "report.html",
         ),
     )
@@ -323,10 +323,10 @@ def test_wrong_settings_are_refused(
 def test_a_document_of_100_000_words_is_cut_with_a_note(cli: Cli, encoder: Path, tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", [*rows(30), ("rain " * 100_000, "weather")])
     found = cli("fit", encoder, file, "-o", tmp_path / "out", *QUICK)
-    found.check_fine("Cut after 400 words (max_words): 1 of 31 rows for training and validation.")
+    found.check_fine("Truncated to 400 words (max_words): 1 of 31 rows for training and validation.")
     labelled = cli("predict", tmp_path / "out", file, "-o", tmp_path / "labelled.csv")
     labelled.check_fine("31 rows labeled")
-    assert "Cut after 400 words (max_words): 1 of 31 rows." in labelled.err
+    assert "Truncated to 400 words (max_words): 1 of 31 rows." in labelled.err
     last = read_csv((tmp_path / "labelled.csv").read_text(encoding="utf-8"))[-1]
     assert last["text"] == "rain " * 100_000
     assert last["prediction"] in TOPICS
@@ -372,11 +372,11 @@ def test_cells_that_are_missing_or_not_a_number_are_empty_texts(
         ],
     )
     found = cli("fit", encoder, file, "-o", tmp_path / "a", *QUICK)
-    found.check_fine("Without a word, and so alike to the model: 2 of ")
+    found.check_fine("Without words: 2 of ")
     parquet = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [*texts, None], "label": [*labels, "sport"]}), parquet)
     found = cli("fit", encoder, parquet, "-o", tmp_path / "b", *QUICK)
-    found.check_fine("alike to the model: 1 of ")
+    found.check_fine("Without words: 1 of ")
     labelled = [json.loads(line) for line in cli("predict", tmp_path / "a", file).out.splitlines()]
     assert len(labelled) == 33
     assert labelled[-2]["prediction"] == labelled[-3]["prediction"]

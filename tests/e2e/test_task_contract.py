@@ -113,7 +113,7 @@ def test_predictions_of_any_task_are_served(encoder: Path, tmp_path: Path) -> No
         results = TaskModel.load(tmp_path / "tags").predict([(text.split(),) for text in texts])
         answer = ask(texts=texts)
         assert answer["results"] == [{"tags": " ".join(one.tags)} for one in results]
-        assert answer["notes"] == ["There is no word in 1 text: the prediction means nothing."]
+        assert answer["notes"] == ["Texts without words, for which a prediction is meaningless: 1."]
         (value,) = TaskModel.load(tmp_path / "pairs").predict([("bank", "profit")])
         answer = ask(model="pairs", texts=[two])
         assert answer["results"] == [{"value": pytest.approx(value.value, abs=1e-5)}]

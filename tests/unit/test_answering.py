@@ -103,7 +103,7 @@ def test_flat_rows_have_one_answer_or_several_or_none(tmp_path: Path) -> None:
         examples = read(write(tmp_path / name, lists))
         assert [words_of(examples, row) for row in range(3)] == [["1974"], ["1974"], ["[", "a", "]"]]
         assert words_of(examples, 3) == ["1974"]
-        assert "1 row with answers that do not end between words" in examples.notes[0]
+        assert "Adjusted: 1 row with answers that cut a word" in examples.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,12 @@ def test_flat_rows_have_one_answer_or_several_or_none(tmp_path: Path) -> None:
         ({"question": "Who?", "passage": "a b", "answer": "b", "answer_start": -1}, "2: answer_start is -1"),
         (
             {"question": "Who?", "passage": "a b", "answer": "b", "answer_start": "x"},
-            "not an answer with its .*: ..b., .x",
+            "invalid answer or answer_start: ..b., .x",
         ),
-        ({"question": "Who?", "passage": "a b", "answer": [{"answer_start": 1}]}, "not an answer with its"),
+        (
+            {"question": "Who?", "passage": "a b", "answer": [{"answer_start": 1}]},
+            "invalid answer or answer_start",
+        ),
     ],
 )
 def test_rows_that_cannot_be_learned_are_refused(tmp_path: Path, row: dict[str, Any], message: str) -> None:

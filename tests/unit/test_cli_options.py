@@ -7,22 +7,52 @@ import inspect
 import os
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
+from typer.models import OptionInfo
 
 from elmokit.cli.main import VERBS
 from elmokit.cli.options import next_command
 from elmokit.core.names import MODELS
-from program import Cli
+from program import Cli, in_its_own_process
+
+ALWAYS_SHOWN = {"as_json": "--json", "help_all": "--help-all", "set_": "--set"} | {
+    name: f"--{name}" for name in ("out", "config", "overwrite", "threads")
+}
+
+
+def listed(help: str) -> list[str]:
+    """The options in a page of help."""
+    return re.findall(r"^│ \*? *(--?[a-z-]+)", help, re.MULTILINE)
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_shows_at_most_twenty_options(cli: Cli, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_shows_at_most_twenty_options_and_those_that_errors_name(
+    cli: Cli, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    shown = re.findall(r"^│ \*? *--[a-z-]+", cli(verb, "--help").out, re.MULTILINE)
+    page = cli(verb, "--help").out
+    shown = listed(page)
     assert 1 <= len(shown) <= 20, shown
-    assert importlib.import_module(f"elmokit.cli.{verb}").__doc__
+    module = importlib.import_module(f"elmokit.cli.{verb}")
+    parameters = inspect.signature(module.command, eval_str=True).parameters
+    options = {
+        name for name, one in parameters.items() if isinstance(get_args(one.annotation)[1], OptionInfo)
+    }
+    assert {"--help", *(flag for name, flag in ALWAYS_SHOWN.items() if name in options)} <= {*shown}
+    usage = next(line for line in page.splitlines() if "Usage:" in line)
+    assert not re.search(r"[{}<]|\.\.\.\]?\.", usage), usage
+    assert not re.findall(r"<(?:str|path|Path|int|float|bool|list)", page)
+    assert module.__doc__
+
+
+def test_help_of_one_verb_does_not_change_that_of_another(cli: Cli) -> None:
+    alone = in_its_own_process("baseline", "--help").out
+    for verb in VERBS:
+        cli(verb, "--help")
+    assert listed(cli("baseline", "--help").out) == listed(alone)
 
 
 @pytest.mark.parametrize(

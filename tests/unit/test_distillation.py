@@ -137,7 +137,7 @@ def test_bad_input_is_refused(cli: Cli, tmp_path: Path, texts: Path, tiny_model:
     cli("distill", teacher("nan"), texts, *ends).check_refused("vector 8 has a value that is not a finite")
     cli("distill", f"st:{tmp_path / 'none'}", texts, *ends).check_refused("there is no folder")
     empty = table(tmp_path / "empty.csv", [["", 1]], ["text", "number"])
-    cli("distill", teacher("one"), empty, *ends).check_refused("None of the texts has two words")
+    cli("distill", teacher("one"), empty, *ends).check_refused("None of the texts has two or more words")
     pairs = table(tmp_path / "pairs.csv", [["a", "b", "high"]], ["text", "other", "score"])
     cli("distill", teacher("vectors"), texts, *ends, "--similarity", pairs).check_refused("score")
     few = table(tmp_path / "labeled.csv", [["a", "x"], ["b", "y"]], ["text", "label"])

@@ -274,7 +274,7 @@ def test_validation_rows_can_be_given(encoder: Path) -> None:
         (["a", "b", "c"], [1.0, float("nan"), 2.0], "some are missing"),
         (["a", "b", "c"], np.array(["x", 3, "y"], dtype=object), "of one type"),
         (["a", "b"], [[1, 2], [0, 1]], "ones and zeros"),
-        (["a", "b"], [["x"], ["x", "y"]], "one for each text"),
+        (["a", "b"], [["x"], ["x", "y"]], "one per text"),
         (["a", "b"], ["x", "y"], "no rows for validation"),
         (["", " ", ""], ["x", "y", "x"], "contains a word"),
     ],

@@ -175,7 +175,7 @@ def test_labels_that_look_like_markup_are_shown_as_they_are(fit: Fit, tmp_path: 
     hostile, said = {"money": "[/b]", "sport": "[red]sport[/red]", "weather": "a|b\nc"}, Said()
     fit([*((text, hostile[label]) for text, label in rows(30)), ("we", "[bold")], reporter=said)
     assert "4 classes ([/b], [bold, [red]sport[/red], a|b" in said.text
-    assert "Labels of a single row, which cannot be validated: [bold." in said.text
+    assert "Labels with a single row, which cannot be held out: [bold." in said.text
     console = Console(file=io.StringIO(), width=200)
     print_facts(TaskModel.load(tmp_path / "made").facts(), console)
     assert isinstance(console.file, io.StringIO)
@@ -188,12 +188,12 @@ def test_labels_that_look_like_markup_are_shown_as_they_are(fit: Fit, tmp_path: 
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ([("a", "x"), ("b", "x")], "all other rows (2) have the label 'x'"),
+        ([("a", "x"), ("b", "x")], "all 2 rows have the label 'x'"),
         ([("a", "x"), ("b", "y")], "one row of each class"),
         ([("", "x"), (" ", "y")] * 3, "no labeled rows with a text (6 without)"),
         (
             [(f"text {number}", f"{number}") for number in range(1001)],
-            "rows (1,001) have 1,001 different labels",
+            "the 1,001 rows have 1,001 different labels",
         ),
         ([], "no labeled rows"),
     ],
@@ -293,6 +293,6 @@ def test_each_note_on_long_rows_says_which_rows_it_counts(fit: Fit, tmp_path: Pa
     made = fit([*rows(30), *long], test=[test], config=settings(**QUICK, max_words=20))
     assert made.model is not None
     assert [note for note in made.model.record.notes if "max_words" in note] == [
-        "Cut after 20 words (max_words): 1 of 31 rows for training and validation.",
-        "Cut after 20 words (max_words): 2 of 11 test rows.",
+        "Truncated to 20 words (max_words): 1 of 31 rows for training and validation.",
+        "Truncated to 20 words (max_words): 2 of 11 test rows.",
     ]

@@ -289,6 +289,25 @@ def test_plan_follows_the_speed_so_that_the_time_is_used(
     assert 90 < result.position.seconds <= 100
 
 
+def test_checkpoints_that_take_long_are_written_less_often(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, save = [], loop.save_tensors
+
+    def save_slowly(*content: Any) -> None:
+        clock.now += 12
+        steps.append(task.n_calls)
+        save(*content)
+
+    def work(index: int, call: int) -> None:
+        clock.now += 10
+
+    monkeypatch.setattr(loop, "save_tensors", save_slowly)
+    task = Toy(before=work, held_out=False, per_epoch=100)
+    run(task, tmp_path / "run", settings(epochs=2), every=60.0)
+    assert steps == [0, 6, 66, 126, 186, 200]  # after a minute; then every ten, so that a fiftieth is writing
+
+
 def test_time_is_counted_over_crashes(tmp_path: Path, clock: Clock) -> None:
     config = settings(epochs=100, max_time=4)
     with pytest.raises(CrashError):

@@ -80,7 +80,7 @@ def test_numbers_are_scores_if_they_are_many(tmp_path: Path) -> None:
         ([("a", "b", 1), ("", "", 2)], "line 3: both texts are empty"),
         ([("a", "b", 1), ("a", "b", "high")], "line 3: the score 'high' is not a number"),
         ([("a", "b", 1), ("a", "b", "inf")], "line 3: the score 'inf' is not a number"),
-        ([("a", "b", 1), ("c", "d", 1)], r"line 2: this and all other rows \(2\) have one score"),
+        ([("a", "b", 1), ("c", "d", 1)], r"line 2: all 2 rows have the same score"),
     ],
 )
 def test_rows_that_cannot_be_learned_are_refused(tmp_path: Path, rows: Any, message: str) -> None:
@@ -208,7 +208,7 @@ def test_marked_words_are_compared(encoder: Path, tmp_path: Path, settings: Any,
         answer = client.post("/v1/predict", json={"texts": [given]}).json()
         assert answer["results"][0]["prediction"] == prediction.label == lines[0]["prediction"]
         answer = client.post("/v1/predict", json={"texts": [{**given, "end": 99}]}).json()
-        assert "text 0: 2 to 99 marks no word" in answer["error"]["message"] or row[1] != 2
+        assert "text 0: characters 2 to 99 contain no word" in answer["error"]["message"] or row[1] != 2
 
 
 def test_other_marks_are_another_run_and_cut_words_are_whole(tmp_path: Path) -> None:
@@ -222,13 +222,13 @@ def test_other_marks_are_another_run_and_cut_words_are_whole(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (("a b", 0, 9, "c", 0, 1), "0 to 9 marks no word in a text of 3 characters"),
-        (("a b", 1, 2, "c", 0, 1), "1 to 2 marks no word"),
-        (("a b", 2, 1, "c", 0, 1), "2 to 1 marks no word"),
-        (("a b", -1, 1, "c", 0, 1), "-1 to 1 marks no word"),
-        (("a b", 0, 1, "c", 0, 0), "0 to 0 marks no word"),
-        (("a b", "", 1, "c", 0, 1), "start is '', not a place in a text"),
-        (("a b", 0, 1, "c", 0, 1.5), "other_end is '1.5', not a place in a text"),
+        (("a b", 0, 9, "c", 0, 1), "characters 0 to 9 contain no word; the text has 3 characters"),
+        (("a b", 1, 2, "c", 0, 1), "1 to 2 contain no word"),
+        (("a b", 2, 1, "c", 0, 1), "2 to 1 contain no word"),
+        (("a b", -1, 1, "c", 0, 1), "-1 to 1 contain no word"),
+        (("a b", 0, 1, "c", 0, 0), "0 to 0 contain no word"),
+        (("a b", "", 1, "c", 0, 1), "start is '', which is not a character position"),
+        (("a b", 0, 1, "c", 0, 1.5), "other_end is '1.5', which is not a character position"),
     ],
 )
 def test_bad_marks_are_refused(cli: Cli, encoder: Path, tmp_path: Path, row: Any, message: str) -> None:
@@ -244,7 +244,7 @@ def test_bad_marks_are_refused(cli: Cli, encoder: Path, tmp_path: Path, row: Any
 )
 def test_a_missing_column_of_marks_is_named(tmp_path: Path, names: Any, lacking: str) -> None:
     rows = table(tmp_path / "a.csv", [("a", "b", 0, 1, 2.5)], ("text", "other", *names, "score"))
-    with pytest.raises(DataError, match=f"line 2: a mark has no {lacking}"):
+    with pytest.raises(DataError, match=f"line 2: missing for the marked words: {lacking}"):
         read(rows)
 
 

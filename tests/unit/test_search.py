@@ -82,13 +82,13 @@ def test_pairs_below_zero_are_all_listed(elmo: Elmo) -> None:
     [
         (lambda elmo: search(TEXTS, ["bank"], elmo, approximate=True), r"elmokit\[search\]"),
         (lambda elmo: search(TEXTS, ["bank", " "], elmo), "Query 1"),
-        (lambda elmo: search(["", " "], ["bank"], elmo), "No text has a word"),
-        (lambda elmo: search([], ["bank"], elmo), "No text has a word"),
+        (lambda elmo: search(["", " "], ["bank"], elmo), "None of the texts contains a word"),
+        (lambda elmo: search([], ["bank"], elmo), "None of the texts contains a word"),
         (lambda elmo: search("nowhere.txt", ["bank"], elmo), "nowhere.txt"),
         (lambda elmo: search(TEXTS, ["bank"], elmo, k=0), "k = 0"),
         (lambda elmo: find_duplicates(TEXTS, elmo, 1.5), "at_least = 1.5"),
         (lambda elmo: find_duplicates(TEXTS, elmo, at_most=0), "at_most = 0"),
-        (lambda elmo: find_duplicates(TEXTS), "need a model"),
+        (lambda elmo: find_duplicates(TEXTS), "requires a model"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(

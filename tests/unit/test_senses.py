@@ -97,7 +97,7 @@ def test_labeled_examples_name_the_senses(english: Elmo, tmp_path: Path) -> None
         ("bank", {"layer": 9}, "no layer 9"),
         ("bank", {"k": 0}, "k = 0"),
         ("bank", {"at_most": 1}, "at_most = 1"),
-        ("bank", {"k": 2, "labeled": "x.csv"}, "examples decide"),
+        ("bank", {"k": 2, "labeled": "x.csv"}, "comes from the examples"),
         ("bank", {"labeled": "x.csv"}, "x.csv"),
     ],
 )

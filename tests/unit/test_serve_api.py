@@ -110,7 +110,7 @@ def test_vectors_of_words(client: TestClient, elmo: Elmo, state: Any) -> None:
     ):
         found = ask(client, "/v1/embed", texts=TEXTS, state=state, **options)
         assert found["tokens"] == wanted.tokens
-        assert found["notes"] == ["There is no word in 1 text."]
+        assert found["notes"] == ["Texts without words: 1."]
         check_close(found["vectors"], rows)
         answer = client.post("/v1/embed", json={"texts": TEXTS, "state": state, "format": "npy", **options})
         assert answer.headers["content-type"] == "application/x-npy"
@@ -375,9 +375,9 @@ def test_classes(client: TestClient, registry: Registry, name: str) -> None:
     assert all(list(one["probabilities"]) == CLASSES for one in found["results"])
     assert all("influence" not in one for one in found["results"])
     cut = [len(row) - 6 for row in classifier.encoder.words(TEXTS) if len(row) > 6]
-    notes = [f"The end of {len(cut)} texts was not read ({sum(cut)} words over the limit)."]
+    notes = [f"{len(cut)} texts were truncated ({sum(cut)} words over the limit)."]
     notes = notes if name == "learned" else []
-    empty = "There is no word in 1 text: the prediction means nothing."
+    empty = "Texts without words, for which a prediction is meaningless: 1."
     assert found["notes"] == [*notes, empty]
 
 

@@ -92,7 +92,7 @@ def test_a_folder_of_vectors_is_searched_with_its_model(
         assert (answer.status_code, "no texts that table can" in answer.text) == (400, True)
     for place, message in (
         (folders["table"], "another model"),
-        (tmp_path / "counts", "vectors to search by"),
+        (tmp_path / "counts", "vectors for searching"),
     ):
         if not place.exists():
             rows = Examples([("rates",), ("goal",)], np.array([0, 1]), Labels(("money", "sport")))
@@ -126,7 +126,7 @@ def test_similarity_and_aligned_words_equal_those_of_plain_numpy(client: TestCli
 def test_similarity_of_empty_and_of_long_texts(client: TestClient) -> None:
     found = ask(client, "/v1/similarity", text="", other="a bank")
     assert (found["score"], found["pairs"], found["cosines"]) == (0, [], [])
-    assert "is like no other" in found["notes"][0]
+    assert "has similarity 0" in found["notes"][0]
     found = ask(client, "/v1/similarity", text="bank " * 201, other="bank")
     assert (found["pairs"], found["cosines"]) == ([], [])
     assert "up to 200 words" in found["notes"][0]
@@ -150,14 +150,14 @@ def test_senses_are_those_found_offline(client: TestClient, elmo: Elmo) -> None:
         assert (found["compared_by"], found["n_found"], found["notes"]) == ("layer 1", len(found["uses"]), [])
     found = ask(client, "/v1/senses", word="bank", texts=[" ".join(f"Bank {n}." for n in range(310))])
     assert (found["n_found"], len(found["uses"])) == (310, 300)
-    assert "300, drawn at random" in found["notes"][0]
+    assert "a random sample of 300" in found["notes"][0]
 
 
 @pytest.mark.parametrize(
     ("address", "body", "part"),
     [
         ("search", {"query": " "}, "no words"),
-        ("search", {"query": "qzx", "texts": [""]}, "No text has a word"),
+        ("search", {"query": "qzx", "texts": [""]}, "None of the texts contains a word"),
         ("similarity", {"text": "a", "other": "b", "layer": 7}, "no layer 7"),
         ("similarity", {"text": "a", "other": "b", "model": "table"}, "static word vectors"),
         ("senses", {"word": "bnak", "texts": ["A bank."]}, "Did you mean 'bank'?"),

@@ -155,7 +155,9 @@ def test_the_command_line_takes_several(cli: Cli, encoder: Path, vectors: Path, 
     cli("fit", encoder, data, "--with", vectors, "--with", tmp_path / "more", *words).check_fine("Done")
     facts = json.loads(cli("inspect", out, "--json").out)
     assert facts["encoder"]["name"] == f"{encoder.name} + my-sgns + more"
-    cli("fit", "tfidf-svm", data, "--with", vectors, "-o", tmp_path / "new").check_refused("stands alone")
+    cli("fit", "tfidf-svm", data, "--with", vectors, "-o", tmp_path / "new").check_refused(
+        "cannot be combined"
+    )
     np.save(tmp_path / "a.npy", np.ones((60, 2)))
     cli(
         "fit", encoder, data, "--with", f"vectors:{tmp_path / 'a.npy'}", "--task", "tag", "-o", out

@@ -203,7 +203,7 @@ def test_one_row_of_each_class_works_with_a_note() -> None:
 
 
 def test_texts_without_words_are_refused() -> None:
-    with pytest.raises(DataError, match="has a word"):
+    with pytest.raises(DataError, match="contains a word"):
         fit_lexical(["", " "], ["sport", "weather"])
 
 
@@ -343,7 +343,7 @@ def test_fit_says_how_the_stack_and_a_trained_head_stand_beside_simple_methods(
     assert trained.model is not None
     assert "On the validation rows: TF-IDF + SVM: 1.000; this model: 0." in said.text
     assert "try --head auto" in said.text
-    assert "has not learned its training rows: accuracy 0." in said.text
+    assert "model underfits: training accuracy 0." in said.text
     assert trained.model.record.rivals == {"TF-IDF + SVM": 1.0}
 
 
@@ -367,8 +367,8 @@ def test_rows_that_are_cut_are_counted(encoder: Path, tmp_path: Path, several_en
     said_of_fit = {"max_words": 4, "valid": other, "test": other, "reporter": said}
     fitted = fit(encoder, train, tmp_path / "made", **said_of_fit, **more)
     n_cut, n_other = (sum(len(text.split()) > 4 for text, _ in [*rows(n), long]) for n in (30, 6))
-    assert f"Cut after 4 words (max_words): {n_cut} of 31 rows for training." in said.text
-    note = f"Cut after 4 words (max_words): {n_other} of 7 rows."
+    assert f"Truncated to 4 words (max_words): {n_cut} of 31 rows for training." in said.text
+    note = f"Truncated to 4 words (max_words): {n_other} of 7 rows."
     assert fitted.model is not None
     for split in ("valid", "test"):
         assert note.replace("rows", f"{split} rows") in fitted.model.record.notes

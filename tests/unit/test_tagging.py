@@ -132,7 +132,7 @@ def test_json_rows_have_tags_or_spans_of_characters(tmp_path: Path) -> None:
     [
         ("a.conll", "EU NNP I-ORG\nrejects O\n", "line 2: 2 columns where the first word has 3"),
         ("a.conll", "EU\nrejects\n", "so none holds tags"),
-        ("a.conll", "a O\nb O\n", "have the tag 'O'"),
+        ("a.conll", "a O\nb O\n", "all rows have only the tag 'O'"),
         ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}', "line 1: 2 words, but 1 tag."),
         (
             "a.jsonl",
@@ -158,7 +158,7 @@ def test_tags_that_cannot_follow_each_other_are_reported(tmp_path: Path) -> None
     text = "a B-X\nb I-X\n\nc O\nd I-X\n\ne B-X\nf O\n"
     examples = read(write(tmp_path / "a.conll", text))
     (note,) = examples.notes
-    assert "Read as new spans: 1 row with tags that cannot follow each other" in note
+    assert "Read as new spans: 1 row with invalid tag sequences" in note
     assert "(a.conll, line 4: word 2: I-X after O)" in note
 
 

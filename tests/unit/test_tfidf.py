@@ -160,7 +160,7 @@ def test_what_cannot_be_learned_from_is_refused(method: str) -> None:
     for texts, labels, message in (
         (["one text", "two texts"], ["a", "a"], "same label"),
         ([], [], "same label"),
-        (["?", ""], ["a", "b"], "has a word"),
+        (["?", ""], ["a", "b"], "contains a word"),
     ):
         with pytest.raises(DataError, match=message) as caught:
             fit(method, texts, labels)

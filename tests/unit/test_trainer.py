@@ -332,8 +332,8 @@ def test_long_texts_are_cut_and_empty_ones_kept_and_both_are_told() -> None:
     train = make_examples(["rain " * 5_000, "", *texts(30, 0)[2:]], rows(30).targets)
     result = fit_task(TASK, make_elmo(), train, rows(9, 1), settings(epochs=1, max_words=20))
     assert result.record.notes == (
-        "Cut after 20 words (max_words): 1 of 39 rows for training and validation.",
-        "Without a word, and so alike to the model: 1 of 39 rows for training and validation.",
+        "Truncated to 20 words (max_words): 1 of 39 rows for training and validation.",
+        "Without words: 1 of 39 rows for training and validation.",
     )
     long, cut = "bank goal " * 10 + "rain storm " * 5_000, "bank goal " * 10
     both = list(result.predict([(long,), (cut,)]))

@@ -97,7 +97,7 @@ def test_word_vectors_have_a_mean() -> None:
     table = WordVectors.of(["we", "saw"], np.eye(2), TextConfig())
     for pooling in ("mean", "sentence"):
         assert ElmoVectorizer(table, pooling=pooling).transform(["we saw we"]).shape == (1, 2)
-    with pytest.raises(ConfigError, match="are for the words of an ELMo"):
+    with pytest.raises(ConfigError, match="apply only to ELMo models"):
         ElmoVectorizer(table, pooling="max").fit(TEXTS)
 
 
@@ -107,7 +107,7 @@ def test_word_vectors_have_a_mean() -> None:
         ({"pooling": "men"}, "no pooling 'men'"),
         ({"pooling": "mean", "layer": 7}, "no layer 7"),
         ({"pooling": "mean", "weights": (1.0,)}, "1 weights were given for 3"),
-        ({"layer": 1}, "are for the words of an ELMo"),
+        ({"layer": 1}, "apply only to ELMo models"),
     ],
 )
 def test_wrong_settings_are_refused_when_fitting(

@@ -182,10 +182,10 @@ class LanguageModeling:
         targets = [predicted(some, self.model.n_words, direction) for direction, some in enumerate(words)]
 
         def loss(direction: int, top: Tensor) -> Tensor:
-            places, wanted = targets[direction]
+            places, following = targets[direction]
             hidden = top.flatten(0, 1).index_select(0, places)
             with torch.enable_grad():
-                return self.model.predictor.training_loss(hidden, wanted, samples)
+                return self.model.predictor.training_loss(hidden, following, samples)
 
         with torch.set_grad_enabled(not self.part):
             losses, after = self.model.stream(features, index, state, self.config, noise, loss)
@@ -285,7 +285,7 @@ def pretrain(  # many parameters because each is a flag of the command
 def _check_readable(texts: Sequence[str | Path], processes: Processes) -> None:
     if processes.size > 1 and "-" in texts:
         raise ConfigError(
-            "Several processes cannot all read standard input.", remedy="Write the text to a file first."
+            "Several processes cannot share standard input.", remedy="Write the text to a file first."
         )
 
 

@@ -14,16 +14,17 @@ from elmokit.text.corpus import Corpus, Documents
 from elmokit.training.loop import TrainingResult
 
 FEW_WORDS = 5_000
-"""Perplexity on less held-out text than this is rough."""
+"""With fewer held-out words, perplexity is only a rough estimate."""
 
 
 def held_out_warning(n_words: int) -> str:
-    """What the reader must know of a small held-out text; "" for a large one."""
+    """A warning if little text is held out, or ""."""
     if n_words >= FEW_WORDS:
         return ""
     if not n_words:
         return "Nothing is held out, so no perplexity is measured; add --valid FILE."
-    return f"Only {n_words:,} words are held out: perplexity is rough. Add --valid FILE or more text."
+    problem = f"Only {n_words:,} words are held out, so the perplexity is a rough estimate."
+    return f"{problem} Add --valid FILE or more text."
 
 
 def write_pretrain_report(

@@ -20,14 +20,14 @@ class BilmConfig(Config):
         "How a word is read: its characters (CNN), characters and its row in a table, the row alone, or its "
         "subwords or morphemes, pooled; dictionary (listed characters and a row) in converted models only.",
     )
-    dim: int = option(256, "Width of a layer in each direction; vectors are twice this.", at_least=1)
+    dim: int = option(256, "Width of a layer in each direction; vectors are twice as wide.", at_least=1)
     hidden_dim: int = option(
         256, "LSTM cells per layer and direction; projected to dim if they differ.", at_least=1
     )
     n_layers: int = option(2, "LSTM layers in each direction.", at_least=1, at_most=64)
     residual: bool = option(True, "Add each LSTM layer's input to its output, from the second on.")
-    cell_clip: float | None = option(None, "Limit LSTM cells to +- this.", at_least=1e-6)
-    proj_clip: float | None = option(None, "Limit LSTM outputs to +- this.", at_least=1e-6)
+    cell_clip: float | None = option(None, "Clip LSTM cells to ± this value.", at_least=1e-6)
+    proj_clip: float | None = option(None, "Clip LSTM outputs to ± this value.", at_least=1e-6)
     max_chars: int = option(50, "Characters (bytes) of a word that are read.", at_least=3, at_most=1000)
     char_dim: int = option(16, "Width of a character's vector.", at_least=1)
     filters: tuple[tuple[int, int], ...] = option(

@@ -50,8 +50,8 @@ def command(
         message = f"{method} does not use {', '.join(flags)}."
         raise ConfigError(message, remedy="Leave it out, or choose another method.")
     start = time.perf_counter()
-    about: Any = {"reporter": reporter, "command": options.command_line()}
-    vectors = baseline(cast(Any, method), texts, out, **about, **settings)
+    settings |= {"reporter": reporter, "command": options.command_line()}
+    vectors = baseline(cast(Any, method), texts, out, **settings)
     seconds = time.perf_counter() - start
     size = {"n_words": vectors.n_words, "dim": vectors.dim, "seconds": round(seconds, 1)}
     reporter.event("end", folder=str(out), method=method, **size)

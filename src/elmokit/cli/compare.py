@@ -13,7 +13,7 @@ from elmokit.comparison.methods import CompareConfig
 from elmokit.core.errors import ConfigError
 from elmokit.core.names import resolve_name
 
-_SHOWN = ("recipe", "methods", "seeds", "curve", "draws", "budget", "workers", "task", "config")
+_SHOWN = ("recipe", "methods", "seeds", "curve", "budget", "workers", "task", "config")
 
 
 @options.with_settings(
@@ -26,10 +26,14 @@ def command(
     files: Annotated[list[str], options.argument("TRAIN [VALID] TEST", options.ROWS)],
     out: options.Out,
     encoder: Annotated[
-        Path | None, options.flag("A language model to use instead of pretraining one.", parser=resolve_name)
+        Path | None,
+        options.flag(
+            "A language model to use instead of pretraining one.", metavar="MODEL", parser=resolve_name
+        ),
     ] = None,
     unlabeled: Annotated[
-        list[str] | None, options.flag("More text for pretraining, without labels; can be repeated.")
+        list[str] | None,
+        options.flag("More text for pretraining, without labels; can be repeated.", metavar="FILE"),
     ] = None,
     as_json: options.Json = False,
     *,

@@ -30,23 +30,26 @@ def command(  # many parameters because each is an argument or a flag
     to: Annotated[
         str,
         typer.Option(
-            help="elmokit: an elmokit model folder; official: options.json, weights.hdf5, vocab.txt."
+            help="elmokit: an elmokit model folder; official: options.json, weights.hdf5, vocab.txt.",
+            metavar="CHOICE",
         ),
     ] = "elmokit",
     vocab: Annotated[
-        Path | None, options.flag("Word list, if there is no vocab.txt next to the model.")
+        Path | None, options.flag("Word list, if there is no vocab.txt next to the model.", metavar="FILE")
     ] = None,
     calibrate: Annotated[
         list[str] | None,
-        options.flag("Text to estimate the warm start state from, or none to skip it; can be repeated."),
+        options.flag(
+            "Text to estimate the warm start state from, or none to skip it; can be repeated.", metavar="FILE"
+        ),
     ] = None,
     compact: Annotated[
         bool,
         options.flag("Smaller: half precision and no output layer; for computing vectors only.", "--compact"),
     ] = False,
-    token_cache: Annotated[Path | None, options.flag(_TOKEN_CACHE)] = None,
+    token_cache: Annotated[Path | None, options.flag(_TOKEN_CACHE, metavar="FILE")] = None,
     max_words: Annotated[
-        int | None, options.flag("Word vectors: read only the first N words.", min=1)
+        int | None, options.flag("Word vectors: read only the first N words.", metavar="INT", min=1)
     ] = None,
     as_json: options.Json = False,
     *,
@@ -57,7 +60,7 @@ def command(  # many parameters because each is an argument or a flag
 
     [bold]elmokit convert english-elmo my-elmo[/] reads options.json and weights.hdf5;
     [bold]elmokit convert my-elmo for-others --to official[/] writes them.
-    [bold]elmokit convert my-elmo small --compact[/] drops what only training needs.
+    [bold]elmokit convert my-elmo small --compact[/] drops what is needed only for training.
     [bold]elmokit convert glove.txt my-glove[/] reads word vectors from word2vec, GloVe, fastText or gensim;
     [bold]elmokit convert my-glove table.txt[/] writes them. Check a converted model with
     [bold]elmokit verify[/].

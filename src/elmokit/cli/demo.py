@@ -28,20 +28,20 @@ _OUT, _TITLE = "Folder for the report and its best model.", "The demo: topics of
 
 @with_settings()
 def command(
-    out: Annotated[Path, typer.Option("--out", "-o", help=_OUT)] = Path("elmokit-demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help=_OUT, metavar="FOLDER")] = Path("elmokit-demo"),
     model: Annotated[
-        Path | None, flag("A model to use instead of the bundled one.", parser=resolve_name)
+        Path | None, flag("A model to use instead of the bundled one.", metavar="MODEL", parser=resolve_name)
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Number of random seeds per method.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="Number of random seeds per method.", metavar="INT", min=1)] = 3,
     *,
     reporter: Reporter,
 ) -> None:
     """See in two minutes what contextual vectors can do.
 
-    Shows one word in several senses; then fits the default of elmokit fit, ELMo with its three mixes,
-    skip-gram and CBOW (extra static), SVD and a linear model on the bundled news texts, prints the ranking
-    and writes a report. Everything is computed on this machine, without a network. If you run it again, it
-    resumes or shows the results again.
+    Shows one word in several senses; then fits the default classifier, ELMo with three mixes, skip-gram
+    and CBOW (extra static), SVD and a linear model on the bundled news texts, prints the ranking and writes
+    a report. Everything is computed on this machine, without a network. If you run it again, it resumes or
+    shows the results again.
     """
     from elmokit.comparison.compare import compare
     from elmokit.comparison.report import print_comparison
@@ -56,9 +56,9 @@ def command(
         "   [dim]ELMo was pretrained on general English; the other methods see only these texts.[/]\n"
     )
     name, report = str(model or DEFAULT), out / "report"
-    how: Any = {"methods": _METHODS, "seeds": seeds, "encoder": folder, "reporter": reporter}
-    how |= {"text_columns": "text", "label_column": "topic", "command": "elmokit demo", "title": _TITLE}
-    comparison = compare(train, test, report, **how)
+    settings: Any = {"methods": _METHODS, "seeds": seeds, "encoder": folder, "reporter": reporter}
+    settings |= {"text_columns": "text", "label_column": "topic", "command": "elmokit demo", "title": _TITLE}
+    comparison = compare(train, test, report, **settings)
     if comparison.failed:
         raise typer.Exit(1)
     print_comparison(comparison, reporter.console)

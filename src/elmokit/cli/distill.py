@@ -26,20 +26,27 @@ def command(
     out: options.Out,
     from_model: Annotated[
         Path | None,
-        options.flag(f"The language model to keep; {DEFAULT} unless given.", "--from", parser=resolve_name),
+        options.flag(
+            f"The language model to keep; {DEFAULT} unless given.",
+            "--from",
+            metavar="MODEL",
+            parser=resolve_name,
+        ),
     ] = None,
     similarity: Annotated[
-        Path | None, options.flag("Pairs to measure on: a table with the columns text, other and score.")
+        Path | None,
+        options.flag("Pairs to measure on: a table with the columns text, other and score.", metavar="FILE"),
     ] = None,
     labeled: Annotated[
-        Path | None, options.flag("Texts to measure on: a table with the columns text and label.")
+        Path | None,
+        options.flag("Texts to measure on: a table with the columns text and label.", metavar="FILE"),
     ] = None,
     as_json: options.Json = False,
     *,
     settings: options.Settings,
     reporter: options.Reporter,
 ) -> None:
-    """Give a language model the sentence vector of another encoder.
+    """Train a sentence vector for a language model, with another encoder as the teacher.
 
     [bold]elmokit distill st:all-MiniLM-L6-v2 my_texts.txt --out student[/] computes the teacher's vectors of
     your texts, learns a table of words whose sums point the same way, and saves it with the language

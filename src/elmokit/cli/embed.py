@@ -22,7 +22,10 @@ def command(
     out: options.Out,
     export: Annotated[
         list[str] | None,
-        options.flag(f"Also write the vectors in this format \\[{'|'.join(EXPORTS)}]; can be repeated."),
+        options.flag(
+            f"Also write the vectors in this format \\[{'|'.join(EXPORTS)}]; can be repeated.",
+            metavar="CHOICE",
+        ),
     ] = None,
     as_json: options.Json = False,
     *,

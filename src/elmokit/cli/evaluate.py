@@ -21,9 +21,14 @@ def command(
     files: Annotated[
         list[str], options.argument("FILE...", "Labeled rows, plain text, or word pairs: see above.")
     ],
-    out: Annotated[Path | None, options.flag("Folder for a report on labeled rows.", "--out", "-o")] = None,
+    out: Annotated[
+        Path | None, options.flag("Folder for a report on labeled rows.", "--out", "-o", metavar="FOLDER")
+    ] = None,
     state: Annotated[
-        str, typer.Option(help="Language models: state at the start of a text \\[carried|zero].")
+        str,
+        typer.Option(
+            help="Language models: state at the start of a text \\[carried|zero].", metavar="CHOICE"
+        ),
     ] = "carried",
     as_json: options.Json = False,
     *,

@@ -23,7 +23,7 @@ _ENCODER = (
     options.LABELS,
     options.Section("mix", MixConfig, "Mixing the layers", ("mix",)),
     options.Section("head", HeadConfig, "Head", ("head",)),
-    options.Section("fit", FitConfig, "Training", ("finetune", "epochs", "max_words", "seed")),
+    options.Section("fit", FitConfig, "Training", ("finetune", "epochs", "seed")),
     overwrite=True,
 )
 def command(  # many parameters because each is an argument or flag
@@ -31,14 +31,19 @@ def command(  # many parameters because each is an argument or flag
     train: Annotated[list[str], options.argument("TRAIN...", options.ROWS)],
     out: options.Out,
     with_: Annotated[
-        list[str] | None, options.flag("A further encoder beside the first; can be repeated.", "--with")
+        list[str] | None,
+        options.flag("A further encoder beside the first; can be repeated.", "--with", metavar="ENCODER"),
     ] = None,
     valid: Annotated[
-        list[str] | None, options.flag("Validation rows; by default, a share of the training rows.")
+        list[str] | None,
+        options.flag("Validation rows; by default, a share of the training rows.", metavar="FILE"),
     ] = None,
-    test: Annotated[list[str] | None, options.flag("Rows to measure on at the end, for the report.")] = None,
+    test: Annotated[
+        list[str] | None, options.flag("Test rows, measured at the end for the report.", metavar="FILE")
+    ] = None,
     task: Annotated[
-        str, typer.Option(help="classify, tag, answer or pair; auto decides by the columns.")
+        str,
+        typer.Option(help="classify, tag, answer or pair; auto decides by the columns.", metavar="CHOICE"),
     ] = "auto",
     checkpoint_every: options.CheckpointEvery = 60.0,
     as_json: options.Json = False,
@@ -48,9 +53,9 @@ def command(  # many parameters because each is an argument or flag
 ) -> None:
     """Train a model on labeled rows, on top of any encoder.
 
-    [bold]elmokit fit english train.csv --label-column topic --out my-classifier[/] fits a stack: logistic
-    regressions on the encoder's vectors, on words and on characters, weighed by how well they predict rows
-    that they have not seen. It says how far simple methods get on the same rows.
+    [bold]elmokit fit english train.csv --label-column topic --out my-classifier[/] fits logistic regressions
+    on the encoder's vectors, on words and on characters, weighted by their accuracy on held-out rows. It also
+    prints the scores of simple baselines on the same rows.
 
     [green]--head pool[/] or [green]bilstm[/] trains a network on a mix of the encoder's layers instead;
     [green]--finetune[/] trains the encoder, too: slower, and usually better with many labeled rows.

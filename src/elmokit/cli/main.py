@@ -26,7 +26,7 @@ VERBS = {
     "evaluate": "Measure a model: accuracy, perplexity or word similarity.",
     "compare": "Find out which method suits your text.",
     "pretrain": "Train a bidirectional language model (ELMo) on your own text.",
-    "distill": "Give a language model the sentence vector of another encoder.",
+    "distill": "Train a sentence vector for a language model, with another encoder as the teacher.",
     "baseline": "Train static word vectors: SVD, skip-gram or CBOW.",
     "inspect": "Show the sizes, training and scores of a model.",
     "convert": "Convert between published models, word-vector files and elmokit folders.",
@@ -46,8 +46,24 @@ class _Verb(TyperCommand):
         app = typer.Typer(**_LOOK)
         paragraphs = inspect.cleandoc(command.__doc__).split("\n\n")
         help = "\n\n".join(" ".join(part.split()) for part in paragraphs)
-        app.command(self.name, no_args_is_help=self.name not in ("demo", "serve"), help=help)(command)
+        no_args = self.name not in ("demo", "serve")
+        app.command(self.name, cls=_Page, no_args_is_help=no_args, help=help)(command)
         return typer.main.get_command(app).make_context(info_name, args, parent, **extra)
+
+
+class _Page(TyperCommand):
+    """A verb whose help has plain words for its arguments, and a type only where an option takes a value."""
+
+    def collect_usage_pieces(self, context: Any) -> list[str]:
+        params: list[Any] = [one for one in self.params if one.param_type_name == "argument"]
+        return ["[OPTIONS]", *(one.metavar if one.required else f"[{one.metavar}]" for one in params)]
+
+    def get_params(self, context: Any) -> list[Any]:
+        params: list[Any] = super().get_params(context)
+        for one in params:
+            if one.param_type_name == "argument" or one.is_flag:
+                one.display_type_rich = lambda ctx: ""
+        return params
 
 
 class _Verbs(TyperGroup):

@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from rich.markup import escape
-from typer.models import OptionInfo
 
 from elmokit.core.config import Config, duration, read_toml
 from elmokit.core.console import Reporter as Reporter
@@ -40,18 +39,17 @@ def flag(help: str, *names: str, **options: Any) -> Any:
     return typer.Option(*names, help=help, show_default=False, **options)
 
 
-ROWS = "Labeled rows: .csv .tsv .jsonl .parquet."
+ROWS = "Labeled rows: .csv .tsv .jsonl .json .parquet .conll .conllu."
 _TEXTS = "Files (.txt .csv .tsv .jsonl .parquet, also .gz .zst), folders, patterns, or - for standard input."
 _MODEL = "A bundled model, a model folder, or published ELMo files."
 _THREADS = "Processor threads to use; by default, one per core."
 _OVERWRITE = "Replace earlier results in the output folder, or the output file."
-_MOST_SHOWN = 20  # options in a help page
 Model = Annotated[Path, argument("MODEL", _MODEL, parser=resolve_name)]
 Texts = Annotated[list[str], argument("TEXT...", _TEXTS)]
-Out = Annotated[Path, flag("Output folder.", "--out", "-o")]
+Out = Annotated[Path, flag("Output folder.", "--out", "-o", metavar="FOLDER")]
 Json = Annotated[bool, flag("Print the result as JSON.", "--json")]
-_TIME: Any = {"parser": lambda text: duration(str(text)), "metavar": "TIME", "show_default": "60s"}
-CheckpointEvery = Annotated[float, typer.Option(help="Time between checkpoints.", **_TIME)]
+_TIME: Any = {"parser": lambda text: duration(str(text)), "metavar": "TIME", "hidden": True}
+CheckpointEvery = Annotated[float, flag("Time between checkpoints [dim](default 60s)[/].", **_TIME)]
 
 
 def command_line() -> str:
@@ -91,7 +89,7 @@ class Section:
         return [Setting(self, field, hints[field.name]) for field in fields]
 
 
-READ = Section("read", ReadConfig, "Reading files", ("text_columns", "header"))
+READ = Section("read", ReadConfig, "Reading files", ("text_columns",))
 LABELS = Section("labels", LabelConfig, "Labels", ("label_column", "label_separator"))
 TEXT = Section("text", TextConfig, "Cleaning and words")
 
@@ -103,6 +101,8 @@ class Setting:
         self.section, self.name, self.help = section, field.name, str(field.metadata["help"])
         self.types = get_args(hint) or (hint,)  # the choices of a Literal; a type, and that of None
         self.metavar = {int: "INT", float: "NUMBER"}.get(self.types[0], "TEXT")
+        if field.metadata["parse"] is duration:
+            self.metavar = "TIME"
         if get_origin(hint) is Literal:
             self.metavar = "CHOICE"
             self.help += f" \\[{'|'.join(self.types)}]"
@@ -145,7 +145,9 @@ def _help_all(context: typer.Context, value: bool) -> None:
         raise typer.Exit()
 
 
-_CONFIG = _parameter("config", Path, "TOML file with \\[sections] of settings; flags override it.")
+_CONFIG = _parameter(
+    "config", Path, "TOML file with \\[sections] of settings; flags override it.", metavar="FILE"
+)
 _SET = _parameter(
     "set_", list[str], "Any setting (see --help-all); can be repeated.", "--set", metavar="NAME=VALUE"
 )
@@ -158,7 +160,10 @@ _HELP_ALL = _parameter(
     callback=_help_all,
 )
 _PIPELINE = _parameter(
-    "pipeline", str, f"Ready-made cleaning \\[{'|'.join(PIPELINES)}]; single settings override it."
+    "pipeline",
+    str,
+    f"Ready-made cleaning \\[{'|'.join(PIPELINES)}]; single settings override it.",
+    metavar="CHOICE",
 )
 
 
@@ -200,10 +205,6 @@ def with_settings(*sections: Section, overwrite: bool = False) -> Callable[[Comm
         own = dict(inspect.signature(command, eval_str=True).parameters)
         filled = {name for name in ("settings", "reporter") if own.pop(name, None)}
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own.values(), *added)]
-        infos = [info for one in parameters for info in get_args(one.annotation)]
-        visible = [info for info in infos if isinstance(info, OptionInfo) and not info.hidden]
-        for info in visible[_MOST_SHOWN - 1 :]:  # one more is --help
-            info.hidden = True
 
         def run(**values: Any) -> None:
             given = {one.name: values.pop(one.name) for one in added}

@@ -17,9 +17,14 @@ def command(
     files: Annotated[
         list[str], argument("FILE...", "Rows to label (.csv .tsv .jsonl .parquet .conll .txt), or -.")
     ],
-    out: Annotated[Path | None, flag("Output file; by default, standard output.", "--out", "-o")] = None,
+    out: Annotated[
+        Path | None, flag("Output file; by default, standard output.", "--out", "-o", metavar="FILE")
+    ] = None,
     format: Annotated[
-        str, flag("csv, jsonl or, for tags, conll; by default, as the name of --out or FILE ends.")
+        str,
+        flag(
+            "csv, jsonl or, for tags, conll; default: from the extension of --out or FILE.", metavar="CHOICE"
+        ),
     ] = "",
     *,
     settings: Settings,

@@ -16,9 +16,12 @@ from elmokit.core.console import Reporter
 from elmokit.core.names import resolve_name
 from elmokit.text.settings import VocabularyConfig
 
+_PRESET = f"Starting settings \\[{'|'.join(PRESETS)}]; default: small (with --from: adapt)."
+_WORDS_FROM = "Word vectors for the table of --input char+word."
+_PROCESSES = "Train with this many processes, each on part of the text."
 _ENDINGS = {
     "done": "Done.",
-    "early": "Stopped early: no more gain.",
+    "early": "Stopped early: no further improvement.",
     "time": "Time is up.",
     "interrupted": "Interrupted.",
 }
@@ -35,22 +38,22 @@ _ENDINGS = {
 def command(  # many parameters because each is an argument or a flag
     texts: options.Texts,
     out: options.Out,
-    preset: Annotated[
-        str | None, options.flag(f"Starting settings \\[{'|'.join(PRESETS)}]; small, with --from adapt.")
+    preset: Annotated[str | None, options.flag(_PRESET, metavar="CHOICE")] = None,
+    valid: Annotated[
+        list[str] | None, options.flag("Validation text; by default, a share of TEXT.", metavar="FILE")
     ] = None,
-    valid: Annotated[list[str] | None, options.flag("Validation text; by default, a share of TEXT.")] = None,
     from_model: Annotated[
-        Path | None, options.flag("Train this model further on the text.", "--from", parser=resolve_name)
+        Path | None,
+        options.flag("Train this model further on the text.", "--from", metavar="MODEL", parser=resolve_name),
     ] = None,
     words_from: Annotated[
-        Path | None, options.flag("Word vectors for the table of --input char+word.", parser=resolve_name)
+        Path | None, options.flag(_WORDS_FROM, metavar="FOLDER", parser=resolve_name)
     ] = None,
     corpus: Annotated[
-        Path | None, options.flag("Keep the prepared text here, to share it between runs.")
+        Path | None,
+        options.flag("Keep the prepared text here, to share it between runs.", metavar="FOLDER", hidden=True),
     ] = None,
-    processes: Annotated[
-        int, options.flag("Train in this many processes, which share out the text.", min=1)
-    ] = 1,
+    processes: Annotated[int, options.flag(_PROCESSES, metavar="INT", min=1)] = 1,
     checkpoint_every: options.CheckpointEvery = 60.0,
     as_json: options.Json = False,
     *,
@@ -86,9 +89,8 @@ def command(  # many parameters because each is an argument or a flag
     settings |= {"checkpoint_every": checkpoint_every, "command": options.command_line()}
     result = pretrain(texts, out, preset, reporter=reporter, **settings)
     if size > 1 and rank > 0:
-        os._exit(
-            130 if result.stopped == "interrupted" else 0
-        )  # connections that others close first can abort
+        # Connections that others close first can abort.
+        os._exit(130 if result.stopped == "interrupted" else 0)
     record = asdict(result)
     del record["was_done"]
     reporter.event("end", **{**record, "folder": str(out), "seconds": round(result.seconds, 1)})

@@ -22,18 +22,22 @@ def command(
     place: Annotated[str, options.argument("FILE_OR_VECTORS", _PLACE)],
     queries: Annotated[
         list[str] | None,
-        options.argument("[QUERY]...", "What to look for; default: lines of standard input."),
+        options.argument("QUERY...", "What to look for; default: lines of standard input."),
     ] = None,
-    model: Annotated[str, typer.Option("--model", help=_MODEL)] = "english",
-    k: Annotated[int, typer.Option("-k", help="Texts to show for each query.", min=1)] = 5,
+    model: Annotated[str, typer.Option("--model", help=_MODEL, metavar="ENCODER")] = "english",
+    k: Annotated[int, typer.Option("-k", help="Texts to show for each query.", metavar="INT", min=1)] = 5,
     duplicates: Annotated[
         bool, options.flag("List pairs of texts that are nearly the same instead.", "--duplicates")
     ] = False,
-    at_least: Annotated[float, typer.Option(help="The lowest cosine of such a pair.")] = 0.9,
+    at_least: Annotated[
+        float, typer.Option(help="The lowest cosine of such a pair.", metavar="NUMBER")
+    ] = 0.9,
     approximate: Annotated[
         bool, options.flag("Use an approximate index (extra: search).", "--approximate")
     ] = False,
-    id_column: Annotated[str, options.flag("Column with an id for each text; default: numbers from 0.")] = "",
+    id_column: Annotated[
+        str, options.flag("Column with an id for each text; default: numbers from 0.", metavar="TEXT")
+    ] = "",
     as_json: options.Json = False,
     *,
     settings: options.Settings,

@@ -12,7 +12,9 @@ from elmokit.cli import options
 from elmokit.text.settings import ReadConfig
 
 _CORPUS = "Where to look: files, folders, patterns, or -; can be repeated."
-_LABELED = "Examples with the columns text and sense (and word): uses get the sense of the nearest ones."
+_LABELED = (
+    "Examples with the columns text and sense (and word): each use gets the sense of the nearest examples."
+)
 _LAYER = "Compare by the word's vector in this layer; default: by the sentence vector, if the model has one."
 
 
@@ -20,14 +22,19 @@ _LAYER = "Compare by the word's vector in this layer; default: by the sentence v
 def command(
     model: options.Model,
     word: Annotated[str, options.argument("WORD", "The word to look at.")],
-    corpus: Annotated[list[str], options.flag(_CORPUS, "--in")],
+    corpus: Annotated[list[str], options.flag(_CORPUS, "--in", metavar="FILE")],
     k: Annotated[
-        int | None, options.flag("Number of senses; default: 1 to 6, the clearest.", "-k", "--k")
+        int | None,
+        options.flag("Number of senses; default: 1 to 6, by silhouette score.", "-k", "--k", metavar="INT"),
     ] = None,
-    labeled: Annotated[Path | None, options.flag(_LABELED)] = None,
-    layer: Annotated[int | None, options.flag(_LAYER)] = None,
-    at_most: Annotated[int, typer.Option(help="Sentences to look at, drawn at random.")] = 2000,
-    out: Annotated[Path | None, options.flag("Folder for a report with a map.", "--out", "-o")] = None,
+    labeled: Annotated[Path | None, options.flag(_LABELED, metavar="FILE")] = None,
+    layer: Annotated[int | None, options.flag(_LAYER, metavar="INT")] = None,
+    at_most: Annotated[
+        int, typer.Option(help="Sentences to look at, drawn at random.", metavar="INT")
+    ] = 2000,
+    out: Annotated[
+        Path | None, options.flag("Folder for a report with a map.", "--out", "-o", metavar="FOLDER")
+    ] = None,
     as_json: options.Json = False,
     *,
     settings: options.Settings,
@@ -35,7 +42,7 @@ def command(
     """Show the senses in which a word is used in a corpus.
 
     The sentences with the word are grouped by k-means. For each sense, it shows the share of sentences,
-    words that are typical of them, and three typical sentences.
+    its typical words, and three typical sentences.
     """
     from elmokit.cli.similar import around
     from elmokit.core.config import merge_settings
@@ -64,9 +71,9 @@ def command(
     if as_json:
         options.print_json(result.to_json())
         return
-    looked = f"{len(result.uses):,} of {result.n_found:,} sentences, compared by {result.compared_by}"
-    clear = "" if result.silhouette is None else f", silhouette {result.silhouette:.2f}"
-    reporter.say(f"[bold cyan]{escape(word)}[/]  [dim]{looked}{clear}[/]")
+    counts = f"{len(result.uses):,} of {result.n_found:,} sentences, compared by {result.compared_by}"
+    silhouette = "" if result.silhouette is None else f", silhouette {result.silhouette:.2f}"
+    reporter.say(f"[bold cyan]{escape(word)}[/]  [dim]{counts}{silhouette}[/]")
     for sense in result.senses:
         reporter.say(
             f"\n[bold]{escape(sense.name)}[/]  {sense.share:.0%}  [dim]{escape(', '.join(sense.keywords))}[/]"

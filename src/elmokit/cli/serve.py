@@ -29,8 +29,8 @@ _SEARCH = (
 
 @with_settings(Section("serve", ServeConfig, "Server", ("host", "port", "token", "cors")), READ)
 def command(
-    models: Annotated[list[str] | None, argument("[MODEL]...", _MODELS)] = None,
-    corpus: Annotated[list[str] | None, flag(_CORPUS)] = None,
+    models: Annotated[list[str] | None, argument("MODEL...", _MODELS)] = None,
+    corpus: Annotated[list[str] | None, flag(_CORPUS, metavar="FILE")] = None,
     search: Annotated[str | None, flag(_SEARCH, metavar="FILE_OR_VECTORS")] = None,
     *,
     settings: Settings,

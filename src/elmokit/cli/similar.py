@@ -38,9 +38,11 @@ _QUOTED = re.compile(r'" ([^"]*) "')
 def command(
     model: options.Model,
     query: Annotated[str, options.argument("SENTENCE", "A sentence with the words to look for.")],
-    corpus: Annotated[list[str] | None, options.flag(_CORPUS, "--in")] = None,
-    word: Annotated[str | None, options.flag(_WORD)] = None,
-    k: Annotated[int, typer.Option("-k", help="Occurrences to show for each word.", min=1)] = 8,
+    corpus: Annotated[list[str] | None, options.flag(_CORPUS, "--in", metavar="FILE")] = None,
+    word: Annotated[str | None, options.flag(_WORD, metavar="TEXT")] = None,
+    k: Annotated[
+        int, typer.Option("-k", help="Occurrences to show for each word.", metavar="INT", min=1)
+    ] = 8,
     different: Annotated[
         bool, options.flag("Leave out the word itself: show only other words.", "--different")
     ] = False,
@@ -65,10 +67,12 @@ def command(
     config: LayerConfig = configs["layers"]
     encoder = WordVectors.load(model) if kind_of(model) == "word-vectors" else Elmo.load(model)
     texts = open_corpus(corpus, configs["read"]) if corpus else None
-    how: Any = {"layer": config.layer, "weights": config.weights, "state": config.state, "word": word}
+    layers: Any = {"layer": config.layer, "weights": config.weights, "state": config.state}
     total = len(texts) if isinstance(texts, Sized) else None
     with reporter.counting("Looking through the texts", total, unit="texts") as advance:
-        similar = similar_words(encoder, query, texts, k=k, different=different, progress=advance, **how)
+        similar = similar_words(
+            encoder, query, texts, k=k, word=word, different=different, progress=advance, **layers
+        )
     words = encoder.words([query])[0]
     if as_json:
         context = isinstance(encoder, Elmo)

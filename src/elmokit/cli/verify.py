@@ -21,10 +21,10 @@ _TOLERANCE = "Largest difference, absolute or relative, that passes."
 def command(
     model: Model,
     expected: Annotated[Path, argument("EXPECTED", _EXPECTED, parser=resolve_name)],
-    state: Annotated[str, typer.Option(help=_STATE)] = "stateful",
-    batch_size: Annotated[int | None, flag(_BATCH_SIZE, min=1)] = None,
-    sentences: Annotated[Path | None, flag(_SENTENCES)] = None,
-    tolerance: Annotated[float, typer.Option(help=_TOLERANCE, min=0)] = 1e-5,
+    state: Annotated[str, typer.Option(help=_STATE, metavar="CHOICE")] = "stateful",
+    batch_size: Annotated[int | None, flag(_BATCH_SIZE, metavar="INT", min=1)] = None,
+    sentences: Annotated[Path | None, flag(_SENTENCES, metavar="FILE")] = None,
+    tolerance: Annotated[float, typer.Option(help=_TOLERANCE, metavar="NUMBER", min=0)] = 1e-5,
     as_json: Json = False,
     *,
     reporter: Reporter,
@@ -38,8 +38,8 @@ def command(
     from elmokit.report.render import print_table
     from elmokit.vectors.verify import verify
 
-    how: dict[str, Any] = {"state": state, "batch_size": batch_size, "sentences": sentences}
-    result = verify(model, expected, tolerance=tolerance, **how)
+    options: Any = {"state": state, "batch_size": batch_size, "sentences": sentences}
+    result = verify(model, expected, tolerance=tolerance, **options)
     if as_json:
         print_json(result.to_dict())
     else:

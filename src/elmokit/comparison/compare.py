@@ -145,7 +145,7 @@ def _bind_vectors(
 
 def _describe(plan: Plan, space: Workspace, reporter: Reporter) -> None:
     train, valid, test = (f"{len(space.data.splits[split]):,}" for split in SPLITS)
-    reporter.say(f"Rows: {train} to train on, {valid} for validation, {test} to measure on.")
+    reporter.say(f"Rows: {train} for training, {valid} for validation, {test} for testing.")
     names = ", ".join(method.id for method in plan.methods)
     reporter.say(f"Methods ({plan.recipe}, {plural(len(plan.seeds), 'seed')}): {escape(names)}.")
     for note in (*space.data.notes, *plan.left_out):

@@ -88,16 +88,15 @@ def read_data(
     notes = [note for examples in splits.values() for note in examples.notes]
     names = {split: ", ".join(Path(path).name for path in paths) for split, paths in files.items() if paths}
     data = Data(task, splits, unlabeled, notes, names, Columns(read.text_columns, labels.label_column))
-    if splits["test"].unknown:
-        _check_labels(splits["test"], files["test"][0])
+    _check_labels(splits["test"], files["test"][0])
     if (n_train := len(splits["train"])) > MAX_MEASURED:
-        notes.append(f"Train scores are of {MAX_MEASURED:,} of the {n_train:,} train rows.")
+        notes.append(f"Training scores use a sample of {MAX_MEASURED:,} of the {n_train:,} training rows.")
     train, test, other = (
         [" ".join(text.split()) for text in texts]
         for texts in (data.texts("train"), data.texts("test"), unlabeled)
     )
     if n_same := sum(map(set(train).__contains__, test)):
-        notes.append(f"Also in the train rows: {n_same:,} of the {len(test):,} test rows.")
+        notes.append(f"{n_same:,} of the {len(test):,} test rows also occur in the training rows.")
     if other:
         n_same = sum(map(set(test).__contains__, other))
         notes.append(f"{len(other):,} unlabeled texts are used for pretraining; {n_same:,} are test texts.")
@@ -106,11 +105,11 @@ def read_data(
 
 def _check_labels(test: Examples, file: str | Path) -> None:
     """Refuse test rows of which all labels are unknown."""
-    if not ((test.targets >= 0) & (test.targets < len(test.labels))).any():
+    if test.unknown and not ((test.targets >= 0) & (test.targets < len(test.labels))).any():
         names = (test.unknown, test.labels.names)
         unknown, known = (join_names(map(repr, some), at_most=8) for some in names)
         raise DataError(
-            f"{file}: none of its labels ({unknown}) is among those of the train rows ({known}).",
+            f"{file}: none of its labels ({unknown}) is among those of the training rows ({known}).",
             remedy="Give both files the same labels, or name the right column: --label-column.",
         )
 

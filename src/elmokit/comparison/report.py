@@ -249,7 +249,7 @@ def _curve_section(comparison: Comparison) -> Section:
         means, sds = zip(*((score.mean, score.sd or 0.0) for score in scores.values()), strict=True)
         lines.append(Line(result.method.name, list(scores), means, sds, _LOOKS[result.method.family]))
         rows.append([_name(result), *(_spread(scores[n], 1) if n in scores else "–" for n in counts)])
-    text = f"{_title(comparison.metric)} on test by the number of labeled train rows, in percent"
+    text = f"{_title(comparison.metric)} on test by the number of labeled training rows, in percent"
     text += f"; mean of {draws} random draws, ± one standard deviation." if draws > 1 else "."
     figure = draw_lines(lines, x_label="labeled rows", in_percent=True, log_x=True)
     table = make_table(["Method", *(f"{n:,}" for n in counts)], rows)
@@ -288,8 +288,8 @@ def _confusion_section(comparison: Comparison) -> Section:
         pairs, caption = first.details[MAIN_SPLIT].get("confusions", ()), f"{first.method.name}, {MAIN_SPLIT}"
         items = (make_pairs_table(pairs, caption, 50),) if pairs else ()
         return Section("confusion", "Confusions", text, items)
-    tables, shown = list[Table](), [(first, split) for split in reversed(SPLITS)]
-    for result, split in (*shown, *((other, MAIN_SPLIT) for other in others)):
+    tables, pairs = list[Table](), [(first, split) for split in reversed(SPLITS)]
+    for result, split in (*pairs, *((other, MAIN_SPLIT) for other in others)):
         details, caption = result.details[split], f"{shorten(result.method.name, 48)}, {split}"
         matrix = details["confusion"], details["confusion_rows"], classes, caption
         picture = f"confusion_{split}.png" if result is first else ""

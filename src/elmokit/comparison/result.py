@@ -267,11 +267,11 @@ def _examples(data: Data, ranked: Sequence[MethodResult]) -> tuple[Example, ...]
     right = answers == examples.targets  # (n_methods, n_rows)
     n_right, half = right.sum(axis=0), _N_EXAMPLES // 2
     fewest, most = (np.argsort(sign * n_right, kind="stable") for sign in (1, -1))
-    ahead = [row for row in fewest if right[0, row] and n_right[row] < len(ranked)][:half]
-    behind = [row for row in most if not right[0, row] and n_right[row] > 0][:half]
+    wins = [row for row in fewest if right[0, row] and n_right[row] < len(ranked)][:half]
+    losses = [row for row in most if not right[0, row] and n_right[row] > 0][:half]
     names, ids = (*examples.labels.names, *examples.unknown), [result.method.id for result in ranked]
     chosen = []
-    for row in (*ahead, *behind):
+    for row in (*wins, *losses):
         text, label = texts[row], names[examples.targets[row]]
         text = f"{text[:_MAX_CHARACTERS]}…" if len(text) > _MAX_CHARACTERS else text
         guesses = {id: names[answer] for id, answer in zip(ids, answers[:, row], strict=True)}

@@ -35,7 +35,7 @@ _POLL, _PATIENCE = 0.5, 60.0  # seconds between reports of a step; that it has t
 
 @dataclass
 class _Running:
-    """A step that is being done, and what its process has told last."""
+    """A running step, and the last message of its process."""
 
     step: Step
     process: BaseProcess
@@ -80,7 +80,7 @@ class Runner:
                         break
                     self._receive(bars)
         except KeyboardInterrupt:
-            self.reporter.say("Stopping: running steps are saved …")
+            self.reporter.say("Stopping: saving the running steps …")
             for running in self._running.values():
                 with contextlib.suppress(OSError):
                     os.kill(running.process.pid or 0, signal.SIGINT)

@@ -65,7 +65,7 @@ class Conversion:
     path: Path  # the folder, or the file of word vectors
     n_parameters: int  # numbers in the model, table or cache
     n_words: int | None = None  # rows of a table or token cache; None for a language model
-    notes: tuple[str, ...] = ()  # what a person should know about it
+    notes: tuple[str, ...] = ()  # remarks on it, in sentences
 
 
 def convert(  # long because it is the whole verb; # many parameters because each is a flag

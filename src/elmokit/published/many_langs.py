@@ -192,7 +192,7 @@ def _read_list(file: Path, required: list[str]) -> dict[str, int]:
     except (OSError, ValueError) as error:
         raise ModelError(f"Cannot read {file}: {error}.", remedy=SAME_PLACE) from error
     if len(set(rows.values())) < len(rows):
-        raise ModelError(f"{file} gives two names the same number.", remedy=SAME_PLACE)
+        raise ModelError(f"{file} has a duplicate index.", remedy=SAME_PLACE)
     if missing := [name for name in required if name not in rows]:
         raise ModelError(f"{file} lacks {', '.join(missing)}.", remedy=SAME_PLACE)
     return rows

@@ -195,7 +195,7 @@ def _add_index(
     encoders = {one.encoder.fingerprint: one.encoder for one in models.values() if one.encoder}
     if not encoders:
         raise ModelError(
-            "None of the models has vectors to search by.",
+            "None of the models has vectors for searching.",
             remedy="Add a language model, as in: elmokit serve english --search texts.txt",
         )
     if Path(place).is_dir() and (own := encoders.get(VectorStore.open(place).fingerprint)):

@@ -181,7 +181,9 @@ class SimilarityAnswer(TokensAnswer):
     pairs: list[list[int]] = Field(
         description="Words that are nearest to each other: the place, from 0, in the text and in the other."
     )
-    cosines: list[list[float]] = Field(description="Of each word of the text with each of the other.")
+    cosines: list[list[float]] = Field(
+        description="Cosine of every word of one text with every word of the other."
+    )
     notes: list[str]
 
 
@@ -195,7 +197,7 @@ class SensesRequest(Request):
         examples=[_EXAMPLES],
         min_length=1,
     )
-    k: Count | None = Field(None, description="Number of senses; by default, as many as are clear.")
+    k: Count | None = Field(None, description="Number of senses; default: chosen by silhouette score.")
     layer: Layer = None
 
 

@@ -127,7 +127,7 @@ class Service:
                 rows = out.sentence(body.vectors, weights=weights)
             if body.format == "json":
                 n_empty = sum(not row for row in tokens)
-                notes = [f"There is no word in {plural(n_empty, 'text')}."] if n_empty else []
+                notes = [f"Texts without words: {n_empty:,}."] if n_empty else []
                 vectors = [np.ascontiguousarray(row) for row in rows]
                 return json_response(
                     {"model": served.name, "tokens": tokens, "vectors": vectors, "notes": notes}
@@ -158,22 +158,22 @@ class Service:
         query = await self._words(request, served, [body.query])
         if not query[0]:
             raise ConfigError("The query contains no words.", remedy="Give a text to look for.")
-        how: Any = {"cost": _cost(query), "gone": request.is_disconnected}
+        options: Any = {"cost": _cost(query), "gone": request.is_disconnected}
         if body.texts is not None:
             texts = await self._words(request, served, body.texts)
-            how["cost"] += _cost(texts)
+            options["cost"] += _cost(texts)
             work = partial(search, texts, query, encoder, body.k)
-            n_texts, hits = len(texts), (await self.worker.call(work, **how))[0]
+            n_texts, hits = len(texts), (await self.worker.call(work, **options))[0]
         elif (index := served.index) is not None:
             key, look = ("search", served.name, body.k), partial(index.search, k=body.k)
-            n_texts, hits = len(index), (await self.worker.do(key, query, look, **how))[0]
+            n_texts, hits = len(index), (await self.worker.do(key, query, look, **options))[0]
         else:
             raise ConfigError(
                 f"There are no texts that {served.name} can search.",
                 remedy="Send texts, or start the server with --search FILE_OR_VECTORS.",
             )
-        found = [asdict(replace(hit, text=hit.text[:_SHOWN_CHARACTERS])) for hit in hits]
-        return json_response({"model": served.name, "n_texts": n_texts, "hits": found})
+        rows = [asdict(replace(hit, text=hit.text[:_SHOWN_CHARACTERS])) for hit in hits]
+        return json_response({"model": served.name, "n_texts": n_texts, "hits": rows})
 
     async def similarity(self, request: Request, body: schema.SimilarityRequest) -> Response:
         """How similar two texts are, and which of their words correspond."""
@@ -181,7 +181,7 @@ class Service:
         elmo, mix = served.require_elmo(), _mix(served, body)
         tokens, notes = await self._words(request, served, [body.text, body.other]), list[str]()
         if not all(tokens):
-            notes.append("A text without a word is like no other.")
+            notes.append("A text without words has similarity 0 to every other text.")
         aligned = tokens
         if max(map(len, tokens)) > _ALIGNED_WORDS:
             notes.append(f"Words are compared in texts of up to {_ALIGNED_WORDS} words.")
@@ -195,8 +195,8 @@ class Service:
             answer = {"model": served.name, "tokens": tokens, "score": score, "notes": notes}
             return {**answer, "pairs": pairs, "cosines": cosines}
 
-        how: Any = {"cost": _cost(tokens), "admitted": True, "gone": request.is_disconnected}
-        return json_response(await self.worker.call(work, **how))
+        options: Any = {"cost": _cost(tokens), "admitted": True, "gone": request.is_disconnected}
+        return json_response(await self.worker.call(work, **options))
 
     async def senses(self, request: Request, body: schema.SensesRequest) -> Response:
         """The senses in which texts use a word, with typical uses and a map."""
@@ -210,9 +210,9 @@ class Service:
             texts = body.texts or served.sentences
             return senses(elmo, body.word, texts, k=body.k, layer=body.layer, at_most=_MAX_USES)
 
-        how: Any = {"cost": _MAX_USES + _cost(words), "gone": request.is_disconnected}
-        result = await self.worker.call(work, **how)
-        shown = f"The word is in {result.n_found:,} sentences; {_MAX_USES}, drawn at random, are compared."
+        options: Any = {"cost": _MAX_USES + _cost(words), "gone": request.is_disconnected}
+        result = await self.worker.call(work, **options)
+        sample = f"The word occurs in {result.n_found:,} sentences; a random sample of {_MAX_USES} was used."
         places = zip(result.uses, result.points, strict=True)
         names = ("word", "compared_by", "n_found", "silhouette", "explained")
         return json_response(
@@ -223,7 +223,7 @@ class Service:
                     {**asdict(one), "examples": [*map(_neighbor, one.examples)]} for one in result.senses
                 ],
                 "uses": [{"sense": name, "x": x, "y": y, **_snippet(use)} for (name, use), (x, y) in places],
-                "notes": [shown] if result.n_found > len(result.uses) else [],
+                "notes": [sample] if result.n_found > len(result.uses) else [],
             }
         )
 
@@ -274,9 +274,10 @@ class Service:
         notes = []
         if n_cut := sum(one.n_cut > 0 for one in predictions):
             n_words = plural(sum(one.n_cut for one in predictions), "word")
-            notes.append(f"The end of {plural(n_cut, 'text')} was not read ({n_words} over the limit).")
+            verb = "was" if n_cut == 1 else "were"
+            notes.append(f"{plural(n_cut, 'text')} {verb} truncated ({n_words} over the limit).")
         if n_empty := sum(not any(words[n : n + n_fields]) for n in range(0, len(words), n_fields)):
-            notes.append(f"There is no word in {plural(n_empty, 'text')}: the prediction means nothing.")
+            notes.append(f"Texts without words, for which a prediction is meaningless: {n_empty:,}.")
         if not getattr(predictions[0], "calibrated", True):
             notes.append("The scores are not probabilities: they only rank the classes.")
         return json_response({"model": served.name, "results": results, "notes": notes})
@@ -307,8 +308,8 @@ class Service:
                     f"Send up to {limits.max_characters:,} characters, or use the command line.",
                 )
         cost = sum(map(n_characters, texts))
-        found = await self.tokenizer.do(served.name, texts, served.words, cost=cost)
-        words: Words = [Tokenized(row, text) for row, text in zip(found, texts, strict=True)]
+        tokens = await self.tokenizer.do(served.name, texts, served.words, cost=cost)
+        words: Words = [Tokenized(row, text) for row, text in zip(tokens, texts, strict=True)]
         if (n_words := sum(map(len, words))) > limits.max_words:
             raise RefusedError(413, f"{n_words:,} words are too many.", f"Send up to {limits.max_words:,}.")
         return words
@@ -327,8 +328,8 @@ class Service:
         self, request: Request, served: Served, rows: Sequence[Inputs], cost: int, *, admitted: bool = False
     ) -> Sequence[Any]:
         key, predictor = ("predict", served.name), cast(Predictor, served.predictor)
-        how: Any = {"cost": cost, "admitted": admitted, "gone": request.is_disconnected}
-        return await self.worker.do(key, rows, lambda batch: list(predictor.predict(batch)), **how)
+        options: Any = {"cost": cost, "admitted": admitted, "gone": request.is_disconnected}
+        return await self.worker.do(key, rows, lambda batch: list(predictor.predict(batch)), **options)
 
     async def _influence(self, request: Request, served: Served, words: list[str]) -> list[float]:
         """How much each word adds to the probability of the class; in batches, so that others get a turn."""

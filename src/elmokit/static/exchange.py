@@ -177,7 +177,7 @@ def _read_binary(file: Path, max_words: int | None, encoding: str, errors: str) 
         if len(header) > _LONGEST_HEADER or len(fields) != 2 or not all(map(bytes.isdigit, fields)):
             raise DataError(
                 f"{file}, line 1: word2vec binary files begin with the number of words and the width.",
-                remedy="Rename a text file to end in .txt or .vec; of a fastText model, use its .vec file.",
+                remedy="Rename a text file to end in .txt or .vec; for a fastText model, use its .vec file.",
             )
         n_words, dim = int(fields[0]), _require_dim(file, int(fields[1]))
         limit, number, buffer = min(n_words, max_words or n_words), 0, bytearray()

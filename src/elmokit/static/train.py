@@ -60,14 +60,15 @@ def baseline(
     configs: Any = merge_settings(settings, **defaults)
     reporter = reporter or Reporter("silent")
     source = TextSource(texts, configs["read"], exclude=Path(out), say=reporter.note)
-    about: Any = {"text": configs["text"], "reporter": reporter, "command": command}
     folder = open_out(Path(out), "word-vectors", overwrite=overwrite)
     job = {"method": {"method": method}, **{name: one.to_dict() for name, one in configs.items()}}
     files = {"text.files": fingerprint({"files": source.fingerprints()})}
     with folder.lock():
         if folder.is_done(job, files, reporter.say):
             return WordVectors.load(out)
-        vectors = train_vectors(method, source, configs["vectors"], **about)
+        vectors = train_vectors(
+            method, source, configs["vectors"], text=configs["text"], reporter=reporter, command=command
+        )
         vectors.save(out)
     return vectors
 

@@ -34,7 +34,7 @@ from elmokit.text.tokenizing import PlacedWords
 
 _LONGEST = 30  # words of a predicted answer
 _RUNNERS_UP = 3
-_CANDIDATES = 50  # spans among which runners-up are found; most overlap the best one
+_CANDIDATES = 50  # spans among which runners-up are matches; most overlap the best one
 _HIDDEN = -1e4  # the score of padding: exp is zero, and sums stay finite
 _WORST = 20  # answers in a report
 _QUESTION_WORD = re.compile(r"\b(how many|how much|how|who|what|when|where|which|why)(?:m|se)?\b")
@@ -68,27 +68,27 @@ class AttentionHead(BilstmHead):
         self.no_answer = nn.Linear(2 * width, 1)
 
     def forward(self, mixed: Sequence[Tensor], masks: Sequence[Tensor], rng: Rng = None) -> SpanScores:
-        asked, told = masks
-        told = told & asked.any(dim=1, keepdim=True)  # no question: no answer
+        question_mask, passage_mask = masks
+        passage_mask = passage_mask & question_mask.any(dim=1, keepdim=True)  # no question: no answer
         question, passage = (torch.relu(self.project(x)) for x in mixed)
         cosine = F.normalize(mixed[1], dim=2) @ F.normalize(mixed[0], dim=2).transpose(1, 2)
-        cosine = cosine.masked_fill(~asked.unsqueeze(1), -1.0)  # (batch, passage time, question time)
+        cosine = cosine.masked_fill(~question_mask.unsqueeze(1), -1.0)  # (batch, passage time, question time)
         similarity = self.passage_scores(passage) + self.question_scores(question).transpose(1, 2)
         similarity = similarity + (passage * self.joint) @ question.transpose(1, 2) + self.sharpness * cosine
-        similarity = similarity.masked_fill(~asked.unsqueeze(1), _HIDDEN)
+        similarity = similarity.masked_fill(~question_mask.unsqueeze(1), _HIDDEN)
         attended = similarity.softmax(dim=2) @ question  # what each word of the passage finds in the question
-        relevance = similarity.amax(dim=2).masked_fill(~told, _HIDDEN).softmax(dim=1)
+        relevance = similarity.amax(dim=2).masked_fill(~passage_mask, _HIDDEN).softmax(dim=1)
         relevant = relevance.unsqueeze(1) @ passage  # (batch, 1, width)
         parts = [passage, attended, passage * attended, passage * relevant, cosine.amax(dim=2, keepdim=True)]
-        x = self.read(torch.cat(parts, dim=2), told, rng)  # (batch, passage time, width)
-        weights = self.summary(question).masked_fill(~asked.unsqueeze(2), _HIDDEN).softmax(dim=1)
+        x = self.read(torch.cat(parts, dim=2), passage_mask, rng)  # (batch, passage time, width)
+        weights = self.summary(question).masked_fill(~question_mask.unsqueeze(2), _HIDDEN).softmax(dim=1)
         summary = (weights * question).sum(dim=1)
-        wanted = self.wanted(summary).view(len(x), -1, 2)  # (batch, width, start and end)
-        scores = self.output(x) + x @ wanted / math.sqrt(x.shape[2])
-        scores = scores.masked_fill(~told.unsqueeze(2), _HIDDEN)
-        highest = x.masked_fill(~told.unsqueeze(2), -1.0).amax(dim=1)
-        nothing = self.no_answer(torch.cat([summary, highest], dim=1)).unsqueeze(1).expand(-1, 1, 2)
-        starts, ends = torch.cat([nothing, scores], dim=1).unbind(dim=2)
+        edges = self.wanted(summary).view(len(x), -1, 2)  # (batch, width, start and end)
+        scores = self.output(x) + x @ edges / math.sqrt(x.shape[2])
+        scores = scores.masked_fill(~passage_mask.unsqueeze(2), _HIDDEN)
+        highest = x.masked_fill(~passage_mask.unsqueeze(2), -1.0).amax(dim=1)
+        no_answer = self.no_answer(torch.cat([summary, highest], dim=1)).unsqueeze(1).expand(-1, 1, 2)
+        starts, ends = torch.cat([no_answer, scores], dim=1).unbind(dim=2)
         return SpanScores(starts, ends)
 
 
@@ -262,11 +262,11 @@ class Answering(Task[AnswerPrediction, AnswerMetrics]):
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Questions with their passages, and the first and last word of each answer, (n, 2); -1 for none."""
         inputs, targets, passages = list[Inputs](), list[tuple[int, int]](), dict[str, PlacedWords]()
-        misaligned = LeftOut("with answers that do not end between words", "Changed")
+        misaligned = LeftOut("with answers that cut a word", "Adjusted")
         for row in rows:
-            asked, text = map(str, self.inputs(row))
+            query, text = map(str, self.inputs(row))
             passage = passages[text] = passages.get(text) or PlacedWords.split(text)
-            question = Question.split(asked)
+            question = Question.split(query)
             for name, words in zip(self.fields, (question, passage), strict=True):
                 if not words:
                     raise DataError(
@@ -356,7 +356,7 @@ def _read_golds(row: Row, separator: str) -> list[tuple[str, int | None]]:
         is_number = str(start).strip().removesuffix(".0").removeprefix("-").isdecimal()
         if not isinstance(text, str) or not (is_number or start in (None, "") or start != start):
             raise DataError(
-                f"{row.place}: not an answer with its first character: {json.dumps([text, start])[:100]}.",
+                f"{row.place}: invalid answer or answer_start: {json.dumps([text, start])[:100]}.",
                 remedy='Write answers as {"text": "1969", "answer_start": 42}; count characters from 0.',
             )
         if text.strip():
@@ -368,16 +368,16 @@ def _locate(answer: str, start: int | None, passage: PlacedWords, place: str) ->
     """First character and end of an answer; without a start, where it first stands between words."""
     text = passage.text
     if start is None:
-        found = [match.span() for match in re.finditer(re.escape(answer), text)]
+        matches = [match.span() for match in re.finditer(re.escape(answer), text)]
         firsts, lasts = ({offset[side] for offset in passage.offsets} for side in (0, 1))
-        whole = [(first, last) for first, last in found if first in firsts and last in lasts]
-        if not found:
+        whole = [(first, last) for first, last in matches if first in firsts and last in lasts]
+        if not matches:
             raise DataError(
                 f"{place}: the passage does not contain the answer {answer[:80]!r}.",
                 remedy="Copy the answer from the passage as it stands there, with its capitals and spaces; "
                 "leave it empty if the passage has no answer.",
             )
-        return (whole or found)[0]
+        return (whole or matches)[0]
     start += len(text[max(0, start) :]) - len(text[max(0, start) :].lstrip())
     if not text.startswith(answer, start) or start < 0:
         raise DataError(

@@ -81,7 +81,7 @@ class Classification(Task[ClassPrediction, Metrics]):
         if not labels.names:
             labels = replace(labels, names=_check_classes(counts, known))
             if single := sorted(name for name, count in counts.items() if count == 1):
-                notes = (f"Labels of a single row, which cannot be validated: {shorten(single)}.",)
+                notes = (f"Labels with a single row, which cannot be held out: {shorten(single)}.",)
         unknown = tuple(sorted(counts.keys() - {*labels.names}))
         numbers = {name: number for number, name in enumerate((*labels.names, *unknown))}
         if labels.separator:
@@ -94,10 +94,10 @@ class Classification(Task[ClassPrediction, Metrics]):
 
     def loss(self, output: Tensor, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
         """Cross-entropy; with several labels, the mean over the classes."""
-        wanted = torch.from_numpy(targets)
-        if wanted.ndim == 1:
-            return F.cross_entropy(output, wanted, reduction="none", label_smoothing=smoothing)
-        soft = wanted.float() * (1 - smoothing) + smoothing / 2
+        expected = torch.from_numpy(targets)
+        if expected.ndim == 1:
+            return F.cross_entropy(output, expected, reduction="none", label_smoothing=smoothing)
+        soft = expected.float() * (1 - smoothing) + smoothing / 2
         return F.binary_cross_entropy_with_logits(output, soft, reduction="none").mean(dim=1)
 
     def decode(
@@ -216,7 +216,7 @@ def _mistakes_section(mistakes: Sequence[Mistake]) -> Section:
 
 
 def check_finite(values: npt.NDArray[Any], what: str) -> None:
-    """Raise an error if a model gives numbers that are none."""
+    """Refuse values of a model that are not finite numbers."""
     if not np.isfinite(values).all():
         raise ModelError(
             f"The model gives {what} that are not finite numbers.",
@@ -226,15 +226,17 @@ def check_finite(values: npt.NDArray[Any], what: str) -> None:
 
 def _check_classes(counts: Counter[str], rows: Sequence[Row]) -> tuple[str, ...]:
     """The classes, sorted; fewer than two, or far too many, are refused."""
-    every = f"{rows[0].place if rows else ''}: this and all other rows ({len(rows):,}) have"
+    place = rows[0].place if rows else ""
     if len(counts) < 2:
         raise DataError(
-            f"{every} the label {next(iter(counts))!r}." if counts else f"{every} no label.",
+            f"{place}: all {len(rows):,} rows have the label {next(iter(counts))!r}."
+            if counts
+            else f"{place}: no row has a label.",
             remedy="A classifier needs rows of at least two classes; check --label-column.",
         )
     if len(counts) > _MAX_CLASSES and len(counts) * 2 > len(rows):
         raise DataError(
-            f"{every} {len(counts):,} different labels.",
+            f"{place}: the {len(rows):,} rows have {len(counts):,} different labels.",
             remedy="That looks like a column of texts or numbers; check --label-column.",
         )
     return tuple(sorted(counts))
@@ -242,5 +244,5 @@ def _check_classes(counts: Counter[str], rows: Sequence[Row]) -> tuple[str, ...]
 
 def shorten(names: Sequence[str]) -> str:
     """The first names, each cut if it is long."""
-    shown = ", ".join(name if len(name) < 40 else f"{name[:39]}…" for name in names[:8])
-    return shown + (f", … and {len(names) - 8} more" if len(names) > 8 else "")
+    text = ", ".join(name if len(name) < 40 else f"{name[:39]}…" for name in names[:8])
+    return text + (f", … and {len(names) - 8} more" if len(names) > 8 else "")

@@ -267,7 +267,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEst
             return np.concatenate(pooled)
         if self.pooling not in ("mean", "sentence") or layer is not None or weights is not None:
             raise ConfigError(
-                "layer, weights and kinds of pooling are for the words of an ELMo.",
+                "layer, weights and pooling other than mean apply only to ELMo models.",
                 remedy='Leave them out, or choose pooling="mean".',
             )
         return encoder.sentences(texts)
@@ -307,7 +307,7 @@ def _read(
         names = np.arange(given.shape[1]) if given.ndim == 2 else np.unique(given)
     except (ValueError, TypeError) as error:  # lists of different lengths; types that cannot be sorted
         raise DataError(
-            f"Labels must be one for each text, of one type and none missing, or a table: {error}.",
+            f"Labels must be one per text, of one type and none missing, or a 2-D array of 0 and 1: {error}.",
             remedy="For several labels per text, give ones and zeros, (n_texts, n_classes).",
         ) from error
     if len(texts) != len(given):

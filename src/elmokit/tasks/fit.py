@@ -60,7 +60,7 @@ _LEARNED, _FEW_ROWS = 0.8, 5000  # score of training rows below which a head und
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """What ``fit`` leaves behind.
+    """The result of ``fit``.
 
     Attributes:
         model: None if fitting was interrupted.
@@ -108,7 +108,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         with_: Further encoders, whose vectors stand beside those of the first.
         train: Files, folders or glob patterns.
         valid: Rows to choose the best weights by; without them a share of each class is held out.
-        test: Rows to measure on at the end, for the report.
+        test: Test rows, measured at the end for the report.
         task: A key of ``elmokit.tasks.task.TASKS``; "auto" decides by the columns of the rows.
         overwrite: Start over if ``out`` holds another model.
         settings: By name, such as ``head="linear"`` or ``label_column="topic"``; or as objects, ``config``
@@ -126,7 +126,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         )
     names = [encoder, *_files(with_)]
     if len(names) > 1 and (alone := [name for name in names if name in METHODS]):
-        raise ConfigError(f"{alone[0]} stands alone.", remedy="Leave out --with, or use encoders only.")
+        raise ConfigError(f"{alone[0]} cannot be combined with other encoders.", remedy="Leave out --with.")
     folder = open_out(out, kind, overwrite=overwrite)
     loaded, share = cast(Any, None), 0.0
     if kind == "classifier":
@@ -163,7 +163,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         folder.require_same(lasting, inputs)
         if kind_of(out) is not None:
             if test:
-                reporter.say("[yellow]It was fitted before; measure it with elmokit evaluate.[/]")
+                reporter.say("[yellow]The model is already fitted; use elmokit evaluate to measure it.[/]")
             return FittedModel(out, TaskModel.load(out), was_done=True)
         options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "reporter": reporter}
         model = fit_task(problem, loaded, parts["train"], parts["valid"], config, run=folder.run, **options)
@@ -187,17 +187,16 @@ def _measure_rival(parts: Mapping[str, Examples], task: AnyTask, seed: int) -> d
 
 
 def _judge(fitted: FittedModel, rivals: Mapping[str, float], reporter: Reporter) -> None:
-    """Say how a trained head stands beside a simple method, and whether it has learned its rows."""
+    """Compare a trained head with a baseline, and say if it underfits."""
     train, valid = (fitted.metrics[split] for split in ("train", "valid"))
     mine, learned = valid.values[valid.main], train.values[train.main]
     for name, score in rivals.items():
-        ahead = " The simple method is ahead; try --head auto." if score > mine else ""
-        reporter.say(f"On the validation rows: {name}: {score:.3f}; this model: {mine:.3f}.{ahead}")
+        advice = " The baseline scores higher; try --head auto." if score > mine else ""
+        reporter.say(f"On the validation rows: {name}: {score:.3f}; this model: {mine:.3f}.{advice}")
     if learned < _LEARNED and train.n <= _FEW_ROWS and fitted.stopped == "done":
-        share = f"{format_score_name(train.main)} {learned:.3f}"
-        other = ", or use --head auto" if fitted.model and fitted.model.task.classifies_texts else ""
-        advice = f"Give it more --epochs{other}."
-        reporter.say(f"[yellow]The head has not learned its training rows: {share}. {advice}[/]")
+        share = f"training {format_score_name(train.main)} {learned:.3f}"
+        other = " or use --head auto" if fitted.model and fitted.model.task.classifies_texts else ""
+        reporter.say(f"[yellow]The model underfits: {share}. Raise --epochs{other}.[/]")
 
 
 def _announce(task: AnyTask, parts: Mapping[str, Examples], reporter: Reporter) -> None:
@@ -205,7 +204,7 @@ def _announce(task: AnyTask, parts: Mapping[str, Examples], reporter: Reporter) 
     names = task.classes(parts["train"].labels)
     others = f", {len(parts['valid']):,} for validation" if "valid" in parts else ""
     classes = f", {len(names)} classes ({escape(shorten(names))})" if names else ""
-    reporter.say(f"Rows: {len(parts['train']):,} to train on{others}{classes}.")
+    reporter.say(f"Rows: {len(parts['train']):,} for training{others}{classes}.")
     for note in parts["train"].notes:
         reporter.note(note)
 
@@ -305,7 +304,7 @@ def read_examples(
         )
     examples = task.read(rows, labels)
     names = shorten(task.classes(Labels(examples.unknown)))
-    unseen = LeftOut(f"with labels that no training row has: {names}", "Counted as wrong")
+    unseen = LeftOut(f"with labels that never occur in training: {names}", "Counted as errors")
     for number in np.flatnonzero(examples.unseen()) if names else ():
         if only_known:
             problem = f"validation rows have labels that the training rows do not have: {names}"
@@ -357,12 +356,12 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
     elif n_rows > 1:
         rng = np.random.default_rng(seed)
         labels, counts = np.unique(targets, return_counts=True)
-        wanted = np.minimum(share * counts, counts - 1)  # at least one row stays to train on
-        quotas = np.floor(wanted).astype(int)
+        shares = np.minimum(share * counts, counts - 1)  # at least one row stays to train on
+        quotas = np.floor(shares).astype(int)
         # What rounding leaves over goes to the classes that lost most by it.
         spare = max(1, round(share * n_rows)) - int(quotas.sum())
-        behind = np.argsort(quotas - wanted, kind="stable")
-        quotas[behind[counts[behind] - 1 > quotas[behind]][: max(0, spare)]] += 1
+        order = np.argsort(quotas - shares, kind="stable")
+        quotas[order[counts[order] - 1 > quotas[order]][: max(0, spare)]] += 1
         for label, quota in zip(labels, quotas, strict=True):
             held[rng.permutation(np.flatnonzero(targets == label))[:quota]] = True
     valid = replace(examples.select(np.flatnonzero(held)), notes=(), weights=None)
@@ -402,7 +401,7 @@ def _cut_notes(model: Any, n_cut: int, n_rows: int, rows: str = "rows") -> tuple
     """A sentence on the rows that were too long, if there were any."""
     if not n_cut:
         return ()
-    return (f"Cut after {model.config.fit.max_words} words (max_words): {n_cut:,} of {n_rows:,} {rows}.",)
+    return (f"Truncated to {model.config.fit.max_words} words (max_words): {n_cut:,} of {n_rows:,} {rows}.",)
 
 
 def open_predictor(model: str | Path | Model) -> Predictor:
@@ -418,7 +417,7 @@ def open_predictor(model: str | Path | Model) -> Predictor:
 
 @dataclass(frozen=True)
 class PredictionSummary:
-    """How many rows ``predict`` has written, and what a person should know about them."""
+    """How many rows ``predict`` has written, and remarks on them."""
 
     n_rows: int
     notes: tuple[str, ...]
@@ -475,7 +474,7 @@ def _choose_format(out: Path | None, given: str, first: str | Path) -> OutputFor
     if suffix in (".gz", ".zst") or (not given and suffix in (".tsv", ".parquet")):
         raise ConfigError(
             f"Predictions cannot be written as {suffix} files: {out}.",
-            remedy="Use a name that ends in .csv or .jsonl (of tags, also .conll).",
+            remedy="Use a name that ends in .csv or .jsonl (for tags, also .conll).",
         )
     if given not in ("", "csv", "jsonl", "conll"):
         raise ConfigError(f"--format {given} is not a valid choice.", remedy="Choose csv, jsonl or conll.")
@@ -494,7 +493,7 @@ class Evaluation:
         details: ``Metrics`` of a fitted model, ``TextPerplexity`` of a language model, or an
             ``IntrinsicResult`` for each file of word pairs.
         speed: Rows per second, for fitted models.
-        notes: What a person should know about the rows.
+        notes: Remarks on the rows, such as how many were truncated.
     """
 
     values: Mapping[str, float]

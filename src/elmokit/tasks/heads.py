@@ -107,9 +107,9 @@ class BilstmHead(Head):
             outputs: Tensor = lstm(order(steps_first))[0]
             return order(outputs)
 
-        for ahead, behind in zip(self.ahead, self.behind, strict=True):
+        for forward, backward in zip(self.ahead, self.behind, strict=True):
             steps_first = shared_dropout(x, self.dropout, rng, over=1).transpose(0, 1).contiguous()
-            parts = [partial(run, ahead, lambda y: y), partial(run, behind, reverse)]
+            parts = [partial(run, forward, lambda y: y), partial(run, backward, reverse)]
             x = torch.cat(side_by_side(parts, steps_first), dim=2).transpose(0, 1)  # (batch, time, 2 * width)
         return x
 

@@ -161,7 +161,7 @@ def number_texts(
 def cached_sources(
     sources: Sequence[LayerSource], folder: Path, reporter: Reporter, *, compute: bool = True
 ) -> list[LayerSource]:
-    """The same layers, cached in ``folder``; as they are if the disk has no room.
+    """The same layers, cached in ``folder``; unchanged if the disk is too full.
 
     Args:
         compute: False uses only what is cached already.
@@ -176,7 +176,7 @@ def cached_sources(
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
     if sum(sizes[ids] for ids in missing) > _DISK_SHARE * free:
-        reporter.say("[yellow]The disk has no room for the layers: every epoch computes them again.[/]")
+        reporter.say("[yellow]Not enough disk space to cache the layers; every epoch recomputes them.[/]")
         return list(sources)
     with reporter.counting("Computing layers", total=sum(map(len, missing)), unit="texts") as advance:
         for ids in missing:

@@ -154,8 +154,8 @@ def solve(
         return loss / total, (gradient * scale).ravel() / total
 
     options = {"maxiter": _STEPS, "ftol": 0.0, "gtol": tolerance / np.sqrt(total), "maxcor": 8}
-    found = minimize(objective, (start / scale).ravel(), jac=True, method="L-BFGS-B", options=options)
-    return np.asarray(found.x).reshape(shape) * scale
+    minimum = minimize(objective, (start / scale).ravel(), jac=True, method="L-BFGS-B", options=options)
+    return np.asarray(minimum.x).reshape(shape) * scale
 
 
 def choose_strength(
@@ -235,5 +235,5 @@ def fit_weights(
 
     losses = [loss_and_gradient(log, targets, counted, several=several)[0] / total for log in logs]
     start = softmax(-_SHARPNESS * np.array(losses))
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(logs))
-    return np.asarray(found.x), float(found.fun)
+    minimum = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(logs))
+    return np.asarray(minimum.x), float(minimum.fun)

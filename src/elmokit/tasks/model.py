@@ -278,8 +278,8 @@ class TaskModel(Described):
             start = f" ({record.mix_start[name]:.3f} before training)" if name in record.mix_start else ""
             rows.append(("", f"{label}: {value:.3f}{start}"))
         rows.append(("parameters", ", ".join(f"{name} {size:,}" for name, size in sizes.items())))
-        summary = f"A model for the task {self.task.name!r}."
-        summary = "A text classifier." if self.task.classifies_texts else summary
+        is_classifier = self.task.classifies_texts
+        summary = "A text classifier." if is_classifier else f"A model for the task {self.task.name!r}."
         return make_facts(self, summary, rows, {**self._header(), "mix": mix, "n_parameters": sizes})
 
     def _header(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from elmokit.tasks.task import Metrics, Predictor, format_score_name
 _MIX_KINDS = {
     "trainable": "The weights are learned with the head.",
     "frozen": "The weights are set beforehand and not learned.",
-    "function": "A learned function mixes the layers; shown is each layer's share in the size of its matrix.",
+    "function": "A learned function mixes the layers; the table shows each layer's share of its norm.",
 }
 
 

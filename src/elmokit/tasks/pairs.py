@@ -196,8 +196,9 @@ class Pairs(Classification):
         if not cells:
             return texts
         if missing := [name for name in self.further if name not in cells]:
+            problem = f"missing for the marked words: {join_names(missing)}"
             remedy = f"{_MARKS} Rename columns of these names that mark nothing."
-            raise DataError(f"{row.place}: a mark has no {join_names(missing)}.", remedy=remedy)
+            raise DataError(f"{row.place}: {problem}.", remedy=remedy)
         places = [_to_place(row.place, name, cells[name]) for name in self.further]
         both = zip(texts, places[::2], places[1::2], strict=True)
         return tuple(mark_words(cast(str, text), start, end, row.place) for text, start, end in both)
@@ -220,7 +221,7 @@ class Pairs(Classification):
         if not labels.scale:
             if len(known) and scores.min() == scores.max():
                 raise DataError(
-                    f"{known[0].place}: this and all other rows ({len(known):,}) have one score.",
+                    f"{known[0].place}: all {len(known):,} rows have the same score.",
                     remedy="Give rows with different scores; check --label-column.",
                 )
             labels = replace(labels, scale=(float(scores.mean()), float(scores.std())))
@@ -287,7 +288,7 @@ def mark_words(text: str, start: int, end: int, place: str = "") -> MarkedWords:
     if 0 <= start < end <= len(words.text) and (mark := words.between(start, end)):
         words.mark = mark
         return words
-    problem = f"{start} to {end} marks no word in a text of {len(text):,} characters"
+    problem = f"characters {start} to {end} contain no word; the text has {len(text):,} characters"
     raise DataError(f"{place}: {problem}." if place else f"{problem}.", remedy=_MARKS)
 
 
@@ -300,7 +301,7 @@ def _marks(row: Row) -> dict[str, Any]:
 def _to_place(place: str, name: str, cell: Any) -> int:
     number = _to_number(str(cell))
     if number is None or number != int(number):
-        raise DataError(f"{place}: {name} is {cell!r}, not a place in a text.", remedy=_MARKS)
+        raise DataError(f"{place}: {name} is {cell!r}, which is not a character position.", remedy=_MARKS)
     return int(number)
 
 

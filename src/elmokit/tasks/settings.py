@@ -13,13 +13,14 @@ _STACK_SETTINGS = ("max_words", "class_weights", "valid_share", "seed", "cache")
 
 @dataclass(frozen=True, kw_only=True)
 class HeadConfig(Config):
-    """What stands on top of the mixed vectors."""
+    """The layers on top of the mixed vectors."""
 
     head: str = option(
         "auto",
-        "For classification: auto, a stack of logistic regressions on the vectors, words and characters of a "
-        "text (pool if the mix or a setting of training is given); pool, pooling over the words and a hidden "
-        "layer; bilstm, a two-layer biLSTM; linear, logistic regression on the mean over the words.",
+        "classify: auto (logistic regressions on vectors, words and characters; pool if you set the mix or a "
+        "training option), pool (pooling over the words and a hidden layer), bilstm (two-layer biLSTM), or "
+        "linear (logistic regression on the mean vector). tag: bilstm or linear, both with a CRF. "
+        "answer: bidaf. pair: siamese or align. auto takes the first of its task.",
     )
     head_dim: int = option(128, "Width of the hidden layer, or of the biLSTM in each direction.", at_least=1)
     head_layers: int = option(2, "Layers of the biLSTM.", at_least=1, at_most=8)
@@ -35,7 +36,9 @@ class FitConfig(DropoutConfig, RunConfig):
 
     finetune: bool = option(False, "Train the encoder too, not only the mix and the head.")
     epochs: int = option(
-        0, "Passes over the rows (0: five, or more for 600 steps and 20,000 visits of rows).", at_least=0
+        0,
+        "Passes over the rows (0: at least five, and enough for 600 steps and 20,000 rows seen).",
+        at_least=0,
     )
     batch_words: int = option(2048, "Words per step; texts of similar length are read together.", at_least=1)
     max_words: int = option(400, "Texts are cut to this many words.", at_least=1)
@@ -60,14 +63,14 @@ class FitConfig(DropoutConfig, RunConfig):
     label_smoothing: float = option(0.0, "Share of the target given to all classes.", at_least=0, at_most=0.9)
     l2: float = option(
         2.0,
-        "Linear head: L2 penalty (half the squared weights, beside the mean loss); with validation rows also "
-        "smaller ones are tried.",
+        "Linear head: L2 penalty (half the squared weights, added to the mean loss); with validation rows, "
+        "smaller values are tried, too.",
         at_least=0,
     )
     class_weights: Literal["equal", "balanced"] = option(
-        "equal", "Every row counts the same, or every class does."
+        "equal", "Give every row, or every class, the same weight."
     )
-    dropout_word: float = option(0.05, "Share of words blanked.", at_least=0, at_most=0.95)
+    dropout_word: float = option(0.05, "Probability of dropping a word.", at_least=0, at_most=0.95)
     dropout_input: float = option(0.1, "Fine-tuning: dropout on word vectors.", at_least=0, at_most=0.95)
     dropout_layer: float = option(0.1, "Fine-tuning: dropout between layers.", at_least=0, at_most=0.95)
     dropout_weight: float = option(

@@ -1,4 +1,4 @@
-"""``StackModel``: several views of a text, each under a logistic regression, weighed by what they predict.
+"""``StackModel``: several views of a text, each with a logistic regression, weighted by its predictions.
 
 context     mean over the words of an equal mix of the encoder's layers, of length one
 sentence    the encoder's sentence vector, if it has a trained one, of length one
@@ -56,7 +56,7 @@ _MOST_HELD = 5000  # rows in that part
 _MOST_LAYERED = 20_000  # rows for the view of layers, which is wide
 _MOST_CHARACTERS = 10_000_000  # in all texts, for the view of characters
 _MOST_WEIGHTS = 2_000_000  # terms times classes, where there are too many rows to rotate
-_PULL = 3.0  # of the views' weights toward what each is worth alone
+_PULL = 3.0  # strength of the penalty that keeps each view's weight near that of its score alone
 _NEGLIGIBLE = 0.01  # weight of a view that is dropped
 _FEW_CLASSES = 5  # up to which NB-SVM, one fit per class, is measured
 
@@ -318,7 +318,7 @@ class StackFit:
         if self.lexical_score >= score and self.model.encoder is not None:
             text += f" Words and characters alone reach {self.lexical_score:.3f}: the encoder adds nothing."
         elif score < max(rivals.values(), default=0.0):
-            text += " The simple method is ahead."
+            text += " The baseline scores higher."
         return text
 
 
@@ -361,17 +361,17 @@ def fit_stack(
     several, n_rows = bool(examples.labels.separator), len(examples)
     seen, targets = _targets(examples)
     counts = targets.sum(axis=0)
-    notes = _rare_notes([examples.labels.names[number] for number in seen], counts)
+    notes = _note_rare_classes([examples.labels.names[number] for number in seen], counts)
     names, n_cut = dense_views(encoder, n_rows), np.zeros(n_rows, dtype=np.int64)
     with reporter.counting("Encoding texts", total=n_rows if names else None, unit="texts") as advance:
         dense = encode(encoder, examples.inputs, config.fit.max_words, names, advance, n_cut=n_cut)
     if n_long := np.count_nonzero(n_cut):
-        limit = f"Cut after {config.fit.max_words} words (max_words)"
+        limit = f"Truncated to {config.fit.max_words} words (max_words)"
         notes += (f"{limit}: {n_long:,} of {n_rows:,} rows for training.",)
     encoded = time.monotonic()
     lexical = _lexical(join_texts(examples.inputs), len(seen)) if count_terms else {}
     if not lexical and not any(np.any(features) for features in dense.values()):
-        raise DataError("None of the training texts has a word.", remedy="Check the texts first.")
+        raise DataError("None of the training texts contains a word.", remedy="Check the texts first.")
     weights = row_weights(examples, config.fit.class_weights).numpy().astype(np.float64)
     folds = make_folds(examples.targets, config.fit.seed)
     known = np.ones(n_rows) if several else (targets @ counts > 1) * 1.0
@@ -433,10 +433,10 @@ def _targets(examples: Examples) -> tuple[list[int], Array]:
     return seen, np.eye(len(seen))[numbers]
 
 
-def _rare_notes(names: Sequence[str], counts: Array) -> tuple[str, ...]:
+def _note_rare_classes(names: Sequence[str], counts: Array) -> tuple[str, ...]:
     """A sentence on classes with fewer rows than there are folds."""
     if counts.max() < 2:
-        return ("Each class has one row: nothing could be held out, so all views count the same.",)
+        return ("Each class has only one row, so nothing was held out and all views have equal weight.",)
     rare = [name for name, count in zip(names, counts, strict=True) if 0 < count < 5]
     if not rare:
         return ()
@@ -447,11 +447,11 @@ def _score(scores: Array, *, targets: Array, rows: IntArray, several: bool) -> f
     """Accuracy of some rows; of several labels, micro F1."""
     if not len(rows):
         return 0.0
-    scores, wanted = scores[rows], targets[rows] > 0.5
+    scores, correct = scores[rows], targets[rows] > 0.5
     if several:
         chosen = scores > 0
-        return float(2 * (chosen & wanted).sum() / max(1, chosen.sum() + wanted.sum()))
-    return float((scores.argmax(axis=1) == wanted.argmax(axis=1)).mean())
+        return float(2 * (chosen & correct).sum() / max(1, chosen.sum() + correct.sum()))
+    return float((scores.argmax(axis=1) == correct.argmax(axis=1)).mean())
 
 
 def _rivals(
@@ -464,9 +464,9 @@ def _rivals(
     problems = [*targets.T] if several else [targets.argmax(axis=1)]
     for method, name in names.items():
         scores = np.full(targets.shape, -np.inf)
-        for fold, (number, wanted) in itertools.product(range(int(folds.max()) + 1), enumerate(problems)):
+        for fold, (number, problem) in itertools.product(range(int(folds.max()) + 1), enumerate(problems)):
             held, known = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
-            present, classes = np.unique(wanted[known], return_inverse=True)
+            present, classes = np.unique(problem[known], return_inverse=True)
             if len(present) < 2:
                 continue
             weights, intercepts, _ = solve_linear(method, matrix[known], classes, seed=seed)

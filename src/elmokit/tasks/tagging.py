@@ -246,7 +246,7 @@ class Tagging(Task[TagPrediction, TagMetrics]):
         inputs, tags, misaligned = (
             list[PlacedWords](),
             list[list[str]](),
-            LeftOut("with spans that do not end between words", "Changed"),
+            LeftOut("with spans that cut a word", "Adjusted"),
         )
         places = list[str]()
         for row in rows:
@@ -370,7 +370,7 @@ def _to_bioes(
     """Tags of spans in BIOES, and a note on those that their scheme does not allow."""
     scheme, invalid = (
         guess_scheme(tags),
-        LeftOut("with tags that cannot follow each other", "Read as new spans"),
+        LeftOut("with invalid tag sequences", "Read as new spans"),
     )
     for place, own in zip(places, tags, strict=True):
         for number in find_invalid(own, scheme):
@@ -382,15 +382,17 @@ def _to_bioes(
 
 def _all_tags(used: set[str], places: Sequence[str]) -> tuple[str, ...]:
     """The tags to learn: of spans, all four of each label, so that any span can be written."""
-    every = f"{places[0] if places else ''}: this and all other rows"
+    place = places[0] if places else ""
     if mark_spans(used):
         kinds = Tagging().classes(Labels(tuple(used)))
         used = {OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in _ALL_BIOES)}
     elif len(used) < 2:
-        raise DataError(f"{every} have the tag {min(used, default='')!r}.", remedy="Check --label-column.")
+        raise DataError(
+            f"{place}: all rows have only the tag {min(used, default='')!r}.", remedy="Check --label-column."
+        )
     if len(used) > _MOST_TAGS:
         raise DataError(
-            f"{every} have {len(used):,} different tags, more than {_MOST_TAGS:,}.",
+            f"{place}: the rows have {len(used):,} different tags, more than {_MOST_TAGS:,}.",
             remedy="That looks like a column of words; check --label-column.",
         )
     return tuple(sorted(used))
@@ -506,8 +508,8 @@ def _worst_section(metrics: TagMetrics, split: str) -> Section:
 
 def _bracket(words: Sequence[str], spans: Sequence[Span]) -> str:
     """As in "[Ada Lovelace PER] wrote it ."."""
-    shown = [*words]
+    marked = [*words]
     for start, end, label in spans:
-        shown[start] = f"[{shown[start]}"
-        shown[end - 1] += f" {label}]"
-    return " ".join(shown)
+        marked[start] = f"[{marked[start]}"
+        marked[end - 1] += f" {label}]"
+    return " ".join(marked)

@@ -70,7 +70,7 @@ class Examples:
         labels: Those of the model, learned from these rows if they are the first.
         unknown: Further labels in these rows, which the model cannot give.
         weights: How much each row counts in training, (n,); None if all count the same.
-        notes: What a person should know about the rows, in sentences.
+        notes: Remarks on the rows, in sentences.
     """
 
     inputs: Sequence[Inputs]

@@ -256,7 +256,7 @@ def fit_tfidf(method: str, examples: Examples, *, seed: int = 0) -> TfidfModel:
     if counted is None:
         shared = " that another one has, too" if min_df > 1 else ""
         raise DataError(
-            f"None of the {len(texts):,} texts has a word of two letters or more{shared}.",
+            f"None of the {len(texts):,} texts contains a word of two letters or more{shared}.",
             remedy="Give texts with words, or leave out the methods that count them.",
         )
     terms, rows = counted

@@ -231,8 +231,8 @@ def _check_texts(texts: Sequence[LayerSource], fit: FitConfig) -> tuple[str, ...
     if texts[0].n_empty == len(texts[0]):
         raise DataError("None of the training texts contains a word.", remedy="Check the texts first.")
     counts = {
-        f"Cut after {fit.max_words} words (max_words)": sum(part.n_cut for part in texts),
-        "Without a word, and so alike to the model": sum(part.n_empty for part in texts),
+        f"Truncated to {fit.max_words} words (max_words)": sum(part.n_cut for part in texts),
+        "Without words": sum(part.n_empty for part in texts),
     }
     whole = f"{sum(map(len, texts)):,} rows for training" + (" and validation" if len(texts) > 1 else "")
     return tuple(f"{what}: {n:,} of {whole}." for what, n in counts.items() if n)
@@ -243,8 +243,8 @@ def _with_epochs(config: ClassifierConfig, texts: LayerSource, at_least: int) ->
     fit = config.fit
     if not fit.epochs:
         n_steps = len(texts.batches(fit.batch_words))
-        wanted = max(at_least, -(-_STEPS // n_steps), -(-_VISITS // len(texts)))
-        fit = replace(fit, epochs=min(_MOST_EPOCHS, wanted))
+        epochs = max(at_least, -(-_STEPS // n_steps), -(-_VISITS // len(texts)))
+        fit = replace(fit, epochs=min(_MOST_EPOCHS, epochs))
     if fit.finetune and fit.unfreeze_every >= fit.epochs:
         raise ConfigError(
             f"With unfreeze_every = {fit.unfreeze_every:g}, no encoder layer would learn in "

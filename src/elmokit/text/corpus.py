@@ -288,9 +288,9 @@ class _Builder:
         parts = ["train"] if open_words or self.settings.extend or not self.settings.fixed else []
         if open_words and (self.held_out or self.valid):
             parts.append("valid")
-        for wanted in parts:
+        for name in parts:
             frequent = pipeline.frequent_words(
-                (text for part, text in self._parts() if part == wanted),
+                (text for part, text in self._parts() if part == name),
                 at_most=_MAX_TYPES if open_words else limits.max_words,
                 min_count=1 if open_words else limits.min_count,
             )

@@ -133,7 +133,7 @@ class _Records:
         return f"{self.files[0]}{more}"
 
     def notes(self) -> tuple[str, ...]:
-        """What a person should know about the rows of the latest pass."""
+        """Remarks on the rows of the latest pass, in sentences."""
         return (*self._unlabeled.notes(), *self._unreadable.notes())
 
     def _streams(self) -> Iterator[tuple[str, IO[bytes]]]:
@@ -236,8 +236,8 @@ class _Records:
             names, text, label = [*_CONLLU], "form", "upos"
         place_of = functools.partial(_place, names=names, where=file.name, has_numbers=True)
         texts = [place_of(name, flag="--text-columns.") for name in self.config.columns or [text]]
-        wanted = None if self._label_column is None else self._label_column or label
-        place = None if wanted is None else place_of(wanted, flag="--label-column.")
+        column = None if self._label_column is None else self._label_column or label
+        place = None if column is None else place_of(column, flag="--label-column.")
         if place in texts:
             raise DataError(
                 f"{file.name} has {n_columns} column(s), so none holds tags.",
@@ -255,8 +255,8 @@ class _Records:
             if label == "":
                 texts = self.config.columns or [self.form.find_text(record) or "text"]
                 label = self.form.find_label(record, texts) or ""
-            wanted = None if may_lack and (label or "").casefold() not in map(str.casefold, record) else label
-            layout = self._layout(list(record), file.place(number), wanted, is_object=True)
+            column = None if may_lack and (label or "").casefold() not in map(str.casefold, record) else label
+            layout = self._layout(list(record), file.place(number), column, is_object=True)
             yield number, list(record.values()), layout
 
     def _parquet_rows(self, file: OpenFile) -> Iterator[_Record]:

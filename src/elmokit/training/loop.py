@@ -37,6 +37,7 @@ Carry = dict[str, Tensor]
 _CHECKPOINT = "checkpoint.safetensors"
 _MAX_STEPS_BACK = 5
 _PLAN_AFTER = 20  # steps measured before a time limit is turned into a number of steps
+_LONG_WRITE = 1.2  # seconds for a checkpoint: a fiftieth of the default time between two
 _PLAN_SHARE = 0.93  # of the remaining time is for steps, the rest for evaluation and saving
 
 
@@ -226,6 +227,7 @@ class _Run:
 
     def loop(self, stop: threading.Event, advance: Advance) -> Stopped:
         saved = counted = time.monotonic()
+        writing = 0.0  # seconds that the last checkpoint took
         planned = self.position.seconds
         planned_step, log_every = self.position.step, max(1, self.per_epoch // 50)
         n_evals = min(self.config.evals_per_epoch, self.per_epoch)
@@ -245,7 +247,9 @@ class _Run:
             now = time.monotonic()
             place.seconds += now - counted  # saving and evaluating included
             counted = now
-            save_now = self.is_first and now - saved >= self.checkpoint_every
+            # What takes long to write is written less often: benchmarks/simulate_cluster.py.
+            pause = self.checkpoint_every * max(1.0, writing / _LONG_WRITE)
+            save_now = self.is_first and now - saved >= pause
             place.seconds, stopping, saving = (
                 self.processes.highest(  # so that all decide alike what depends on time
                     [place.seconds, float(stop.is_set()), float(save_now)]
@@ -277,6 +281,7 @@ class _Run:
             if saving:
                 self.save()
                 saved = time.monotonic()
+                writing = saved - now
         return "done" if self.position.step >= self.limit else "time"
 
     def step(self, index: int, lr: float) -> tuple[float, float, int]:
@@ -343,11 +348,11 @@ class _Run:
                 place.best_score, place.best_step = figures["score"], place.step
                 if self.is_first:
                     save_tensors(self.best_file, self.parameters, {"step": place.step})
-        shown = {name: value for name, value in figures.items() if name != "score"}
-        place.history.append({"step": place.step, "epoch": epoch + 1, **shown})
-        self.log.add("valid", place.step, epoch=epoch + 1, **shown)
-        self.reporter.event("valid", step=place.step, epoch=epoch + 1, **shown)
-        texts = [f"{name.replace('_', ' ')} {value:,.4g}" for name, value in shown.items()]
+        measured = {name: value for name, value in figures.items() if name != "score"}
+        place.history.append({"step": place.step, "epoch": epoch + 1, **measured})
+        self.log.add("valid", place.step, epoch=epoch + 1, **measured)
+        self.reporter.event("valid", step=place.step, epoch=epoch + 1, **measured)
+        texts = [f"{name.replace('_', ' ')} {value:,.4g}" for name, value in measured.items()]
         self.reporter.say(
             f"[dim]step {place.step:>7,}  epoch {epoch + 1:>3}[/]  held out: {'  '.join(texts)}"
         )
@@ -394,7 +399,7 @@ def _stop_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        say("[yellow]Stopping after this step; Ctrl-C again ends at once.[/]")
+        say("[yellow]Stopping after this step. Press Ctrl-C again to quit now.[/]")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

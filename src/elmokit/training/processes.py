@@ -55,7 +55,7 @@ class Processes:
         if size == 1:
             yield cls()
             return
-        with _explained():
+        with _explain_lost_connection():
             dist.init_process_group("gloo", timeout=_PATIENCE)
         yield cls(dist.get_rank(), size)
 
@@ -83,7 +83,7 @@ class Processes:
         if self.size == 1:
             return values
         numbers = torch.tensor(values, dtype=torch.float64)
-        with _explained():
+        with _explain_lost_connection():
             dist.all_reduce(numbers, dist.ReduceOp.MAX)
         return numbers.tolist()
 
@@ -92,7 +92,7 @@ class Processes:
         if self.size == 1:
             return values
         numbers = torch.tensor(values, dtype=torch.float64)
-        with _explained():
+        with _explain_lost_connection():
             dist.all_reduce(numbers)
         return numbers.tolist()
 
@@ -103,7 +103,7 @@ class Processes:
         content = save(tensors, {"meta": json.dumps(meta)}) if self.rank == 0 else b""
         message = torch.frombuffer(bytearray(content or b"0"), dtype=torch.uint8)
         size = torch.tensor(len(content))
-        with _explained():
+        with _explain_lost_connection():
             dist.broadcast(size, 0)
             message = message if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
             dist.broadcast(message, 0)
@@ -132,7 +132,7 @@ class Processes:
         """The rows of all processes, in their order."""
         if self.size == 1:
             return rows
-        with _explained():
+        with _explain_lost_connection():
             counts = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
             dist.all_gather(counts, torch.tensor([len(rows)]))
             sizes = [int(count) for count in counts]
@@ -158,7 +158,7 @@ class Processes:
         dense = by_kind[_DENSE]
         parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in dense]
         flat = torch.cat([torch.tensor([loss]), *(part.flatten() for part in parts)])  # one message
-        with _explained():
+        with _explain_lost_connection():
             dist.all_reduce(flat)
         self.n_bytes += flat.nbytes
         sizes = [1, *(part.numel() for part in parts)]
@@ -181,7 +181,7 @@ def _rows_of(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
 
 
 @contextlib.contextmanager
-def _explained() -> Iterator[None]:
+def _explain_lost_connection() -> Iterator[None]:
     """Turn a lost connection into a RunError."""
     try:
         yield
@@ -189,14 +189,14 @@ def _explained() -> Iterator[None]:
         cause = re.sub(r"\[[^]]*\]:?\d*\s*", "", str(error)).strip().split(". ")[0]
         raise RunError(
             f"The other processes of this run {_LOST}: {cause}.",
-            remedy="See what the other processes say. The same command goes on from the last checkpoint.",
+            remedy="Check their output. The same command resumes from the last checkpoint.",
         ) from error
 
 
 def launch(size: int) -> int:
     """Run this command line in ``size`` processes on this machine; returns the exit code of the first.
 
-    The progress of the first one is shown, and what the others say if they fail.
+    Shows the progress of the first one, and the errors of the others.
     """
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -240,7 +240,7 @@ def launch(size: int) -> int:
     if first is not None and (code := children[first].returncode) < 0:
         raise RunError(
             f"Process {first + 1} of {size} was killed ({signal.Signals(-code).name}).",
-            remedy="Run the same command again; it goes on from the last checkpoint.",
+            remedy="Run the same command again; it resumes from the last checkpoint.",
         )
     return children[first or 0].returncode
 

@@ -125,7 +125,9 @@ def distill(  # many parameters because each is a flag of the verb
         encoder = encoder.bind(rows)
     both = [(row, words) for row in rows if (words := base.pipeline.words(row))]
     if not any(len(words) > 1 for _, words in both):
-        raise DataError("None of the texts has two words.", remedy="Give running text, a text in each row.")
+        raise DataError(
+            "None of the texts has two or more words.", remedy="Give running text, a text in each row."
+        )
     rows, spelled = [row for row, _ in both], [words for _, words in both]
     counts = Counter(form_of(word) for words in spelled for word in words)
     counts = Counter({form: count for form, count in counts.items() if count >= config.min_count})
@@ -272,7 +274,7 @@ class Distillation:
     texts: Ragged[np.int64]  # the row of each word
     targets: FloatArray  # (n_texts, dim)
     train: IntArray  # numbers of the texts to learn from, in the order of the epoch
-    held: IntArray  # ... and to measure on
+    held: IntArray  # numbers of the texts to measure on
     config: DistillConfig
 
     def parameters(self) -> Mapping[str, nn.Parameter]:

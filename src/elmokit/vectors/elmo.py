@@ -335,7 +335,7 @@ class Elmo(TextEncoder):
             if ours != theirs:
                 raise ConfigError(
                     "The state does not fit this model: it has another number of layers, or other widths.",
-                    remedy="Continue from a state that this model returned.",
+                    remedy="Pass a state returned by this model.",
                 )
             return state, batch_size or len(state.forward[0][0])
         if state not in get_args(State):

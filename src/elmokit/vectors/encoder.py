@@ -139,7 +139,7 @@ class Encoder(SentenceEncoder, Protocol):
     @property
     def directional(self) -> bool: ...  # dim is [forward; backward], so "last" pooling reads both ends
     @property
-    def has_sentence_vector(self) -> bool: ...  # sentences() was trained for whole texts, is no mean
+    def has_sentence_vector(self) -> bool: ...  # sentences() was trained for whole texts and is not a mean
     @property
     def module(self) -> nn.Module: ...  # what fine-tuning trains
 

@@ -204,7 +204,7 @@ class PublishedMix:
         n_layers = max((len(row) for row in rows), default=1) - 1
         if n_layers < 1 or any(sorted(row) != list(range(-1, n_layers)) for row in rows):
             raise ModelError(
-                f"{path} holds no complete mix: weights of one or more layers, and gamma, for each output.",
+                f"{path} does not hold a complete mix: each output needs layer weights and gamma.",
                 remedy="Give a trained mix: .safetensors, .hdf5, or the weights.th of AllenNLP.",
             )
         weights = torch.tensor([[row[depth] for depth in range(n_layers)] for row in rows])

@@ -123,7 +123,7 @@ class TextIndex:
 
             return cls(store.vectors.reshape(len(store), width), store.record, embed, name)
         if encoder is None:
-            raise ConfigError("Texts need a model to be compared by.", remedy="Give an encoder.")
+            raise ConfigError("Comparing texts requires a model.", remedy="Give an encoder.")
         if isinstance(store, Path | str):
             source = TextSource(store, read, id_column=id_column, say=reporter.note)
             records = [StoredText(*pair, []) for pair in source.with_ids()]
@@ -135,7 +135,7 @@ class TextIndex:
         with reporter.counting("Sentence vectors", len(texts), unit="texts") as advance:
             matrix = np.concatenate([encoder.sentences([]), *encode_chunks(encoder, texts, advance)])
         if not matrix.any():
-            raise DataError("No text has a word.", remedy="Give a file with some text in it.")
+            raise DataError("None of the texts contains a word.", remedy="Give a file with some text in it.")
         return cls(matrix, records.__getitem__, encoder.sentences, name)
 
     def __len__(self) -> int:
@@ -148,7 +148,7 @@ class TextIndex:
             if not vector.any():
                 raise DataError(
                     f"Query {number} ({text_of(queries[number])!r}) contains no words that the model knows.",
-                    remedy="Give each query a word.",
+                    remedy="Each query needs at least one word.",
                 )
         rows, scores = (
             nearest_rows(self.matrix, vectors, k) if faiss is None else _look_up(faiss, self, vectors, k)

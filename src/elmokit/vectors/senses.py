@@ -112,10 +112,10 @@ def senses(  # many parameters because each is a flag of the verb
     reporter = reporter or Reporter("silent")
     if (k is not None and not 1 <= k <= 100) or at_most < 2:
         raise ConfigError(
-            f"k = {k}, at_most = {at_most}: out of range.", remedy="Use 1 to 100 senses of 2 or more uses."
+            f"k = {k}, at_most = {at_most}: out of range.", remedy="Use k from 1 to 100, at_most from 2."
         )
     if k is not None and labeled is not None:
-        raise ConfigError("The examples decide how many senses there are.", remedy="Leave out k, or labeled.")
+        raise ConfigError("The number of senses comes from the examples.", remedy="Leave out k, or labeled.")
     folder = None if out is None else open_out(Path(out), "report", overwrite=overwrite)
     elmo = model if isinstance(model, Elmo) else load(model)
     if not isinstance(elmo, Elmo):
@@ -323,11 +323,11 @@ def _make_report(result: WordSenses, command: str) -> Document:
         )
         for number, one in enumerate(result.senses, 1)
     ]
-    clear = "" if result.silhouette is None else f" Silhouette: {result.silhouette:.2f}."
+    silhouette = "" if result.silhouette is None else f" Silhouette: {result.silhouette:.2f}."
     counted = f"{plural(len(names), 'sense')} of “{result.word}” in {len(result.uses):,}"
     return Document(
         f"Senses of “{result.word}”",
-        f"{counted} of {result.n_found:,} sentences.\n\nCompared by: {result.compared_by}.{clear}",
+        f"{counted} of {result.n_found:,} sentences.\n\nCompared by: {result.compared_by}.{silhouette}",
         (
             Section("senses", "Senses", "", (make_table(columns, rows),)),
             Section("map", "Map", "Each point is a sentence; near points are alike.", (figure,)),

@@ -37,7 +37,7 @@ class MixConfig(Config):
     mix_norm: bool = option(False, "Normalize each layer of each word to mean 0, variance 1 first.")
     mix_l2: float = option(
         0.0,
-        "Penalty on the squared distance of trained weights from equal (function: on its matrix).",
+        "L2 penalty that pulls the weights toward equal ones (function: on its matrix).",
         at_least=0,
     )
 

@@ -107,7 +107,7 @@ def verify(
     rows = [sentence for batch in zip(*lists, strict=False) for sentence in batch]  # one of each list in turn
     if not any(rows):
         raise DataError(
-            f"{sentences or 'What to compare with'} contains no words, so there is nothing to compare.",
+            f"{sentences or 'The reference'} contains no words, so there is nothing to compare.",
             remedy="Give sentences with words in them.",
         )
     size = (batch_size or len(files) or 1) if state == "stateful" else None
@@ -226,6 +226,6 @@ def _read_layers(folder: BilmFolder, files: Sequence[Path], rows: Sentences) -> 
     if len({each.shape[1] for each in expected}) > 1:
         raise DataError(
             f"{files[0]} holds all layers of some sentences only.",
-            remedy="Make it again, alike for all sentences.",
+            remedy="Recreate it with the same layers for all sentences.",
         )
     return np.concatenate(expected)

@@ -34,7 +34,7 @@ CACHE_FOLDER = "token_cache"
 _FORMAT, _VERSION = "elmokit token cache", 1
 _BLOCK = 1024  # words that go through the token encoder at a time
 _MEAN_LETTERS = 20  # per cached word: texts of strangers may hold very long words
-_REMAKE = "Make it again with elmokit convert --token-cache --overwrite, or delete the folder."
+_REMAKE = "Recreate it with elmokit convert --token-cache --overwrite, or delete the folder."
 
 
 class WordCache:
