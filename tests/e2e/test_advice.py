@@ -51,7 +51,9 @@ def test_files_that_are_something_else_are_known(cli: Cli, encoder: Path, rows: 
     folder, out = rows["tag"].parent, ("-o", rows["tag"].parent / "made")
     text = rows["tag"].rename(folder / "tag.txt")
     cli("fit", encoder, text, *out).check_refused("plain text", ".conll")
-    cli("fit", encoder, rows["classify"], "--with", "tfidf-svm", *out).check_refused("tfidf-svm cannot be combined")
+    cli("fit", encoder, rows["classify"], "--with", "tfidf-svm", *out).check_refused(
+        "tfidf-svm cannot be combined"
+    )
     cli("fit", f"vectors:{text}", rows["classify"], *out).check_refused("no .npy file", "glove:FILE")
     (folder / "a.jsonl").write_text('{"tags": ["O"]}\n', encoding="utf-8")
     cli("fit", encoder, folder / "a.jsonl", "--task", "tag", *out).check_refused("no field 'tokens'")

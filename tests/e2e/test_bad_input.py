@@ -369,7 +369,7 @@ def test_a_tag_unseen_in_training_is_refused_for_validation_and_wrong_in_a_test(
     train = write(tmp_path / "train.conll", "bank B-X\nrain O\n\n" * 20)
     new = write(tmp_path / "new.conll", "bank B-X\nrain B-NEW\n\n")
     words = ("fit", encoder, train, "-o", tmp_path / "model", "--head", "linear", "--epochs", "8")
-    cli(*words, "--valid", new).check_refused("new.conll", "validation rows have labels", "S-NEW")
+    cli(*words, "--valid", new).check_refused("new.conll, line 1", "validation rows have labels", ": NEW")
     cli(*words, "--test", new, "--set", "lr=0.05").check_fine("test: span F1 0.6667")
     assert "training never saw" in (tmp_path / "model" / "report.md").read_text()
     cli("evaluate", tmp_path / "model", new).check_fine("span F1 0.6667")

@@ -323,11 +323,6 @@ def test_two_columns_that_are_joined_are_said_to_be(cli: Cli, encoder: Path, tmp
     cli(*words, "-o", tmp_path / "a").check_refused("which hold the text?")
     named = (*words, "--text-columns", "claim,proof", "-o", tmp_path / "a")
     cli(*named).check_fine("Texts: claim + proof, joined into one; use --task pair to compare them.")
-    words = (
-        "fit",
-        encoder,
-        table(tmp_path / "b.csv", rows, ("text1", "text2", "label")),
-        "-o",
-        tmp_path / "b",
-    )
-    assert "Task: pair" not in cli(*words, "--text-columns", "text1").check_fine("text column: text1").out
+    other = table(tmp_path / "b.csv", rows, ("text1", "text2", "label"))
+    said = cli("fit", encoder, other, "-o", tmp_path / "b", "--text-columns", "text1").check_fine()
+    assert "Task: pair" not in said.out

@@ -177,4 +177,4 @@ def test_the_estimator_takes_several(encoder: Path, vectors: Path, tmp_path: Pat
     several.save(tmp_path / "made")
     again = TextClassifier.load(tmp_path / "made")
     assert np.array_equal(again.predict_proba(texts), several.predict_proba(texts))
-    assert len(again.fit(texts, labels).model_.encoder.parts) == 2
+    assert type(again.fit(texts, labels).model_.encoder) is LayeredEncoders

@@ -361,11 +361,12 @@ def test_the_service_serves_it(bundled: StackFit, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("several_encoders", [False, True])
 def test_rows_that_are_cut_are_counted(encoder: Path, tmp_path: Path, several_encoders: bool) -> None:
-    long, more = ("we saw the rain storm", "weather"), {"with_": encoder} if several_encoders else {}
+    long = ("we saw the rain storm", "weather")
     train, other = (table(tmp_path / f"{n}.csv", [*rows(n), long]) for n in (30, 6))
     said = Said()
-    said_of_fit = {"max_words": 4, "valid": other, "test": other, "reporter": said}
-    fitted = fit(encoder, train, tmp_path / "made", **said_of_fit, **more)
+    more = [encoder] if several_encoders else []
+    splits: Any = {"valid": other, "test": other}
+    fitted = fit(encoder, train, tmp_path / "made", with_=more, max_words=4, reporter=said, **splits)
     n_cut, n_other = (sum(len(text.split()) > 4 for text, _ in [*rows(n), long]) for n in (30, 6))
     assert f"Truncated to 4 words (max_words): {n_cut} of 31 rows for training." in said.text
     note = f"Truncated to 4 words (max_words): {n_other} of 7 rows."

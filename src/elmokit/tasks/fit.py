@@ -305,7 +305,9 @@ def read_examples(
     examples = task.read(rows, labels)
     names = shorten(task.classes(Labels(examples.unknown)))
     unseen = LeftOut(f"with labels that never occur in training: {names}", "Counted as errors")
-    for number in np.flatnonzero(examples.unseen()) if names else ():
+    targets, n_known = examples.targets, len(examples.labels)
+    wrong = targets[:, n_known:] > 0 if labels.separator else targets >= n_known
+    for number in np.flatnonzero(wrong.reshape(len(rows), -1).any(axis=1)) if names else ():
         if only_known:
             problem = f"validation rows have labels that the training rows do not have: {names}"
             remedy = "Correct them, or give training rows for them."

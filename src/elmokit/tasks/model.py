@@ -200,7 +200,7 @@ def chunks(
 ) -> Iterator[list[Inputs]]:
     """Rows to be answered together: so many that work is efficient, so few that memory stays flat."""
     chunk, n_read = list[Inputs](), 0
-    for number, row in enumerate(rows):
+    for number, row in enumerate(cast(Iterable[Any], rows)):
         if isinstance(row, str) or len(row) != len(task.fields):
             problem = f"Row {number} is no tuple of {plural(len(task.fields), 'text')}"
             raise DataError(f"{problem}.", remedy=f"Give a tuple for each row: {', '.join(task.fields)}.")

@@ -83,12 +83,6 @@ class Examples:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def unseen(self) -> npt.NDArray[np.bool_]:
-        """Whether each row has a label among ``unknown``, (n,)."""
-        n = len(self.labels)
-        wrong = self.targets[:, n:] > 0 if self.labels.separator else self.targets >= n
-        return wrong.reshape(len(self), -1).any(axis=1)
-
     def select(self, rows: npt.NDArray[np.int64]) -> Examples:
         """Some of the rows, by number."""
         weights = None if self.weights is None else self.weights[rows]
