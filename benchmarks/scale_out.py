@@ -57,7 +57,7 @@ def work(preset: str, corpus_folder: Path, n_steps: int) -> None:
                 n_words, processes.n_bytes, started = 0, 0, time.perf_counter()
             optimizer.zero_grad()
             result = task.step(step, carry, rng)
-            processes.add_gradients(parameters, float(result.loss))
+            processes.add_gradients(parameters, [float(result.loss)])
             optimizer.clip(config.training.clip_norm)
             optimizer.step(1e-3)
             carry, n_words = result.carry, n_words + result.n_words

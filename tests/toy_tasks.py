@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -12,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.core.errors import DataError
-from elmokit.report.document import Section, make_table
+from elmokit.report.document import Section
 from elmokit.tasks.heads import Head, mean_over_words
-from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, Prediction, Task
+from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, Part, Prediction, Task
 from elmokit.text.rows import Row
 
 Array = npt.NDArray[Any]
@@ -48,6 +49,7 @@ class ToyMetrics:
     main: str
     row_stats: Array
     values: dict[str, float] = field(default_factory=dict)
+    by_tag: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.values[self.main] = self.score(self.row_stats.sum(axis=0))
@@ -59,13 +61,14 @@ class ToyMetrics:
         return float(1 - errors / max(1e-9, squares - true**2 / n))
 
     def to_json(self) -> dict[str, Any]:
-        return {"n": self.n, **self.values}
+        return {"n": self.n, **self.values, "by_tag": self.by_tag}
 
 
 class Tagging(Task[Tags, ToyMetrics]):
     """One tag for each word; text and tags of a row are separated by spaces."""
 
     name, fields, heads = "tag", ("text",), {"crf": CrfHead}
+    part = Part("by_tag", "tag", ("accuracy", "words"), "accuracy")
 
     def inputs(self, row: Row, labels: Labels = Labels()) -> Inputs:  # noqa: B008 (frozen)
         return (row.text.split(),)
@@ -111,17 +114,21 @@ class Tagging(Task[Tags, ToyMetrics]):
 
     def measure(self, examples: Examples, predictions: Sequence[Tags]) -> ToyMetrics:
         names, stats = (*examples.labels.names, *examples.unknown), []
+        right, counts = Counter[str](), Counter[str]()
         for row, prediction in zip(examples.targets, predictions, strict=True):
             true = [names[tag] for tag in row if tag >= 0]
-            stats.append([sum(a == b for a, b in zip(true, prediction.tags)), len(true)])  # noqa: B905 (cut)
-        return ToyMetrics(len(examples), "tag_accuracy", np.array(stats, dtype=float))
+            same = [a for a, b in zip(true, prediction.tags) if a == b]  # noqa: B905 (cut)
+            right.update(same)
+            counts.update(true)
+            stats.append([len(same), len(true)])
+        by_tag = [{"tag": tag, "accuracy": right[tag] / n, "n": n} for tag, n in counts.items()]
+        return ToyMetrics(len(examples), "tag_accuracy", np.array(stats, dtype=float), by_tag=by_tag)
 
     def columns(self, prediction: Tags) -> dict[str, Any]:
         return {"tags": " ".join(prediction.tags)}
 
     def sections(self, metrics: Mapping[str, ToyMetrics]) -> list[Section]:
-        rows = [[split, f"{found.values['tag_accuracy']:.4f}"] for split, found in metrics.items()]
-        return [Section("tags", "Tags", "", (make_table(["Split", "Accuracy"], rows),))]
+        return [Section("tags", "Tags", "", (self.part.table(metrics),))]
 
 
 class DotHead(Head):

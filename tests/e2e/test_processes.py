@@ -7,18 +7,21 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from test_resume import COMMON, WORDS, assert_same_outcome
 
 from elmokit.bilm.pretrain import pretrain
-from elmokit.core.errors import ConfigError
+from elmokit.core.errors import ConfigError, RunError
+from elmokit.training import processes
 from elmokit.training.processes import Processes
-from program import Start, environment, in_its_own_process, n_metrics, small_disk, wait_for_more
+from program import Cli, Start, environment, in_its_own_process, n_metrics, small_disk, wait_for_more
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks up processes in /proc")
 SETTINGS = [*COMMON, "--set=hidden_dim=8", "--set=n_lanes=5", "--epochs=4"]
@@ -68,21 +71,9 @@ def test_torchrun_and_parts_of_steps_change_no_more_than_rounding(
     text: Path, alone: dict[int, Path], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [
-        *command,
-        "-m",
-        "elmokit",
-        "pretrain",
-        text,
-        *SETTINGS,
-        "--set=accumulate=3",
-        "--out",
-        tmp_path / "out",
-    ]
-    for _ in range(3):  # a process now and then aborts at its end under torchrun; the same command goes on
-        done = subprocess.run([*map(str, words)], capture_output=True, timeout=100, env=environment())
-        if done.returncode == 0:
-            break
+    out = ["--set=accumulate=3", "--out", tmp_path / "out"]
+    words = [*command, "-m", "elmokit", "pretrain", text, *SETTINGS, *out]
+    done = subprocess.run([*map(str, words)], capture_output=True, timeout=100, env=environment())
     assert done.returncode == 0, done.stderr.decode()
     assert losses(tmp_path / "out") == pytest.approx(losses(alone[1]), rel=1e-4)
 
@@ -126,6 +117,68 @@ def test_an_interrupted_run_with_a_slow_process_is_saved(text: Path, start: Star
     assert "Run the same command to resume" in said
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_processes_end_with_the_one_that_started_them(
+    number: signal.Signals, code: int, text: Path, start: Start, tmp_path: Path
+) -> None:
+    launcher = start("pretrain", text, *SETTINGS, "--processes", "2", "--out", tmp_path / "out")
+    assert wait_for_more(launcher, lambda: n_metrics(tmp_path / "out"), 3)
+    started = ranks(launcher).values()
+    launcher.send_signal(number)
+    launcher.communicate(timeout=60)  # also waits for the first process, which shares its output
+    assert launcher.returncode == code
+    for _ in range(600):
+        if not any(map(is_running, started)):
+            break
+        time.sleep(0.1)
+    assert not any(map(is_running, started))
+
+
+def is_running(process: int) -> bool:
+    """Whether it has not ended; one that nobody has waited for has no command line any more."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{process}/cmdline").read_bytes() != b""
+    return False
+
+
+def test_a_process_whose_others_do_not_come_says_so_and_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("elmokit.training.processes._JOINING", timedelta(seconds=1))
+    monkeypatch.setattr("elmokit.training.processes._LATE", 0.1)
+    said: list[str] = []
+    with (
+        pytest.raises(RunError, match=f"cannot be reached: [^!]*they meet at 127.0.0.1:{port}"),
+        Processes.join(said.append),
+    ):
+        pass
+    assert said == [f"Process 1 of 2 waits for the others at 127.0.0.1:{port}."]
+
+
+def test_connections_to_machines_that_vanish_are_closed() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as one,
+    ):
+        processes._watch_connections()
+        assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert 10_000 <= one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 120_000
+        one.sendall(b"still open")
+
+
+def test_variables_that_are_not_of_torchrun_are_refused(
+    cli: Cli, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank, size in (("0", "two"), ("2", "2"), ("-1", "2")):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", size)
+        cli("pretrain", text, "--out", tmp_path / "out").check_refused(f"WORLD_SIZE={size}")
+
+
 def test_a_full_disk_ends_all_processes(text: Path, start: Start, tmp_path: Path) -> None:
     with small_disk(60_000):
         launcher = start("pretrain", text, *SETTINGS, "--processes", "2", "--out", tmp_path / "out")
@@ -147,7 +200,7 @@ def test_what_processes_cannot_do_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     several = contextlib.nullcontext(Processes(0, n_processes))
-    monkeypatch.setattr(Processes, "join", lambda: several)
+    monkeypatch.setattr(Processes, "join", lambda *_: several)
     for name, result in {"in_turn": [0], "require_same": None}.items():
         monkeypatch.setattr(Processes, name, lambda *_, result=result: result)
     with pytest.raises(ConfigError, match=problem):

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,9 @@ def test_tags_go_through_the_command_line(cli: Cli, encoder: Path, tmp_path: Pat
     train, new = table(tmp_path / "train.csv", tagged(250)), table(tmp_path / "new.csv", tagged(20, 1))
     out = tmp_path / "made"
     cli("fit", encoder, train, "--task", "tag", "-o", out, *flags(SETTINGS)).check_fine("valid: tag accuracy")
-    cli("evaluate", out, new).check_fine("tag accuracy", "(20 rows")
+    table_of_tags = (r"(?m)^tag +accuracy +words *$", r"(?m)^B-money +[01]\.\d{4} +\d+ *$")
+    shown = cli("evaluate", out, new).check_fine("tag accuracy", "(20 rows").out
+    assert all(re.search(line, shown) for line in table_of_tags), shown
     assert json.loads(cli("evaluate", out, new, "--json").out)["tag_accuracy"] > 0.8
     cli("inspect", out).check_fine("tag", "crf")
     rows = list(csv.DictReader(io.StringIO(cli("predict", out, new).out)))
@@ -147,7 +150,9 @@ def test_tags_go_through_a_comparison(cli: Cli, encoder: Path, tmp_path: Path) -
     best = cli("evaluate", out / "best", test, "--json")
     scores = [method["splits"]["test"] for method in report["methods"]]
     assert json.loads(best.out)["tag_accuracy"] > 0.5, scores
-    assert "tag accuracy" in (out / "report.md").read_text(encoding="utf-8").lower()
+    text = (out / "report.md").read_text(encoding="utf-8")
+    assert "tag accuracy" in text.lower()
+    assert "## Scores by tag\n\nAccuracy on test, in percent. The best method for each tag is bold." in text
 
 
 def test_pairs_go_through_a_comparison(encoder: Path, tmp_path: Path) -> None:

@@ -253,3 +253,14 @@ def test_only_a_package_that_is_missing_itself_is_called_missing(
         import_extra("broken_extra", "extra", "This")
     with pytest.raises(MissingExtraError, match="This needs the package absent_extra"):
         import_extra("absent_extra.part", "extra", "This")
+
+
+def test_an_error_names_the_setting_that_is_wrong() -> None:
+    for values, name in (
+        ({"lr": -1.0}, "lr"),
+        ({"schedule": "none"}, "schedule"),
+        ({"max_time": "x"}, "max_time"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            RunConfig(**values)
+        assert error.value.setting == name

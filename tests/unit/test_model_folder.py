@@ -15,6 +15,7 @@ from rich.console import Console
 
 import elmokit
 from elmokit.bilm.folder import load_bilm
+from elmokit.bilm.perplexity import TextPerplexity
 from elmokit.core.atomic import write_text
 from elmokit.core.errors import ConfigError, ModelError, RunError
 from elmokit.core.model_card import Facts, card_text, print_facts
@@ -248,6 +249,7 @@ def test_evaluate_measures_any_model_by_its_kind(
 ) -> None:
     elmo: Any = load(tiny_model)
     result = elmokit.evaluate(elmo, tiny_corpus, state="zero")
+    assert isinstance(result.details, TextPerplexity)
     assert result.values["perplexity"] == result.details.perplexity > 1
     assert elmokit.evaluate(tiny_model, [tiny_corpus], state="zero").to_json() == result.to_json()
     cli("evaluate", tiny_model, tiny_corpus, "--state", "zero").check_fine("Perplexity", "state zero")

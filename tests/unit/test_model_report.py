@@ -133,9 +133,7 @@ def test_each_kind_of_mix_is_explained(mix: str, words: str) -> None:
 
 
 def test_a_linear_head_has_no_curves() -> None:
-    model = make_fitted(NEWS)
-    tried = [{**entry, "l2": 0.1} for entry in model.record.history]
-    model = replace(model, record=replace(model.record, history=tried))
+    model = make_fitted(NEWS, head="linear")
     document = model_document(model, {"test": make_metrics(NEWS, 30)}, "A title")
     assert "training" not in [section.id for section in document.sections]
     assert not any(isinstance(item, Figure) for item in section(document, "mix").items)

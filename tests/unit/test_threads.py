@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ from torch import Tensor, nn
 
 from elmokit.bilm.folder import load_bilm
 from elmokit.bilm.pretrain import pretrain
+from elmokit.core import threads as core_threads
 from elmokit.core.threads import one_core_each, run_all, side_by_side
 from elmokit.vectors.elmo import Elmo
 
@@ -84,6 +89,67 @@ def test_gradients_through_parts_are_those_of_plain_autograd() -> None:
             for mine, plain in zip(gradients(True, leaf), gradients(False, leaf), strict=True):
                 assert (mine is None) == (plain is None)
                 assert mine is None or plain is None or torch.allclose(mine, plain, atol=1e-6)
+
+
+class Refusing:
+    """A method that is refused the second time, as a system without further threads does."""
+
+    def __init__(self, real: Callable[..., Any]) -> None:
+        self.real, self.n_calls = real, 0
+
+    def __call__(self, *args: Any) -> Any:
+        self.n_calls += 1
+        if self.n_calls == 2:
+            raise RuntimeError("can't start new thread")
+        return self.real(*args)
+
+
+def test_a_job_that_began_is_waited_for_when_the_next_thread_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def job(number: int) -> int:
+        time.sleep(0.0 if threading.current_thread() is threading.main_thread() else 0.2)
+        return number
+
+    with threads(3):
+        run_all([int] * 3)
+        pool = core_threads._pool(3, os.getpid())
+        monkeypatch.setattr(pool, "submit", Refusing(pool.submit))
+        assert run_all([functools.partial(job, number) for number in range(3)]) == [0, 1, 2]
+
+
+def test_without_threads_the_caller_does_all_and_none_is_left_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[threading.Thread] = []
+    refusing = Refusing(lambda thread: (started.append(thread), start(thread)))
+    start = threading.Thread.start
+    monkeypatch.setattr(core_threads, "_POOLS", {})
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: refusing(thread))
+    with threads(3):
+        assert run_all([threading.get_ident] * 3) == [threading.get_ident()] * 3
+    assert len(started) == 1
+    started[0].join(20)
+    assert not started[0].is_alive()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_has_a_lock_of_its_own() -> None:
+    program = (
+        "import os, torch; from elmokit.core import threads\n"
+        "torch.set_num_threads(2); threads._lock.acquire()\n"
+        "if child := os.fork(): raise SystemExit(os.waitpid(child, 0)[1])\n"
+        "os._exit(threads.run_all([int, int]) != [0, 0])"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_jobs_compute_with_the_precision_of_the_caller() -> None:
+    one = torch.ones(2, 2)
+    with threads(2), torch.autocast("cpu", torch.bfloat16):
+        meeting = threading.Barrier(2, timeout=20)
+        jobs = [lambda: (meeting.wait(), one @ one)[1].dtype] * 2
+        assert run_all(jobs) == [torch.bfloat16] * 2
 
 
 TEXT = "the cat sat on the mat .\na dog saw the cat and ran .\nthe mat was red .\n" * 40

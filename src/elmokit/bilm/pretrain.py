@@ -39,7 +39,7 @@ from elmokit.text.batching import Ints, Streams
 from elmokit.text.corpus import Corpus, CorpusSettings, prepare_corpus
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, load_tokenizer, replace_surrogates
+from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK, TextPipeline, load_tokenizer
 from elmokit.text.vocabulary import FormIds, learn_bpe, learn_morphemes, require_morfessor
 from elmokit.training.loop import Carry, StepResult, Stopped, TrainingResult, reopen, train
 from elmokit.training.processes import Processes
@@ -242,7 +242,7 @@ def pretrain(  # many parameters because each is a flag of the command
     base = load_bilm(from_model) if from_model is not None else None
     config, read, words = _merge(preset, read or ReadConfig(), settings, base, words_from)
     names = [texts] if isinstance(texts, str | Path) else [*texts]
-    with Processes.join() as processes, contextlib.ExitStack() as stack, one_core_each():
+    with Processes.join(reporter.say) as processes, contextlib.ExitStack() as stack, one_core_each():
         if processes.rank:
             reporter, folder = Reporter("silent"), RunFolder(out, out / "run", "bilm")
         else:
@@ -524,7 +524,7 @@ def _save(
         "n_words": result.position.n_words,
         "seconds": round(result.position.seconds, 1),
         **{name: saved.training[name] for name in ("license", "notes") if name in saved.training},
-        **origin_record(replace_surrogates(command), "torch"),
+        **origin_record(command, "torch"),
     }
     saved.model.load_state_dict(result.weights, strict=False)
     saved.model.eval()

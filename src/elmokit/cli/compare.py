@@ -65,11 +65,10 @@ def command(
     settings |= {"valid": files[1:-1], "unlabeled": unlabeled or (), "encoder": encoder}
     result = compare(files[0], files[-1], out, reporter=reporter, command=options.command_line(), **settings)
     reporter.event("result", ranking=to_json(result)["ranking"], report=report)
-    if not as_json:
-        reporter.say("")
-        print_comparison(result, reporter.console)
-        reporter.say(f"\nRead [bold]{escape(report)}[/].")
-        if result.recommended is not None:
-            reporter.say(f"Use it: {options.next_command('predict', out / 'best', 'new.csv')}")
+    reporter.say("")
+    print_comparison(result, reporter.console)
+    reporter.say(f"\nRead [bold]{escape(report)}[/].")
+    if result.recommended is not None:
+        reporter.say(f"Use it: {options.next_command('predict', out / 'best', 'new.csv')}")
     if result.failed:
         raise typer.Exit(1)

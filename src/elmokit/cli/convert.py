@@ -71,10 +71,8 @@ def command(  # many parameters because each is an argument or a flag
     settings |= {"to": to, "vocab": vocab, "calibrate": calibrate, "compact": compact}
     settings |= {"token_cache": token_cache, "reporter": reporter, "command": options.command_line()}
     result = convert(source, out, **settings)
-    if as_json:
-        record = {"folder": str(result.path), "n_parameters": result.n_parameters, "notes": result.notes}
-        options.print_json(record if result.n_words is None else {**record, "n_words": result.n_words})
-        return
+    record = {"folder": str(result.path), "n_parameters": result.n_parameters, "notes": result.notes}
+    reporter.result(record if result.n_words is None else {**record, "n_words": result.n_words})
     for note in result.notes:
         reporter.say(f"[yellow]note:[/] {escape(note)}")
     done = f"[bold green]Done.[/] {escape(str(result.path))} has"

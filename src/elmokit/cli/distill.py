@@ -61,8 +61,7 @@ def command(
     settings |= {"from_model": from_model or DEFAULT, "command": options.command_line()}
     result = distill(teacher, texts, out, reporter=reporter, **settings)
     reporter.event("end", **{**asdict(result), "folder": str(out)})
-    if not as_json:
-        print_table(make_list(result.rows()), reporter.console)
+    print_table(make_list(result.rows()), reporter.console)
     reporter.say(
         f"The model is in [bold]{escape(str(out))}[/]. Read {escape(str(out / 'report.html'))}; use it: "
         f"{options.next_command('fit', out, 'rows.csv', '--out', 'my-classifier')}"

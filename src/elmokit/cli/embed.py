@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.markup import escape
 
@@ -27,6 +27,8 @@ def command(
             metavar="CHOICE",
         ),
     ] = None,
+    engine: options.Engine = "local",
+    address: options.Address = "",
     as_json: options.Json = False,
     *,
     settings: options.Settings,
@@ -40,7 +42,8 @@ def command(
     """
     from elmokit.vectors.store_writer import embed
 
-    result = embed(model, texts, out, exports=export or (), reporter=reporter, **settings)
+    how: Any = {"engine": engine, "address": address, "reporter": reporter}
+    result = embed(model, texts, out, exports=export or (), **how, **settings)
     names = {"folder": str(out), "exports": [file.name for file in result.exports]}
     reporter.event(
         "end", **{**asdict(result), **names, "stopped": "done", "seconds": round(result.seconds, 1)}

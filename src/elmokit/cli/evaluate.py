@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from elmokit.cli import options
-
-if TYPE_CHECKING:
-    from elmokit.core.console import Reporter
-    from elmokit.tasks.fit import Evaluation
 
 
 @options.with_settings(options.READ, options.LABELS, overwrite=True)
@@ -49,42 +45,35 @@ def command(
     analogy questions (a b c d).
     """
     from elmokit.bilm.perplexity import TextPerplexity
+    from elmokit.report.document import make_table
+    from elmokit.report.render import print_table
     from elmokit.tasks.fit import evaluate
+    from elmokit.tasks.task import format_score_name, format_scores
 
     settings |= {"out": out, "state": state, "command": options.command_line()}
     result = evaluate(model, files, reporter=reporter, **settings)
-    details = result.details
-    if as_json:
-        options.print_json(result.to_json())
-    elif isinstance(details, TextPerplexity):
+    details, figures = result.details, result.to_json()
+    reporter.result(figures)
+    if isinstance(details, TextPerplexity):
         reporter.say(
             f"Perplexity [bold]{details.perplexity:,.2f}[/] "
             f"(forward {details.forward:,.2f}, backward {details.backward:,.2f})\n"
             f"[dim]{details.n_words:,} words in {details.n_documents:,} texts, "
             f"{details.unknown_share:.2%} unknown; exact, state {state}[/]"
         )
-    elif isinstance(details, dict):
+        return
+    if isinstance(details, dict):
         for name, one in details.items():
             value = "not defined" if one.value is None else f"[bold]{one.value:.3f}[/]"
             covered = f"with {one.n_covered:,} of {one.n_total:,} in the vocabulary"
             reporter.say(f"{escape(name)}: {one.measure} {value}, {covered}.")
-    else:
-        _print_metrics(result, reporter)
-        if out is not None:
-            reporter.say(f"Report: {escape(str(out / 'report.html'))}")
-
-
-def _print_metrics(result: Evaluation, reporter: Reporter) -> None:
-    from elmokit.report.document import make_table
-    from elmokit.report.render import print_table
-    from elmokit.tasks.task import format_scores
-
-    speed = f"[dim]({result.details.n:,} rows, {result.speed:,.0f} per second)[/]"
+        return
+    speed = f"[dim]({details.n:,} rows, {result.speed:,.0f} per second)[/]"
     reporter.say(f"{format_scores(result.values, 4)} {speed}")
     for note in result.notes:
         reporter.note(note)
-    figures = result.details.to_json()
-    if classes := figures.get("per_class"):
-        names = ("precision", "recall", "f1")
-        rows = [[one["name"], *(f"{one[n]:.4f}" for n in names), f"{one['support']:,}"] for one in classes]
-        print_table(make_table(["class", "precision", "recall", "F1", "rows"], rows), reporter.console)
+    if (part := result.part) and (scores := part.scores(figures)):
+        rows = [[name, *map("{:.4f}".format, shares), f"{n:,}"] for name, (*shares, n) in scores.items()]
+        print_table(make_table(map(format_score_name, (part.title, *part.columns)), rows), reporter.console)
+    if out is not None:
+        reporter.say(f"Report: {escape(str(out / 'report.html'))}")

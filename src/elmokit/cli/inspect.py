@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elmokit.cli.options import Json, Model, print_json
+from elmokit.cli.options import Json, Model
 
 
 def command(model: Model, as_json: Json = False) -> None:
@@ -20,8 +20,7 @@ def command(model: Model, as_json: Json = False) -> None:
     files = [file for file in home.rglob("*") if file.is_file() and file.relative_to(home).parts[0] != "run"]
     n_bytes = sum(file.stat().st_size for file in files)
     title = model.name or model.resolve().name
-    if as_json:
-        print_json({"folder": title, "kind": loaded.kind, **facts.values, "bytes": n_bytes})
-    else:
-        rows = (*facts.rows, ("on disk", format_size(n_bytes)))
-        print_facts(replace(facts, title=title, rows=rows), Reporter().console)
+    reporter = Reporter("json" if as_json else "auto")
+    reporter.result({"folder": title, "kind": loaded.kind, **facts.values, "bytes": n_bytes})
+    rows = (*facts.rows, ("on disk", format_size(n_bytes)))
+    print_facts(replace(facts, title=title, rows=rows), reporter.console)

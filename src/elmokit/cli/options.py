@@ -1,11 +1,10 @@
-"""What verbs share: arguments, flags, settings as flags, and how results are printed."""
+"""What verbs share: arguments, flags, and settings as flags."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import inspect
-import json
 import os
 import re
 import shlex
@@ -50,6 +49,10 @@ Out = Annotated[Path, flag("Output folder.", "--out", "-o", metavar="FOLDER")]
 Json = Annotated[bool, flag("Print the result as JSON.", "--json")]
 _TIME: Any = {"parser": lambda text: duration(str(text)), "metavar": "TIME", "hidden": True}
 CheckpointEvery = Annotated[float, flag("Time between checkpoints [dim](default 60s)[/].", **_TIME)]
+_ENGINE = "Where to compute: \\[local|ray]; ray: one file per core, on this machine or a cluster."
+_ADDRESS = "Address of a Ray cluster (HOST:6379); by default, this machine."
+Engine = Annotated[str, flag(_ENGINE, metavar="NAME")]
+Address = Annotated[str, flag(_ADDRESS, metavar="HOST:PORT")]
 
 
 def command_line() -> str:
@@ -66,11 +69,6 @@ def next_command(*words: str | Path) -> str:
     """A command to type next, escaped for the shell and for rich markup; bundled models go by their names."""
     names = [word.name if isinstance(word, Path) and word.parent == MODELS else str(word) for word in words]
     return escape(shlex.join(["elmokit", *names]))
-
-
-def print_json(value: Any) -> None:
-    """Print one JSON object on standard output."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import READ, Model, Settings, argument, flag, with_settings
+from elmokit.cli.options import READ, Address, Engine, Model, Settings, argument, flag, with_settings
 
 
 @with_settings(READ, overwrite=True)
@@ -26,6 +26,8 @@ def command(
             "csv, jsonl or, for tags, conll; default: from the extension of --out or FILE.", metavar="CHOICE"
         ),
     ] = "",
+    engine: Engine = "local",
+    address: Address = "",
     *,
     settings: Settings,
 ) -> None:
@@ -43,7 +45,8 @@ def command(
     from elmokit.tasks.fit import predict
 
     reporter = Reporter("auto" if out is not None else "silent")
-    summary = predict(model, files, out, format=cast(Any, format), reporter=reporter, **settings)
+    how: Any = {"format": format, "engine": engine, "address": address}
+    summary = predict(model, files, out, reporter=reporter, **how, **settings)
     for note in summary.notes:
         typer.echo(note, err=True)
     if out is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -78,19 +77,16 @@ def command(  # many parameters because each is an argument or a flag
     """
     from elmokit.bilm.pretrain import pretrain
     from elmokit.core.formatting import format_duration
-    from elmokit.training.processes import launch
+    from elmokit.training.processes import launch, own_place
 
-    size, rank = (int(os.environ.get(name, default)) for name, default in (("WORLD_SIZE", 1), ("RANK", 0)))
+    rank, size = own_place()
     if processes > 1 and size == 1:
         raise typer.Exit(launch(processes))
-    if size > 1 and rank > 0:
-        reporter = Reporter("silent")
     settings |= {"valid": valid or (), "from_model": from_model, "words_from": words_from, "corpus": corpus}
     settings |= {"checkpoint_every": checkpoint_every, "command": options.command_line()}
     result = pretrain(texts, out, preset, reporter=reporter, **settings)
-    if size > 1 and rank > 0:
-        # Connections that others close first can abort.
-        os._exit(130 if result.stopped == "interrupted" else 0)
+    if rank > 0:
+        reporter = Reporter("silent")
     record = asdict(result)
     del record["was_done"]
     reporter.event("end", **{**record, "folder": str(out), "seconds": round(result.seconds, 1)})

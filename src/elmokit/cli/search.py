@@ -18,7 +18,7 @@ _MOST = 1000  # pairs
 
 
 @options.with_settings(options.READ)
-def command(
+def command(  # many parameters because each is an argument or a flag
     place: Annotated[str, options.argument("FILE_OR_VECTORS", _PLACE)],
     queries: Annotated[
         list[str] | None,
@@ -41,6 +41,7 @@ def command(
     as_json: options.Json = False,
     *,
     settings: options.Settings,
+    reporter: options.Reporter,
 ) -> None:
     """Find the texts that are most like a query, by meaning rather than by words.
 
@@ -49,7 +50,6 @@ def command(
     share words with their answers, keyword search (BM25) is better.
     """
     from elmokit.core.config import merge_settings
-    from elmokit.core.console import Reporter
     from elmokit.core.errors import ConfigError
     from elmokit.report.document import Column, make_table
     from elmokit.report.figures import shorten
@@ -58,8 +58,6 @@ def command(
     from elmokit.vectors.foreign import open_encoder
     from elmokit.vectors.neighbors import find_duplicates, search
 
-    rows: list[list[str]] = []
-    reporter = Reporter("silent" if as_json else "auto")
     given: Any = {**merge_settings(settings, read=ReadConfig()), "id_column": id_column, "reporter": reporter}
     if duplicates:
         if queries or approximate:
@@ -69,12 +67,9 @@ def command(
             )
         encoder = None if Path(place).is_dir() else open_encoder(model)
         pairs = find_duplicates(place, encoder, at_least, at_most=_MOST, **given)
-        if as_json:
-            options.print_json({"duplicates": [asdict(pair) for pair in pairs]})
-            return
-        for pair in pairs:
-            sides = [[hit.id, shorten(hit.text, 38)] for hit in (pair.first, pair.second)]
-            rows.append([f"{pair.score:.3f}", *sides[0], *sides[1]])
+        reporter.result({"duplicates": [asdict(pair) for pair in pairs]})
+        both = [[(hit.id, shorten(hit.text, 38)) for hit in (pair.first, pair.second)] for pair in pairs]
+        rows = [[f"{pair.score:.3f}", *one, *other] for pair, (one, other) in zip(pairs, both, strict=True)]
         print_table(make_table(map(Column, ("score", "id", "text", "id", "text")), rows), reporter.console)
         limit = " (only the most alike are listed)" if len(pairs) == _MOST else ""
         reporter.say(f"{len(pairs):,} pairs with a cosine of at least {at_least:g}{limit}.")
@@ -87,13 +82,9 @@ def command(
             "There is no query.", remedy="Give a text to look for, or one on each line of input."
         )
     results = search(place, queries, open_encoder(model), k, approximate=approximate, **given)
-    if as_json:
-        both_lists = zip(queries, results, strict=True)
-        options.print_json(
-            {"queries": [{"query": q, "hits": [*map(asdict, hits)]} for q, hits in both_lists]}
-        )
-        return
-    for query, hits in zip(queries, results, strict=True):
+    answers = [*zip(queries, results, strict=True)]
+    reporter.result({"queries": [{"query": q, "hits": [*map(asdict, hits)]} for q, hits in answers]})
+    for query, hits in answers:
         reporter.say(f"\n[bold cyan]{escape(query)}[/]")
         rows = [[f"{hit.score:.3f}", hit.id, shorten(hit.text, 80)] for hit in hits]
         print_table(make_table(map(Column, ("score", "id", "text")), rows), reporter.console)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -19,7 +19,7 @@ _LAYER = "Compare by the word's vector in this layer; default: by the sentence v
 
 
 @options.with_settings(options.READ, overwrite=True)
-def command(
+def command(  # many parameters because each is an argument or a flag
     model: options.Model,
     word: Annotated[str, options.argument("WORD", "The word to look at.")],
     corpus: Annotated[list[str], options.flag(_CORPUS, "--in", metavar="FILE")],
@@ -38,6 +38,7 @@ def command(
     as_json: options.Json = False,
     *,
     settings: options.Settings,
+    reporter: options.Reporter,
 ) -> None:
     """Show the senses in which a word is used in a corpus.
 
@@ -46,31 +47,21 @@ def command(
     """
     from elmokit.cli.similar import around
     from elmokit.core.config import merge_settings
-    from elmokit.core.console import Reporter
     from elmokit.text.rows import TextSource
     from elmokit.vectors.senses import senses
 
-    reporter = Reporter("silent" if as_json else "auto")
-    overwrite = bool(settings.pop("overwrite", False))
-    read = merge_settings(settings, read=ReadConfig())["read"]
-    assert isinstance(read, ReadConfig)
-    texts = TextSource(corpus, read, say=reporter.note)
-    result = senses(
-        model,
-        word,
-        texts,
-        k=k,
-        labeled=labeled,
-        layer=layer,
-        at_most=at_most,
-        out=out,
-        overwrite=overwrite,
-        reporter=reporter,
-        command=options.command_line(),
-    )
-    if as_json:
-        options.print_json(result.to_json())
-        return
+    given: Any = {"overwrite": settings.pop("overwrite", False), "command": options.command_line()}
+    given |= {
+        "k": k,
+        "labeled": labeled,
+        "layer": layer,
+        "at_most": at_most,
+        "out": out,
+        "reporter": reporter,
+    }
+    read: Any = merge_settings(settings, read=ReadConfig())["read"]
+    result = senses(model, word, TextSource(corpus, read, say=reporter.note), **given)
+    reporter.result(result.to_json())
     counts = f"{len(result.uses):,} of {result.n_found:,} sentences, compared by {result.compared_by}"
     silhouette = "" if result.silhouette is None else f", silhouette {result.silhouette:.2f}"
     reporter.say(f"[bold cyan]{escape(word)}[/]  [dim]{counts}{silhouette}[/]")

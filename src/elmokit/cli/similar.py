@@ -74,10 +74,8 @@ def command(
             encoder, query, texts, k=k, word=word, different=different, progress=advance, **layers
         )
     words = encoder.words([query])[0]
-    if as_json:
-        context = isinstance(encoder, Elmo)
-        options.print_json({"query": words, "context": context, "words": [one.to_dict() for one in similar]})
-        return
+    context = isinstance(encoder, Elmo)
+    reporter.result({"query": words, "context": context, "words": [one.to_dict() for one in similar]})
     if isinstance(encoder, WordVectors):
         reporter.say("[dim]Static vectors: the same in every sentence.[/]")
         words = []

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from elmokit.cli.options import Json, Model, Reporter, argument, flag, print_json, with_settings
+from elmokit.cli.options import Json, Model, Reporter, argument, flag, with_settings
 from elmokit.core.names import resolve_name
 
 _EXPECTED = "An HDF5 file of vectors, a folder with *sentences*.json and *embeddings*.hdf5, or another model."
@@ -40,20 +40,18 @@ def command(
 
     options: Any = {"state": state, "batch_size": batch_size, "sentences": sentences}
     result = verify(model, expected, tolerance=tolerance, **options)
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        rows = [
-            [row.path, str(row.layer), f"{row.absolute:.2e}", f"{row.relative:.2e}", f"{row.n_words:,}"]
-            for row in result.differences
-        ]
-        heads = ["path", "layer", "largest absolute", "largest relative", "words"]
-        batches = "" if result.batch_size is None else f", batches of {result.batch_size}"
-        verdict = "[bold green]Passed[/]" if result.passed else "[bold red]Differs[/]"
-        print_table(make_table(heads, rows), reporter.console)
-        reporter.say(
-            f"{verdict}: {result.n_sentences:,} sentences, state {result.state}{batches}, "
-            f"tolerance {result.tolerance:g}."
-        )
+    reporter.result(result.to_dict())
+    rows = [
+        [row.path, str(row.layer), f"{row.absolute:.2e}", f"{row.relative:.2e}", f"{row.n_words:,}"]
+        for row in result.differences
+    ]
+    heads = ["path", "layer", "largest absolute", "largest relative", "words"]
+    batches = "" if result.batch_size is None else f", batches of {result.batch_size}"
+    verdict = "[bold green]Passed[/]" if result.passed else "[bold red]Differs[/]"
+    print_table(make_table(heads, rows), reporter.console)
+    reporter.say(
+        f"{verdict}: {result.n_sentences:,} sentences, state {result.state}{batches}, "
+        f"tolerance {result.tolerance:g}."
+    )
     if not result.passed:
         raise typer.Exit(1)

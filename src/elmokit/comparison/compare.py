@@ -29,7 +29,6 @@ from elmokit.core.run_folder import open_out
 from elmokit.tasks.fit import Files, choose_task
 from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.foreign import TextVectors, open_encoder
 
@@ -103,7 +102,7 @@ def compare(  # many parameters because each is an argument or flag of the comma
             runner.results,
             failed,
             title=config.title,
-            command=replace_surrogates(command),
+            command=command,
         )
         write_report(comparison)
         if comparison.recommended is not None:

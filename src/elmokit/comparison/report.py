@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,12 +23,11 @@ from elmokit.comparison.result import (
     to_json,
 )
 from elmokit.comparison.verdict import answer, format_interval, format_p, format_points, summarize_ranking
-from elmokit.core.formatting import format_duration, format_size, format_value, one_line, percent, plural
+from elmokit.core.formatting import format_duration, format_rate, format_size, one_line, percent, plural
 from elmokit.core.model_card import versions
 from elmokit.report import render
 from elmokit.report.document import (
     Cell,
-    Code,
     Column,
     Document,
     Fact,
@@ -36,6 +35,7 @@ from elmokit.report.document import (
     Section,
     Table,
     make_confusion_table,
+    make_details,
     make_list,
     make_pairs_table,
     make_table,
@@ -43,7 +43,7 @@ from elmokit.report.document import (
 from elmokit.report.figures import Line, Point, draw_lines, draw_scatter, shorten
 from elmokit.tasks.metrics import MAX_MATRIX
 from elmokit.tasks.model_report import MixRecord, draw_history
-from elmokit.tasks.task import format_score_name
+from elmokit.tasks.task import Part, format_score_name, format_title
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 _LOOKS = {"elmo": 0, "static": 1, "linear": 2, "foreign": 3}  # color and shape of each family
 _TERMINAL = ("Test", "Valid", "macro F1", "Pretrain", "Fit", "Texts per second", "Disk")
 _STRONGEST = 0.45  # shade of the best F1
-_PARTS = {"per_class": ("name", "f1"), "per_label": ("label", "f1"), "by_question": ("question", "answer_f1")}
-"""What details tell apart: the key of the list, and of the name and the score in each entry."""
 
 
 def write_report(comparison: Comparison) -> list[Path]:
@@ -97,8 +95,9 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     if comparison.curve:
         yield _curve_section(comparison)
     details = ranked[0].details[MAIN_SPLIT] if ranked else {}
-    if parts := next((name for name in _PARTS if details.get(name)), ""):
-        yield _classes_section(comparison, parts)
+    part = comparison.data.task.part
+    if part is not None and part.scores(details):
+        yield _classes_section(comparison, part)
     if "confusion" in details or "confusions" in details:
         yield _confusion_section(comparison)
     if comparison.examples:
@@ -138,12 +137,12 @@ def _facts(comparison: Comparison) -> Iterator[Fact]:
     note = f"95% interval {_interval(result)}"
     if score.sd is not None:
         note = f"± {percent(score.sd)} over {plural(len(score.values), 'seed')}, {note}"
-    yield Fact(f"{_title(comparison.metric)} on test", f"{percent(score.mean)}%", note)
+    yield Fact(f"{format_title(comparison.metric)} on test", f"{percent(score.mean)}%", note)
     note = (
         f"of it {format_duration(cost.pretrain_seconds)} pretraining" if cost.pretrain_seconds else "to fit"
     )
     yield Fact("Time", format_duration(cost.seconds), note)
-    yield Fact("Speed", _or_dash(cost.texts_per_second, _rate), "texts per second")
+    yield Fact("Speed", _or_dash(cost.texts_per_second, format_rate), "texts per second")
     if cost.n_bytes:
         yield Fact("Size", format_size(cost.n_bytes), "on disk")
 
@@ -165,44 +164,32 @@ def _ranking_section(comparison: Comparison) -> Section:
 
 def make_ranking_table(comparison: Comparison, titles: Collection[str] = (), name_width: int = 48) -> Table:
     """A row for each finished method; of the columns those with ``titles``, or all that have values."""
-    ranking, metric, ranked = comparison.ranking, _title(comparison.metric), comparison.ranked
-    names = [name for name in ranked[0].records[MAIN_SPLIT][0].values if name != comparison.metric]
-    further = [name for name in names if name.endswith(("precision", "recall", "f1", "match", "spearman"))][
-        :3
+    ranking, metric, ranked = comparison.ranking, format_title(comparison.metric), comparison.ranked
+    known, costs = {*ranked[0].records[MAIN_SPLIT][0].values}, [result.cost for result in ranked]
+    columns: list[tuple[str, str, list[Cell | str]]] = [
+        (metric, "Test", [Cell(_spread(one.main), note=_interval(one)) for one in ranked]),
+        (metric, "Valid", [percent(one.scores["valid"].mean) for one in ranked]),
+        (metric, "Train", [percent(one.scores["train"].mean) for one in ranked]),
     ]
-    groups = {
-        metric: ("Test", "Valid", "Train"),
-        "Other scores on test": tuple(map(format_score_name, further)),
-        "Time": ("Pretrain", "Fit"),
-        "": ("Texts per second",),
-        "Memory and disk": ("Memory", "Disk"),
-    }
-    columns = [Column(title, "right", group) for group, own in groups.items() for title in own]
-    rows = []
-    for result in ranked:
-        cost, scores = result.cost, result.scores
-        values = [
-            percent(scores["valid"].mean),
-            percent(scores["train"].mean),
-            *(percent(Score.of(result.records[MAIN_SPLIT], name).mean) for name in further),
-            _or_dash(cost.pretrain_seconds, format_duration),
-            format_duration(cost.fit_seconds),
-            _or_dash(cost.texts_per_second, _rate),
-            _or_dash(cost.peak_memory, format_size),
-            _or_dash(cost.n_bytes, format_size),
-        ]
-        rows.append([Cell(_spread(result.main), note=_interval(result)), *map(Cell, values)])
-    kept = [
-        place
-        for place, column in enumerate(columns)
-        if (not titles or column.title in titles) and any(row[place].text != "–" for row in rows)
+    for name in comparison.data.task.shown:
+        if name in known and name != comparison.metric:
+            scores = [Score.of(one.records[MAIN_SPLIT], name) for one in ranked]
+            own = "Other scores on test", format_score_name(name)
+            columns.append((*own, [percent(score.mean) for score in scores]))
+    columns += [
+        ("Time", "Pretrain", [_or_dash(cost.pretrain_seconds, format_duration) for cost in costs]),
+        ("Time", "Fit", [format_duration(cost.fit_seconds) for cost in costs]),
+        ("", "Texts per second", [_or_dash(cost.texts_per_second, format_rate) for cost in costs]),
+        ("Memory and disk", "Memory", [_or_dash(cost.peak_memory, format_size) for cost in costs]),
+        ("Memory and disk", "Disk", [_or_dash(cost.n_bytes, format_size) for cost in costs]),
     ]
-    lines: list[list[Cell | str]] = [
-        [_name(result, name_width), format_rank(ranking.ranks[result.method.id]), *(row[n] for n in kept)]
-        for result, row in zip(ranked, rows, strict=True)
-    ]
+    kept = [column for column in columns if (not titles or column[1] in titles) and {*column[2]} != {"–"}]
+    heads = (Column(title, "right", group) for group, title, _ in kept)
+    ranks = (format_rank(ranking.ranks[one.method.id]) for one in ranked)
+    names = (_name(one, name_width) for one in ranked)
+    rows = zip(names, ranks, *(cells for *_, cells in kept), strict=True)
     highlight = ranking.order.index(comparison.recommended or "")
-    return make_table(["Method", "Rank", *(columns[n] for n in kept)], lines, highlight=highlight)
+    return make_table(["Method", "Rank", *heads], rows, highlight=highlight)
 
 
 def _scores_section(comparison: Comparison) -> Section:
@@ -212,12 +199,12 @@ def _scores_section(comparison: Comparison) -> Section:
         span = (*result.interval, result.cost.fit_seconds)
         points.append(Point(str(place), result.method.name, x, result.main.mean, *span, look))
     text = (
-        f"{_title(name)} on test with its 95% interval, over time. The dotted line joins methods that no "
-        "other beats in both; a thin horizontal line is pretraining, which is done once. "
+        f"{format_title(name)} on test with its 95% interval, over time. The dotted line joins methods that "
+        "no other beats in both; a thin horizontal line is pretraining, which is done once. "
         + "; ".join(f"{point.label}: {point.name}" for point in points)
     )
     figure = draw_scatter(points, x_label="time to pretrain and fit", y_label=name)
-    return Section("scores", f"{_title(name)} and time", f"{text}.", (figure,))
+    return Section("scores", f"{format_title(name)} and time", f"{text}.", (figure,))
 
 
 def _differences_section(comparison: Comparison) -> Section:
@@ -228,7 +215,7 @@ def _differences_section(comparison: Comparison) -> Section:
             names[pair.worse],
             format_points(pair.difference),
             format_interval(pair),
-            format_p(pair.p_adjusted).removeprefix("= "),
+            format_p(pair.p_adjusted, ""),
             "significant" if pair.significant else "not significant",
         ]
         for pair in comparison.ranking.pairs
@@ -249,20 +236,18 @@ def _curve_section(comparison: Comparison) -> Section:
         means, sds = zip(*((score.mean, score.sd or 0.0) for score in scores.values()), strict=True)
         lines.append(Line(result.method.name, list(scores), means, sds, _LOOKS[result.method.family]))
         rows.append([_name(result), *(_spread(scores[n], 1) if n in scores else "–" for n in counts)])
-    text = f"{_title(comparison.metric)} on test by the number of labeled training rows, in percent"
+    text = f"{format_title(comparison.metric)} on test by the number of labeled training rows, in percent"
     text += f"; mean of {draws} random draws, ± one standard deviation." if draws > 1 else "."
     figure = draw_lines(lines, x_label="labeled rows", in_percent=True, log_x=True)
     table = make_table(["Method", *(f"{n:,}" for n in counts)], rows)
     return Section("curve", "Learning curve", text, (figure, table))
 
 
-def _classes_section(comparison: Comparison, parts: str) -> Section:
-    """F1 of every class, or of what else a task tells apart, by every method."""
-    name, score = _PARTS[parts]
-    per_class = [
-        {entry[name]: entry[score] for entry in result.details[MAIN_SPLIT][parts]}
-        for result in comparison.ranked
-    ]
+def _classes_section(comparison: Comparison, part: Part) -> Section:
+    """The main score of every class, or of what else a task tells apart, by every method."""
+    place = part.columns.index(part.main)
+    tables = [part.scores(result.details[MAIN_SPLIT]) for result in comparison.ranked]
+    per_class = [{name: values[place] for name, values in table.items()} for table in tables]
     names = list(dict.fromkeys(itertools.chain(*per_class)))
     scores = np.array([[own.get(one, 0.0) for own in per_class] for one in names])  # (n_classes, n_methods)
     shades = _STRONGEST * (scores - scores.min()) / max(np.ptp(scores), 1e-9)
@@ -270,13 +255,10 @@ def _classes_section(comparison: Comparison, parts: str) -> Section:
     for one, own, shade in zip(names, scores, shades, strict=True):
         cells = [Cell(percent(f1), s, bold=f1 == own.max()) for f1, s in zip(own, shade, strict=True)]
         rows.append([Cell(one), *cells])
-    head = [
-        name.capitalize().replace("Name", "Class"),
-        *(shorten(result.method.name, 40) for result in comparison.ranked),
-    ]
-    text = f"F1 on test, in percent. The best method for each {head[0].lower()} is bold."
+    head = [part.title.capitalize(), *(shorten(result.method.name, 40) for result in comparison.ranked)]
+    text = f"{format_title(part.main)} on test, in percent. The best method for each {part.title} is bold."
     table = make_table(head, rows, searchable=len(rows) > MAX_MATRIX)
-    return Section("classes", f"Scores by {head[0].lower()}", text, (table,))
+    return Section("classes", f"Scores by {part.title}", text, (table,))
 
 
 def _confusion_section(comparison: Comparison) -> Section:
@@ -341,24 +323,16 @@ def _data_section(comparison: Comparison) -> Section:
 
 def _details_section(comparison: Comparison) -> Section:
     here = machine()
-    lists: list[tuple[str, Mapping[str, Any]]] = [
+    return make_details(
+        comparison.command,
         ("Machine", {**here, "memory": _or_dash(here["memory"], format_size)}),
         ("Versions", versions("torch", "numpy")),
-        *((result.method.name, result.settings) for result in comparison.methods if result.settings),
-    ]
-    items: list[Code | Table] = [Code(comparison.command, "Command")] if comparison.command else []
-    for caption, values in lists:
-        items.append(make_list(((name, format_value(value)) for name, value in values.items()), caption))
-    return Section("details", "How it was made", "", tuple(items), folded=True)
+        *((result.method.name, result.settings) for result in comparison.methods),
+    )
 
 
 def _name(result: MethodResult, width: int = 48) -> Cell:
     return Cell(shorten(result.method.name, width), look=_LOOKS[result.method.family])
-
-
-def _title(metric: str) -> str:
-    name = format_score_name(metric)
-    return name[0].upper() + name[1:]
 
 
 def _bullets(sentences: Iterable[str]) -> str:
@@ -376,7 +350,3 @@ def _interval(result: MethodResult) -> str:
 
 def _or_dash(value: float | None, format: Callable[[float], str]) -> str:
     return "–" if value is None else format(value)
-
-
-def _rate(speed: float) -> str:
-    return f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"

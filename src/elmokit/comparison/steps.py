@@ -28,6 +28,7 @@ from elmokit.comparison.statistics import row_values
 from elmokit.core.atomic import write_text
 from elmokit.core.console import Reporter
 from elmokit.static.train import train_vectors
+from elmokit.tasks.fit import measure
 from elmokit.tasks.layer_cache import cached_sources, number_texts
 from elmokit.tasks.model import TaskModel, load_encoder, resolve_head
 from elmokit.tasks.model_report import mix_record
@@ -301,10 +302,9 @@ def measure_splits(model: Predictor, data: Data, *, is_curve: bool) -> tuple[dic
         part = data.splits[split]
         if split == "train" and len(part) > MAX_MEASURED:
             part = part.select(np.sort(np.random.default_rng(0).permutation(len(part))[:MAX_MEASURED]))
-        start = time.monotonic()
-        predictions = list(model.predict(part.inputs))
-        speed = speed or round(len(part) / max(1e-9, time.monotonic() - start), 1)
-        metrics[split] = MetricsRecord.from_metrics(data.task.measure(part, predictions))
+        measured, rate, _ = measure(model, {split: part}, Reporter("silent"))
+        speed = speed or rate
+        metrics[split] = MetricsRecord.from_metrics(measured[split])
     return metrics, speed
 
 

@@ -90,9 +90,9 @@ def describe_pair(comparison: Comparison, pair: Pair) -> str:
     return f"{names} are not significantly different ({figures})."
 
 
-def format_p(p: float) -> str:
+def format_p(p: float, equals: str = "= ") -> str:
     """A p-value after its sign, as in "= 0.012"."""
-    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+    return "< 0.001" if p < 0.001 else f"{equals}{p:.3f}"
 
 
 def format_interval(pair: Pair) -> str:

@@ -42,15 +42,18 @@ class Config:
         hints = get_type_hints(type(self))
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value, parse = getattr(self, field.name), field.metadata.get("parse")
-            value = parse(value) if parse is not None and isinstance(value, str) else value
-            value = _validate(field.name, hints[field.name], value)
-            low, high = field.metadata.get("range", (-math.inf, math.inf))
-            if isinstance(value, int | float) and not low <= value <= high:
-                limits = [f"at least {low:g}"] if low > -math.inf else []
-                limits += [f"at most {high:g}"] if high < math.inf else []
-                raise ConfigError(
-                    f"{field.name} = {value!r} is out of range: it must be {' and '.join(limits)}."
-                )
+            try:
+                value = parse(value) if parse is not None and isinstance(value, str) else value
+                value = _validate(field.name, hints[field.name], value)
+                low, high = field.metadata.get("range", (-math.inf, math.inf))
+                if isinstance(value, int | float) and not low <= value <= high:
+                    limits = [f"at least {low:g}"] if low > -math.inf else []
+                    limits += [f"at most {high:g}"] if high < math.inf else []
+                    problem = f"it must be {' and '.join(limits)}."
+                    raise ConfigError(f"{field.name} = {value!r} is out of range: {problem}")
+            except ConfigError as error:
+                error.setting = error.setting or field.name
+                raise
             object.__setattr__(self, field.name, value)
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -36,11 +36,12 @@ class Reporter:
     ``silent``: nothing, for use as a library.
 
     Attributes:
-        console: Where messages go; print tables and other results for a person to it.
+        console: Where messages go; print tables and other results for a person to it. It shows nothing in
+            the last two modes.
     """
 
     def __init__(self, mode: Literal["auto", "live", "plain", "json", "silent"] = "auto") -> None:
-        self.console = Console(stderr=mode in ("json", "silent"), highlight=False)
+        self.console = Console(quiet=mode in ("json", "silent"), highlight=False)
         self.mode = mode
         if mode == "auto":
             self.mode = "live" if self.console.is_terminal else "plain"
@@ -49,8 +50,7 @@ class Reporter:
 
     def say(self, message: str) -> None:
         """A message for a person; may have rich markup."""
-        if self.mode in ("live", "plain"):
-            self.console.print(message, soft_wrap=True)
+        self.console.print(message, soft_wrap=True)
 
     def note(self, note: str) -> None:
         """A side note for a person, without markup."""
@@ -61,6 +61,11 @@ class Reporter:
         if self.mode == "json":
             sys.stdout.write(json.dumps({"event": event, **values}) + "\n")
             sys.stdout.flush()
+
+    def result(self, values: Mapping[str, Any]) -> None:
+        """The whole result for a program."""
+        if self.mode == "json":
+            print(json.dumps(values, ensure_ascii=False))
 
     @contextmanager
     def progress(self, *columns: ProgressColumn, expand: bool = False) -> Iterator[Progress]:

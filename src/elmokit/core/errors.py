@@ -40,7 +40,9 @@ class ElmokitError(Exception):
 
 
 class ConfigError(ElmokitError):
-    """A setting is wrong, unknown, or contradicts another."""
+    """A setting is wrong, unknown, or contradicts another; ``setting`` names the one that is wrong alone."""
+
+    setting = ""
 
 
 class DataError(ElmokitError):
@@ -72,10 +74,10 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:
     return importlib.import_module(module)
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """A hint such as ``Did you mean 'hidden_dim'?``, or a list of the choices."""
+def nearest(word: str, choices: Iterable[str], otherwise: str = "") -> str:
+    """A hint such as ``Did you mean 'hidden_dim'?``; if nothing is near, ``otherwise``, or the choices."""
     known = list(choices)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if close:
         return f"Did you mean {close[0]!r}?"
-    return f"Choose from: {', '.join(known)}."
+    return otherwise or f"Choose from: {', '.join(known)}."

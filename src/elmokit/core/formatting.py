@@ -37,6 +37,11 @@ def format_size(n_bytes: float) -> str:
     return decimal(int(n_bytes))
 
 
+def format_rate(per_second: float) -> str:
+    """Texts or rows per second."""
+    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
+
+
 def format_value(value: Any) -> str:
     """Any plain value in one line, for a table of settings."""
     if value is None:

@@ -43,6 +43,7 @@ _LAYOUTS = {
     "classifier": _Layout("a run of elmokit fit", "run", f"run/{_SETTINGS}", resumes=True),
     "comparison": _Layout("a comparison", "work", f"work/{_SETTINGS}", resumes=True),
     "vectors": _Layout("a vector store", "", "manifest.json", resumes=True),
+    "predictions": _Layout("predictions", "", "manifest.json", resumes=True),
     "word-vectors": _Layout("word vectors", "", "config.json"),
     "linear": _Layout("a linear model", "", "config.json"),
     "stack": _Layout("a classifier", "", "config.json"),
@@ -294,7 +295,7 @@ def _problem(out: Path, kind: str) -> str:
         return ""
     lock = out / state / _LOCK
     other, _ = _read_lock(lock)
-    is_ours = model or _is_ours(out / marker) or (state and lock.is_file())
+    is_ours = model or _is_ours(out / marker, kind) or (state and lock.is_file())
     if (
         not (is_ours or "result" in _read_settings(out / _SETTINGS)) and other != kind
     ):  # a job that was killed leaves its lock
@@ -321,10 +322,12 @@ def _is_empty(out: Path, state: str) -> bool:
     )
 
 
-def _is_ours(marker: Path) -> bool:
+def _is_ours(marker: Path, kind: str) -> bool:
     """Whether a file with the right name was written by elmokit, as far as can be seen."""
     if marker.name == _SETTINGS:
         return marker.is_file()
     if marker.name == _REPORT:
         return "versions" in read_json(marker)
-    return str(read_json(marker).get("format")).startswith("elmokit")
+    record = read_json(marker)
+    is_other = marker.name == "manifest.json" and record.get("kind") != kind
+    return str(record.get("format")).startswith("elmokit") and not is_other

@@ -25,6 +25,8 @@ Part = Callable[[Tensor], Tensor]
 
 _local = threading.local()
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a thread that the new process does not have may hold it
+    os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))
 _blocks = {"open": 0, "threads": 1}  # blocks of one_core_each, and torch's number of threads before the first
 
 
@@ -81,6 +83,7 @@ def run_all(jobs: Sequence[Callable[[], T]]) -> list[T]:
     waiting, lock, failed = iter(range(len(jobs))), threading.Lock(), threading.Event()
     # These are settings of each thread.
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
     flush = sys.float_info.min / 2 == 0.0
 
     def work() -> None:
@@ -88,7 +91,11 @@ def run_all(jobs: Sequence[Callable[[], T]]) -> list[T]:
         before = getattr(_local, "n_jobs", None)
         _local.n_jobs = 1
         try:
-            with torch.inference_mode(inference), torch.set_grad_enabled(grad):
+            with (
+                torch.inference_mode(inference),
+                torch.set_grad_enabled(grad),
+                torch.autocast("cpu", autocast[1], autocast[0]),
+            ):
                 while not failed.is_set():
                     with lock:
                         number = next(waiting, None)
@@ -105,7 +112,8 @@ def run_all(jobs: Sequence[Callable[[], T]]) -> list[T]:
     with one_core_each():
         try:
             with contextlib.suppress(RuntimeError):  # at the end of the program: the caller does all
-                running += [_pool(n_threads, os.getpid()).submit(work) for _ in range(n_threads - 1)]
+                for _ in range(n_threads - 1):
+                    running.append(_pool(n_threads, os.getpid()).submit(work))
             work()
         finally:
             running = [one for one in running if not one.cancel()]  # not begun: there is nothing left to do
@@ -129,8 +137,12 @@ def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:
     with _lock:
         if (n_threads, process) not in _POOLS:
             pool = ThreadPoolExecutor(n_threads - 1, "elmokit", initializer=start)
-            for _ in range(n_threads - 1):
-                pool.submit(int)
+            try:
+                for _ in range(n_threads - 1):
+                    pool.submit(int)
+            except RuntimeError:  # one cannot start: the others end
+                barrier.abort()
+                raise
             barrier.wait(timeout=60)  # until all have set their number, which the end of the block resets
             _POOLS[n_threads, process] = pool
         return _POOLS[n_threads, process]

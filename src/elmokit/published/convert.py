@@ -36,7 +36,7 @@ from elmokit.published.official import (
 from elmokit.text.corpus import Documents
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig, TextConfig
-from elmokit.text.tokenizing import BOS, EOS, TextPipeline, replace_surrogates, split_sentences
+from elmokit.text.tokenizing import BOS, EOS, TextPipeline, split_sentences
 from elmokit.training.machine import tuned_process
 
 # To the right of this package, so imported by name when they are used.
@@ -158,8 +158,7 @@ def convert(  # long because it is the whole verb; # many parameters because eac
             if calibrate is None or sample is not None:
                 saved, note = _calibrate(saved, texts, sample, reporter)
                 notes = [*notes, note]
-            date, command = datetime.date.today().isoformat(), replace_surrogates(command)
-            record = {"notes": notes, "date": date, "command": command}
+            record = {"notes": notes, "date": datetime.date.today().isoformat(), "command": command}
             record |= {"license": "not stated: that of the published model applies"}
             save_bilm(out, replace(saved, training={**saved.training, **record}), half=compact)
     weights = weights_of(saved.model).items()
@@ -275,7 +274,7 @@ def _import_vectors(
 ) -> Conversion:
     changes = {name: settings.pop(name) for name in _TEXT_NAMES & settings.keys()}
     vectors = importlib.import_module(_EXCHANGE).import_vectors(source, text=text, **settings)
-    training = {**vectors.training, "command": replace_surrogates(command)}
+    training = {**vectors.training, "command": command}
     vectors = replace(vectors, **merge_settings(changes, text=vectors.text), training=training)
     vectors.save(out)
     n_skipped = training["n_left_out"]

@@ -22,6 +22,7 @@ from elmokit.core.errors import ModelError, import_extra
 
 FRESH_FILE = "The file is truncated, damaged or not a model's; download it again."
 _MAX_RATIO = 8  # of compression; weights look random and compress badly
+_ROWS = 4096  # written at a time, of arrays that are in several files
 _OVERHEAD = 1 << 20  # bytes of a file besides its arrays
 
 
@@ -109,4 +110,9 @@ def write_arrays(path: Path, arrays: Iterable[tuple[str, npt.NDArray[Any]]], n_b
         reserve(temporary)  # the HDF5 library can crash if the disk fills up while it writes
         with h5py.File(temporary, "w") as file:
             for name, values in arrays:
-                file.create_dataset(name, data=values)
+                if isinstance(values, np.ndarray):
+                    file.create_dataset(name, data=values)
+                    continue
+                dataset = file.create_dataset(name, values.shape, values.dtype)  # rows of several files
+                for first in range(0, len(values), _ROWS):
+                    dataset[first : first + _ROWS] = values[first : first + _ROWS]

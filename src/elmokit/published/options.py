@@ -69,11 +69,10 @@ def model_config(
         values[name] = values[name] or None
     try:
         config = BilmConfig.from_dict(values)
-    except ConfigError as error:  # its message begins with the name of a setting
-        name, _, problem = error.message.partition(" ")
-        name = next((theirs for theirs, ours in _NAMES.items() if ours == name), name)
-        message = f"{path} describes an impossible model: {name} {problem}"
-        raise ModelError(message, remedy=SAME_PLACE) from error
+    except ConfigError as error:
+        theirs = {ours: theirs for theirs, ours in _NAMES.items()}.get(error.setting, error.setting)
+        problem = error.message.replace(error.setting, theirs, 1)
+        raise ModelError(f"{path} describes an impossible model: {problem}", remedy=SAME_PLACE) from error
     return config, words[0] if words and not is_char else 0, notes
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
+
+from elmokit.core.formatting import format_value
 
 _MAX_PICTURED = 30
 _LONG_TEXT = 60  # characters; a cell with more is prose
@@ -151,6 +153,17 @@ def make_table(
 def make_list(pairs: Iterable[tuple[str, str]], caption: str = "") -> Table:
     """A table of names and values, without a header."""
     return make_table([Column(""), Column("")], pairs, caption=caption)
+
+
+def make_details(command: str, *lists: tuple[str, Mapping[str, Any]]) -> Section:
+    """The command, and settings and the like, each with a caption."""
+    tables = [
+        make_list(((name, format_value(value)) for name, value in values.items()), caption)
+        for caption, values in lists
+        if values
+    ]
+    items = [Code(command, "Command")] if command else []
+    return Section("details", "How it was made", "", (*items, *tables), folded=True)
 
 
 def make_pairs_table(pairs: Iterable[tuple[str, str, int, int]], caption: str, at_most: int) -> Table:

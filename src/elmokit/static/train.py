@@ -115,7 +115,7 @@ def train_vectors(
             "settings": config.to_dict(),
             "corpus": corpus.record(source),
             "seconds": round(time.perf_counter() - start, 1),
-            **origin_record(replace_surrogates(command), "scipy" if method == "svd" else "gensim"),
+            **origin_record(command, "scipy" if method == "svd" else "gensim"),
         }
         return WordVectors.of([corpus.words[place] for place in places], rows[places], text, training)
 

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from elmokit.core.errors import DataError
 from elmokit.core.formatting import percent
-from elmokit.report.document import Cell, Column, Section, make_table
+from elmokit.report.document import Column, Section, make_table
 from elmokit.tasks.heads import BilstmHead, Head, Rng
 from elmokit.tasks.settings import HeadConfig
-from elmokit.tasks.task import Examples, Inputs, Labels, Prediction, Task
+from elmokit.tasks.task import Examples, Inputs, Labels, Part, Prediction, Task
 from elmokit.text.readers import LeftOut
 from elmokit.text.rows import Row
 from elmokit.text.settings import RowForm
@@ -175,20 +175,14 @@ class AnswerMetrics:
             values["no_answer_accuracy"] = float(self.row_stats[lacks, 0].mean())
         return values
 
-    def by_kind(self) -> list[tuple[str, float, float, int]]:
-        """F1, exact match and rows of each kind of question, the most common first."""
-        rows: dict[str, list[int]] = {}
+    def to_json(self) -> dict[str, Any]:
+        """For report.json; kinds of questions, the most common first."""
+        rows, kinds = dict[str, list[int]](), list[dict[str, Any]]()
         for row, question in enumerate(self.questions):
             rows.setdefault(question_kind(question), []).append(row)
-        means = {kind: self.row_stats[own].mean(axis=0).tolist() for kind, own in rows.items()}
-        return sorted(
-            [(kind, *means[kind][:2], len(own)) for kind, own in rows.items()], key=lambda row: -row[3]
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """For report.json."""
-        names = ("question", "answer_f1", "exact_match", "n")
-        kinds = [dict(zip(names, row, strict=True)) for row in self.by_kind()]
+        for kind, own in sorted(rows.items(), key=lambda entry: -len(entry[1])):
+            f1, exact, _ = self.row_stats[own].mean(axis=0).tolist()
+            kinds.append({"question": kind, "answer_f1": f1, "exact_match": exact, "n": len(own)})
         return {"n": self.n, **self.values, "by_question": kinds}
 
 
@@ -253,6 +247,8 @@ class Answering(Task[AnswerPrediction, AnswerMetrics]):
         {"head_layers": 1, "head_dim": 64, "dropout_head": 0.3, "batch_words": 4096}
     )
     min_epochs = 8
+    part = Part("by_question", "question", ("f1", "exact_match", "count"))
+    shown = ("exact_match", "answered_f1")
     cuts = False
 
     def prepare(self, inputs: Inputs) -> Inputs:
@@ -327,8 +323,10 @@ class Answering(Task[AnswerPrediction, AnswerMetrics]):
 
     def sections(self, metrics: Mapping[str, AnswerMetrics]) -> list[Section]:
         """Scores by question word and the worst answers."""
-        main = [*metrics][-1]
-        return [_kinds_section(metrics), _worst_section(metrics[main], main)]
+        split, last = [*metrics.items()][-1]
+        table = self.part.table(metrics)
+        scores = Section("questions", "Scores by question word", "In percent.", (table,))
+        return [scores, _worst_section(last, split)]
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -441,21 +439,6 @@ def _distinct(spans: Iterable[tuple[int, int, float]], passage: PlacedWords) -> 
 
 
 # -- the report -------------------------------------------------------------------------------
-
-
-def _kinds_section(metrics: Mapping[str, AnswerMetrics]) -> Section:
-    columns: list[Column | str] = ["Question"]
-    by_split = {split: {row[0]: row for row in one.by_kind()} for split, one in metrics.items()}
-    for split in metrics:
-        columns += [Column(name, "right", split) for name in ("F1", "Exact match", "Count")]
-    rows = []
-    for kind in dict.fromkeys(kind for table in by_split.values() for kind in table):
-        cells: list[Cell | str] = [kind]
-        for table in by_split.values():
-            _, f1, exact, n = table.get(kind, (kind, 0.0, 0.0, 0))
-            cells += [Cell(percent(f1), f1), percent(exact), f"{n:,}"]
-        rows.append(cells)
-    return Section("questions", "Scores by question word", "In percent.", (make_table(columns, rows),))
 
 
 def _worst_section(metrics: AnswerMetrics, split: str) -> Section:

@@ -27,7 +27,7 @@ from elmokit.report.document import (
 from elmokit.report.figures import draw_reliability
 from elmokit.tasks.heads import BilstmHead, Head, LinearHead, PoolHead
 from elmokit.tasks.metrics import MAX_MATRIX, ClassificationMetrics, Mistake, MultilabelMetrics
-from elmokit.tasks.task import Examples, Inputs, Labels, Prediction, Task, join_texts
+from elmokit.tasks.task import Examples, Inputs, Labels, Part, Prediction, Task, join_texts
 from elmokit.text.rows import Row
 from elmokit.text.settings import LabelConfig
 
@@ -70,6 +70,8 @@ class Classification(Task[ClassPrediction, Metrics]):
 
     name = "classify"
     heads: ClassVar[Mapping[str, type[Head]]] = {"pool": PoolHead, "bilstm": BilstmHead, "linear": LinearHead}
+    part = Part("per_class", "class", ("precision", "recall", "f1", "rows"))
+    shown: ClassVar[tuple[str, ...]] = ("macro_f1", "macro_precision", "macro_recall")
     classifies_texts = True
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
@@ -131,12 +133,22 @@ class Classification(Task[ClassPrediction, Metrics]):
         """Confusion matrices, scores by class and, of the last split, calibration and mistakes."""
         single = {split: one for split, one in metrics.items() if isinstance(one, ClassificationMetrics)}
         if not single:
-            return [_classes_section(metrics)]
+            return [self._classes_section(metrics)]
         split, last = [*single.items()][-1]
         further = [_calibration_section(split, last)] if last.calibrated else []
         if mistakes := last.mistakes():
             further.append(_mistakes_section(mistakes))
-        return [_confusion_section(single), _classes_section(metrics), *further]
+        return [_confusion_section(single), self._classes_section(metrics), *further]
+
+    def _classes_section(self, metrics: Mapping[str, Metrics]) -> Section:
+        lines = ["In percent."]
+        for split, one in metrics.items():
+            if one.unseen:
+                names = join_names((f"{name} ({n:,})" for name, n in one.unseen.items()), at_most=10)
+                lines.append(f"- Labels of {split} rows that training never saw, counted as wrong: {names}.")
+        many = any(len(one.classes) > MAX_MATRIX for one in metrics.values())
+        table = self.part.table(metrics, searchable=many)
+        return Section("classes", "Scores by class", "\n\n".join(lines), (table,))
 
 
 class OwnClassification(Classification):
@@ -171,26 +183,6 @@ def _confusion_section(metrics: Mapping[str, ClassificationMetrics]) -> Section:
     if len(names) > MAX_MATRIX:
         text = f"{len(classes):,} classes are too many for a matrix."
     return Section("confusion", "Confusion matrix", text, tuple(tables))
-
-
-def _classes_section(metrics: Mapping[str, Metrics]) -> Section:
-    columns: list[Column | str] = ["Class"]
-    for split in metrics:
-        columns += [Column(score, "right", split) for score in ("Precision", "Recall", "F1", "Rows")]
-    rows: list[list[Cell | str]] = [[name] for name in next(iter(metrics.values())).classes]
-    many = len(rows) > MAX_MATRIX
-    for one in metrics.values():
-        for row, entry in zip(rows, one.per_class, strict=True):
-            f1 = percent(entry.f1)
-            row += [percent(entry.precision), percent(entry.recall), f1 if many else Cell(f1, entry.f1)]
-            row.append(f"{entry.support:,}")
-    lines = ["In percent."]
-    for split, one in metrics.items():
-        if one.unseen:
-            names = join_names((f"{name} ({n:,})" for name, n in one.unseen.items()), at_most=10)
-            lines.append(f"- Labels of {split} rows that training never saw, counted as wrong: {names}.")
-    table = make_table(columns, rows, searchable=many)
-    return Section("classes", "Scores by class", "\n\n".join(lines), (table,))
 
 
 def _calibration_section(split: str, metrics: ClassificationMetrics) -> Section:

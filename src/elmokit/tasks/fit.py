@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import re
@@ -16,14 +17,15 @@ from uuid import uuid4
 import numpy as np
 from rich.markup import escape
 
+import elmokit
 from elmokit.bilm.perplexity import TextPerplexity, text_perplexity
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
-from elmokit.core.errors import ConfigError, DataError, ModelError
+from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import KINDS, Model, kind_of, load
-from elmokit.core.names import content_checksum, resolve_name
+from elmokit.core.names import checksum, content_checksum, resolve_name
 from elmokit.core.run_folder import Inputs, open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.tasks.classification import ClassPrediction, shorten
@@ -38,6 +40,7 @@ from elmokit.tasks.task import (
     Examples,
     Labels,
     Metrics,
+    Part,
     Predictor,
     format_score_name,
     get_task,
@@ -48,9 +51,9 @@ from elmokit.text.predictions import OutputFormat, PredictionWriter
 from elmokit.text.readers import LeftOut, format_of
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.mix import make_mix
+from elmokit.vectors.shards import Engine, is_ray, run_shards
 from elmokit.vectors.side_by_side import join_encoders
 
 Files = str | Path | Sequence[str | Path]
@@ -138,7 +141,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
     files = {"train": train, "valid": valid, "test": test}
     parts = read_splits(problem, files, read, label_config, reporter, valid_share=share, seed=config.fit.seed)
     _announce(problem, parts, reporter)
-    origin = origin_record(replace_surrogates(command), "torch", "numpy")
+    origin = origin_record(command, "torch", "numpy")
     origin["columns"] = Columns(read.text_columns, label_config.label_column)
     lasting = config.to_dict()
     del lasting["fit"]["cache"]  # where layers are cached makes no difference
@@ -226,7 +229,7 @@ def _finish(
         held_out = metrics["out-of-fold"] = model.task.measure(train.select(stack.rows), answers)
         reporter.say(stack.describe(held_out.values[held_out.main]))
         parts = {split: part for split, part in parts.items() if split != "train"}
-    measured, speed, cut = _measure(model, parts, reporter)
+    measured, speed, cut = measure(model, parts, reporter)
     metrics |= measured
     record = replace(
         model.record,
@@ -383,7 +386,7 @@ def content_hash(examples: Examples) -> str:
     return fingerprint(header, *map(json.dumps, rows), examples.targets)
 
 
-def _measure(
+def measure(
     model: Predictor, parts: Mapping[str, Examples], reporter: Reporter
 ) -> tuple[dict[str, Metrics], float, tuple[str, ...]]:
     """The metrics of some splits, rows per second, and notes on rows that were cut, unless the model's record
@@ -433,6 +436,8 @@ def predict(
     format: OutputFormat | Literal[""] = "",
     overwrite: bool = False,
     reporter: Reporter | None = None,
+    engine: Engine = "local",
+    address: str = "",
     **settings: Any,
 ) -> PredictionSummary:
     """Write rows with their predictions, to a file or to standard output; files of any length are streamed.
@@ -441,12 +446,16 @@ def predict(
         files: Files, folders or glob patterns, or "-" for standard input.
         format: Unless given, as the ending of ``out`` or of the first file says.
         overwrite: Replace ``out`` if it is a file that holds something else.
+        engine: "ray" labels many files at a time; ``out`` is a folder then, with a file for each.
+        address: Of a Ray cluster; by default, this machine.
         settings: Those of ReadConfig by name, or ``read`` as an object. Columns that were named to fit are
             read here, too, unless others are given.
     """
     reporter, target = reporter or Reporter("silent"), None if out is None else Path(out)
-    kind = _choose_format(target, format, _files(files)[0])
+    kind = _choose_format(None if is_ray(engine) else target, format, _files(files)[0])
     predictor = open_predictor(model)
+    if is_ray(engine):
+        return _predict_shards(model, files, target, kind, overwrite, address, reporter, settings)
     task, columns = predictor.task, predictor.record.columns
     read = columns.reading(_merge_configs(settings)[1])
     raw = replace(task.form, plain="txt")  # what has no labels is raw text
@@ -468,6 +477,56 @@ def predict(
             writer.write_header(task.columns(blank), source.column_names)
     notes = (*lines, *source.notes(), *_cut_notes(predictor, n_cut, n_rows))
     return PredictionSummary(n_rows, notes)
+
+
+def _predict_shards(
+    model: str | Path | Predictor,
+    files: Files,
+    out: Path | None,
+    kind: OutputFormat,
+    overwrite: bool,
+    address: str,
+    reporter: Reporter,
+    settings: Mapping[str, Any],
+) -> PredictionSummary:
+    """Predict each file into one of its own in the folder ``out``, by the engine "ray"."""
+    if out is None:
+        raise ConfigError("The engine 'ray' writes a folder.", remedy="Name it with --out.")
+    with open_out(out, "predictions", overwrite=overwrite).lock():
+        for old in (*out.glob("part-*"), out / "manifest.json") if overwrite else ():
+            old.unlink(missing_ok=True)
+        content = content_checksum(resolve_name(model)) if isinstance(model, str | Path) else ""
+        job = {
+            "kind": "predictions",
+            "elmokit_version": elmokit.__version__,
+            "model": {"name": Path(str(model)).resolve().name, "fingerprint": content},
+            "settings": {"format": kind},
+            "reading": _merge_configs(settings)[1].to_dict(),
+        }
+        work = functools.partial(_predict_shard, out=out.absolute(), kind=kind, settings=settings)
+        counts = run_shards(job, files, out, model, open_predictor, work, address, reporter)
+    return PredictionSummary(counts["n_rows"], ())
+
+
+def _predict_shard(
+    model: Predictor,
+    number: int,
+    file: Path,
+    known: Sequence[Any],
+    *,
+    out: Path,
+    kind: OutputFormat,
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """One of many files, on a worker; ``known`` is its name and, if it is done, its content hash and rows."""
+    part, content = out / f"part-{number:05d}.{kind}", checksum(file)
+    if known[1] not in ("", content):
+        problem = f"it changed since {part} was written"
+        raise RunError(problem, remedy="Choose another --out, or add --overwrite.")
+    if known[1] and part.exists():
+        return {"file": known[1:], "counts": {"n_rows": known[2]}, "notes": []}
+    summary = predict(model, [file], part, format=kind, overwrite=True, **settings)
+    return {"file": [content, summary.n_rows], "counts": {"n_rows": summary.n_rows}, "notes": summary.notes}
 
 
 def _choose_format(out: Path | None, given: str, first: str | Path) -> OutputFormat:
@@ -496,12 +555,14 @@ class Evaluation:
             ``IntrinsicResult`` for each file of word pairs.
         speed: Rows per second, for fitted models.
         notes: Remarks on the rows, such as how many were truncated.
+        part: What the metrics of a fitted model tell apart.
     """
 
     values: Mapping[str, float]
-    details: Any
+    details: Metrics | TextPerplexity | dict[str, Any]
     speed: float = 0.0
     notes: tuple[str, ...] = ()
+    part: Part | None = None
 
     def to_json(self) -> Any:
         """For ``--json``."""
@@ -560,11 +621,11 @@ def evaluate(
                 content = content_checksum(resolve_name(model), exclude=report.out)
             inputs: Inputs = {"model.model": content, "text.test_rows": content_hash(rows)}
             report = None if report.is_done({}, inputs, reporter.say) else report
-        metrics, speed, cut = _measure(predictor, {"test": rows}, reporter)
+        metrics, speed, cut = measure(predictor, {"test": rows}, reporter)
         notes = (*rows.notes, *cut)
         if report is not None:
-            origin = origin_record(replace_surrogates(command), "torch", "numpy")
+            origin = origin_record(command, "torch", "numpy")
             changes = {**origin, "notes": notes, "timings": {"documents_per_second": speed}, "rivals": {}}
             loaded = replace(loaded, record=replace(predictor.record, **changes))
             write_model_report(report.out, loaded, metrics)
-        return Evaluation(metrics["test"].values, metrics["test"], speed, notes)
+        return Evaluation(metrics["test"].values, metrics["test"], speed, notes, predictor.task.part)

@@ -7,14 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from elmokit.core.formatting import format_duration, format_value, percent, plural
-from elmokit.report.document import Code, Document, Fact, Figure, Section, make_list, make_table
+from elmokit.core.formatting import format_duration, format_rate, format_value, percent, plural
+from elmokit.report.document import Document, Fact, Figure, Section, make_details, make_table
 from elmokit.report.figures import Line, draw_lines
 from elmokit.report.render import write_report
+from elmokit.tasks.heads import LinearHead
 from elmokit.tasks.metrics import ClassificationMetrics
-from elmokit.tasks.model import FitRecord, TaskModel
+from elmokit.tasks.model import TaskModel
 from elmokit.tasks.stack import StackModel
-from elmokit.tasks.task import Metrics, Predictor, format_score_name
+from elmokit.tasks.task import Metrics, Predictor, format_score_name, format_title
 
 _MIX_KINDS = {
     "trainable": "The weights are learned with the head.",
@@ -36,13 +37,13 @@ def model_document(model: Predictor, metrics: Mapping[str, Metrics], title: str)
     context = f"Measured on the {split} split: {plural(main.n, 'row')}"
     if classes := model.task.classes(model.labels):
         context += f", {plural(len(classes), 'class', 'classes')}"
-    facts = [Fact(_score_title(name), _show(name, main), f"on {split}") for name in [*main.values][:4]]
+    facts = [Fact(format_title(name), _show(name, main), f"on {split}") for name in [*main.values][:4]]
     if speed := record.timings.get("documents_per_second"):
-        facts.append(Fact("Speed", f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}", "rows per second"))
+        facts.append(Fact("Speed", format_rate(speed), "rows per second"))
     sections = [_scores_section(metrics), *model.task.sections(metrics)]
     if isinstance(model, TaskModel):
-        if _is_trained(record):
-            sections.append(_training_section(record.history))
+        if history := _course(model):
+            sections.append(_training_section(history))
         sections.append(_mix_section(mix_record(model)))
     if isinstance(model, StackModel):
         sections.append(_views_section(model))
@@ -91,17 +92,17 @@ def mix_record(model: TaskModel) -> MixRecord:
     """The weights of the layers and their course over the epochs."""
     record, values, config = model.record, model.network.mix.values(), model.config
     gamma = values.pop("mix_gamma", None)
-    course = [record.mix_start, *record.history] if _is_trained(record) else []
+    course = [record.mix_start, *history] if (history := _course(model)) else []
     names = [f"layer {depth}{'' if depth else ' (token encoder)'}" for depth in range(model.encoder.n_layers)]
-    history = [[entry[key] for key in values] for entry in course]
+    shares = [[entry[key] for key in values] for entry in course]
     epochs = [round(place / config.fit.evals_per_epoch, 2) for place in range(len(course))]
     form = config.mix.mix_form
-    return MixRecord(config.mix.mix, form, names, list(values.values()), gamma, history, epochs)
+    return MixRecord(config.mix.mix, form, names, list(values.values()), gamma, shares, epochs)
 
 
-def _is_trained(record: FitRecord) -> bool:
-    """False for a linear head, whose history is what was tried, not a course of training."""
-    return bool(record.history) and "l2" not in record.history[0]
+def _course(model: TaskModel) -> Sequence[Mapping[str, float]]:
+    """The history of training; none for a linear head, whose history is what was tried."""
+    return () if isinstance(model.network.head, LinearHead) else model.record.history
 
 
 def draw_history(
@@ -119,18 +120,13 @@ def draw_history(
 def _scores_section(metrics: Mapping[str, Metrics]) -> Section:
     names = list(dict.fromkeys(name for one in metrics.values() for name in one.values))
     rows = [["Rows", *(f"{one.n:,}" for one in metrics.values())]]
-    rows += [[_score_title(name), *(_show(name, one) for one in metrics.values())] for name in names]
+    rows += [[format_title(name), *(_show(name, one) for one in metrics.values())] for name in names]
     explained = {
         "macro_f1": "Macro averages count every class equally, weighted ones by its rows.",
         "ece": "ECE, the expected calibration error, is the mean gap between probability and accuracy.",
     }
     text = " ".join(sentence for name, sentence in explained.items() if name in names)
     return Section("scores", "Scores", text, (make_table(["Score", *metrics], rows),))
-
-
-def _score_title(name: str) -> str:
-    title = format_score_name(name)
-    return title[0].upper() + title[1:]
 
 
 def _show(name: str, metrics: Metrics) -> str:
@@ -178,15 +174,8 @@ def _views_section(model: StackModel) -> Section:
 def _details_section(model: Predictor) -> Section:
     record, config = model.record, getattr(model, "config", None)
     timings = {name: format_duration(value) for name, value in record.timings.items()}
-    if "documents_per_second" in timings:
+    if timings.pop("documents_per_second", ""):
         timings["rows per second"] = format_value(record.timings["documents_per_second"])
-        del timings["documents_per_second"]
     settings = config.to_flat() if config else model.facts().values["settings"]
     lists = {"Encoder": record.encoder, "Settings": settings, "Timings": timings, "Versions": record.versions}
-    items = [Code(record.command, "Command")] if record.command else []
-    tables = [
-        make_list(((name, format_value(value)) for name, value in values.items()), caption)
-        for caption, values in lists.items()
-        if values
-    ]
-    return Section("details", "How it was made", "", (*items, *tables), folded=True)
+    return make_details(record.command, *lists.items())

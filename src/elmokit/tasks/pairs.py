@@ -175,6 +175,7 @@ class Pairs(Classification):
         fields=_FIELDS,
         signs=tuple(map(frozenset, _FIELDS)),
     )
+    shown = (*Classification.shown, "spearman")
     classifies_texts = False
 
     def inputs(self, row: Row, labels: Labels = Labels()) -> Inputs:  # noqa: B008 (frozen)

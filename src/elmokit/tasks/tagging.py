@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.core.errors import DataError
-from elmokit.core.formatting import join_names, percent, plural
-from elmokit.report.document import Cell, Column, Section, make_pairs_table, make_table
+from elmokit.core.formatting import join_names, plural
+from elmokit.report.document import Column, Section, make_pairs_table, make_table
 from elmokit.tasks.crf import FORBIDDEN, Crf, best_paths, marginals, negative_log_likelihood
 from elmokit.tasks.heads import BilstmHead, Head, Rng
 from elmokit.tasks.settings import HeadConfig
@@ -33,7 +33,7 @@ from elmokit.tasks.span_tags import (
     split_tag,
     write_tags,
 )
-from elmokit.tasks.task import Examples, Inputs, Labels, Prediction, Task
+from elmokit.tasks.task import Examples, Inputs, Labels, Part, Prediction, Task
 from elmokit.text.readers import LeftOut
 from elmokit.text.rows import Row
 from elmokit.text.settings import RowForm
@@ -159,7 +159,7 @@ class TagMetrics:
         return float(2 * right / (given + true)) if given + true else 0.0
 
     @cached_property
-    def per_label(self) -> list[tuple[str, float, float, float, int]]:
+    def per_label(self) -> list[dict[str, Any]]:
         """Label, precision, recall, F1 and number of true spans; the most frequent label first."""
         counts = [Counter[str](), Counter[str](), Counter[str]()]
         for true, given in self.row_spans:
@@ -169,8 +169,8 @@ class TagMetrics:
         rows = []
         for label in sorted({*given_counts, *support}, key=lambda label: (-support[label], label)):
             n, n_given, n_true = right[label], given_counts[label], support[label]
-            shares = n / max(1, n_given), n / max(1, n_true), 2 * n / (n_given + n_true)
-            rows.append((label, *shares, n_true))
+            shares = {"precision": n / max(1, n_given), "recall": n / max(1, n_true)}
+            rows.append({"label": label, **shares, "f1": 2 * n / (n_given + n_true), "support": n_true})
         return rows
 
     @cached_property
@@ -192,13 +192,11 @@ class TagMetrics:
         }
 
     def _macro(self) -> float:
-        return float(np.mean([row[3] for row in self.per_label])) if self.per_label else 0.0
+        return float(np.mean([row["f1"] for row in self.per_label])) if self.per_label else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """For report.json."""
-        names = ("label", "precision", "recall", "f1", "support")
-        per_label = [dict(zip(names, row, strict=True)) for row in self.per_label]
-        return {"n": self.n, **self.values, "per_label": per_label, "unknown": list(self.unknown)}
+        return {"n": self.n, **self.values, "per_label": self.per_label, "unknown": list(self.unknown)}
 
 
 def _as_spans(tags: Sequence[str]) -> list[Span]:
@@ -225,6 +223,8 @@ class Tagging(Task[TagPrediction, TagMetrics]):
         {"head_layers": 1, "head_dim": 200, "dropout_head": 0.4, "batch_words": 1024}
     )
     min_epochs = 12
+    part = Part("per_label", "label", ("precision", "recall", "f1", "count"))
+    shown = ("span_precision", "span_recall", "macro_f1")
     cuts = False
 
     def inputs(self, row: Row, labels: Labels = Labels()) -> Inputs:  # noqa: B008 (frozen)
@@ -344,12 +344,14 @@ class Tagging(Task[TagPrediction, TagMetrics]):
 
     def sections(self, metrics: Mapping[str, TagMetrics]) -> list[Section]:
         """Scores by label, the most common confusions and the worst sentences."""
-        main = [*metrics][-1]
-        return [
-            _labels_section(metrics),
-            _confusion_section(metrics[main], main),
-            _worst_section(metrics[main], main),
-        ]
+        main, last = [*metrics.items()][-1]
+        lines = [f"In percent, of {'exact spans' if last.has_spans else 'words'}."]
+        for split, one in metrics.items():
+            if one.unknown:
+                names = join_names(one.unknown, at_most=10)
+                lines.append(f"- Tags of {split} rows that training never saw, counted as wrong: {names}.")
+        scores = Section("labels", "Scores by label", "\n\n".join(lines), (self.part.table(metrics),))
+        return [scores, _confusion_section(last, main), _worst_section(last, main)]
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -450,26 +452,6 @@ def _place_entities(
 # -- the report -------------------------------------------------------------------------------
 
 
-def _labels_section(metrics: Mapping[str, TagMetrics]) -> Section:
-    columns: list[Column | str] = ["Label"]
-    by_split = {split: {row[0]: row for row in one.per_label} for split, one in metrics.items()}
-    for split in metrics:
-        columns += [Column(name, "right", split) for name in ("Precision", "Recall", "F1", "Count")]
-    rows = []
-    for label in dict.fromkeys(label for table in by_split.values() for label in table):
-        cells: list[Cell | str] = [label]
-        for table in by_split.values():
-            _, precision, recall, f1, n = table.get(label, (label, 0.0, 0.0, 0.0, 0))
-            cells += [percent(precision), percent(recall), Cell(percent(f1), f1), f"{n:,}"]
-        rows.append(cells)
-    lines = [f"In percent, of {'exact spans' if next(iter(metrics.values())).has_spans else 'words'}."]
-    for split, one in metrics.items():
-        if one.unknown:
-            names = join_names(one.unknown, at_most=10)
-            lines.append(f"- Tags of {split} rows that training never saw, counted as wrong: {names}.")
-    return Section("labels", "Scores by label", "\n\n".join(lines), (make_table(columns, rows),))
-
-
 def _confusion_section(metrics: TagMetrics, split: str) -> Section:
     """What was predicted in place of a span: another label at the same place, other words, or nothing."""
     pairs, totals = Counter[tuple[str, str]](), Counter[str]()
@@ -485,12 +467,9 @@ def _confusion_section(metrics: TagMetrics, split: str) -> Section:
                 pairs[_NONE, span.label] += 1
     totals[_NONE] = metrics.n
     rows = [(true, given, n, totals[true]) for (true, given), n in pairs.most_common(_PAIRS)]
-    table = make_pairs_table(rows, "", _PAIRS)
-    return (
-        Section("confusions", f"Most common confusions ({split})", "", (table,))
-        if rows
-        else Section("confusions", f"Most common confusions ({split})", "There is no mistake.")
-    )
+    tables = (make_pairs_table(rows, "", _PAIRS),) if rows else ()
+    text = "" if rows else "There is no mistake."
+    return Section("confusions", f"Most common confusions ({split})", text, tables)
 
 
 def _worst_section(metrics: TagMetrics, split: str) -> Section:

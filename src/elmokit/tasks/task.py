@@ -11,6 +11,7 @@ evaluate, compare and serve use nothing else of it.
 from __future__ import annotations
 
 import importlib
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from elmokit.core.errors import ConfigError, DataError, nearest
+from elmokit.core.formatting import percent
 from elmokit.core.model_folder import Model
+from elmokit.report.document import Cell, Column, Section, Table, make_table
 from elmokit.text.settings import LabelConfig, ReadConfig, RowForm
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from elmokit.core.console import Advance
-    from elmokit.report.document import Section
     from elmokit.tasks.heads import Head
     from elmokit.tasks.model import FitRecord
     from elmokit.text.rows import Row
@@ -127,7 +129,43 @@ class Metrics(Protocol):
         """The main score from summed ``row_stats``, so that bootstrap and paired tests fit every task."""
 
     def to_json(self) -> dict[str, Any]:
-        """For report.json and ``--json``."""
+        """For report.json and ``--json``. Of classes, a comparison also shows a matrix ``confusion`` with the
+        names ``confusion_rows``, or a list ``confusions``."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Scores of what a task tells apart, such as classes: a list in ``Metrics.to_json``, whose entries have a
+    name, scores and a number of rows, in this order.
+
+    Attributes:
+        key: Of the list.
+        title: What each entry is.
+        columns: Of the scores and the number of rows.
+        main: The score that comparisons show.
+    """
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+    main: str = "f1"
+
+    def scores(self, record: Mapping[str, Any]) -> dict[str, list[float]]:
+        """The values of each entry by its name, from what ``Metrics.to_json`` gave."""
+        return {name: values for name, *values in (entry.values() for entry in record.get(self.key, ()))}
+
+    def table(self, metrics: Mapping[str, Metrics], *, searchable: bool = False) -> Table:
+        """A row for each entry, with its scores in each split in percent."""
+        by_split = [self.scores(one.to_json()) for one in metrics.values()]
+        heads = [Column(format_title(name), "right", split) for split in metrics for name in self.columns]
+        rows, nothing = list[list[Cell | str]](), [*(0.0 for _ in self.columns[1:]), 0]
+        for entry in dict.fromkeys(itertools.chain(*by_split)):
+            values = itertools.chain(*(scores.get(entry, nothing) for scores in by_split))
+            rows.append([entry])
+            for name, value in zip(itertools.cycle(self.columns), values):
+                text = f"{value:,}" if isinstance(value, int) else percent(value)
+                rows[-1].append(Cell(text, value) if name == self.main and not searchable else text)
+        return make_table([self.title.capitalize(), *heads], rows, searchable=searchable)
 
 
 P = TypeVar("P", bound=Prediction)
@@ -145,6 +183,8 @@ class Task(ABC, Generic[P, M]):
         form: How rows look where nothing is said of their columns.
         settings: Settings by name that differ from those of classification unless a user sets them.
         min_epochs: Passes over the rows at least, unless the user says how many.
+        part: What its metrics tell apart.
+        shown: Scores that a comparison shows beside the main one.
         cuts: False if texts are read whole, whatever ``max_words`` says.
         classifies_texts: True if single texts get classes, as stacks and linear models can learn them, too.
         own_mix: A mix of the user's, in place of those of elmokit.
@@ -159,6 +199,8 @@ class Task(ABC, Generic[P, M]):
     form: ClassVar[RowForm] = RowForm()
     settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     min_epochs: ClassVar[int] = 5
+    part: ClassVar[Part | None] = None
+    shown: ClassVar[tuple[str, ...]] = ()
     cuts: ClassVar[bool] = True
     classifies_texts: ClassVar[bool] = False
     own_mix: type[nn.Module] | None = None
@@ -237,6 +279,12 @@ def format_scores(scores: Mapping[str, float], at_most: int = 2) -> str:
 def format_score_name(name: str) -> str:
     """As in "macro F1" for "macro_f1"."""
     return name.replace("_", " ").replace("f1", "F1").replace("ece", "ECE")
+
+
+def format_title(name: str) -> str:
+    """The same at the start of a line."""
+    title = format_score_name(name)
+    return title[0].upper() + title[1:]
 
 
 AnyTask = Task[Any, Any]

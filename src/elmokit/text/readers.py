@@ -44,10 +44,10 @@ _NO_WORD = re.compile(r"-DOCSTART-|\d+[-.]\d+\t\S+\t\S+\t\S+\t\S+\t\S+\t\S+\t\S+
 
 def format_of(path: Path) -> Format:
     """The format that a file's name implies: plain text unless its suffix says otherwise."""
-    return FORMATS.get(_suffix(path), "txt")
+    return FORMATS.get(suffix_of(path), "txt")
 
 
-def _suffix(path: Path) -> str:
+def suffix_of(path: Path) -> str:
     """The suffix before .gz or .zst."""
     unpacked = path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
     return unpacked.suffix.lower()
@@ -66,7 +66,7 @@ def find_files(sources: Sequence[str | Path], exclude: Path | None = None) -> li
             continue
         if os.path.isdir(path):
             names = (file.relative_to(path) for file in sorted(path.rglob("*")))
-            matches = [path / n for n in names if _suffix(n) in FORMATS and "/." not in f"/{n.as_posix()}"]
+            matches = [path / n for n in names if suffix_of(n) in FORMATS and "/." not in f"/{n.as_posix()}"]
         else:
             matches = [Path(match) for match in sorted(glob.glob(str(source), recursive=True))]
         below = exclude.resolve() if exclude else None
@@ -84,9 +84,8 @@ def _missing(path: Path) -> DataError:
             remedy=f"Files are recognized by their suffix: {', '.join(FORMATS)} (also .gz, .zst).",
         )
     siblings = os.listdir(path.parent) if os.path.isdir(path.parent) else []
-    hint = nearest(path.name, siblings) if len(siblings) < 200 else ""
     remedy = "Check the name and the folder; what is not a file can be piped to standard input (-)."
-    remedy = hint if hint.startswith("Did") else remedy
+    remedy = nearest(path.name, siblings if len(siblings) < 200 else (), remedy)
     return DataError(f"There is no file or folder {str(path)!r}.", remedy=remedy)
 
 

@@ -29,7 +29,7 @@ from elmokit.core.errors import RunError
 from elmokit.core.tensors import load_tensors, save_tensors
 from elmokit.training.machine import tuned_process
 from elmokit.training.optimizer import Optimizer, learning_rate
-from elmokit.training.processes import Processes
+from elmokit.training.processes import Processes, stop_signals
 
 Carry = dict[str, Tensor]
 """State that one step passes to the next (the LSTM state of the streams), by name."""
@@ -218,16 +218,17 @@ class _Run:
         if place.step % self.per_epoch:
             self.task.start_epoch(place.step // self.per_epoch)
         total = place.n_steps or self.limit
-        with _stop_signal(self.reporter.say) as stop, self.reporter.training(total, place.step) as advance:
-            stopped = self.loop(stop, advance)
+        progress = self.reporter.training(total, place.step)
+        with _stop_signal(self.reporter.say) as self.stop, progress as advance:
+            stopped = self.loop(advance)
         if stopped != "interrupted":
             self.position.stopped = stopped
         self.save()
         return self.result(stopped)
 
-    def loop(self, stop: threading.Event, advance: Advance) -> Stopped:
-        saved = counted = time.monotonic()
-        writing = 0.0  # seconds that the last checkpoint took
+    def loop(self, advance: Advance) -> Stopped:
+        self.saved = self.counted = time.monotonic()
+        self.pause = self.checkpoint_every
         planned = self.position.seconds
         planned_step, log_every = self.position.step, max(1, self.per_epoch // 50)
         n_evals = min(self.config.evals_per_epoch, self.per_epoch)
@@ -238,23 +239,12 @@ class _Run:
                 self.carry = self.task.start_epoch(epoch)
             # Before a time limit is turned into a number of steps, warm up as if every epoch would be run.
             lr = learning_rate(place.step, place.n_steps or self.limit, self.config) * place.lr_scale
-            loss, norm, n_words = self.step(index, lr)
+            loss, norm, n_words, stopping, saving = self.step(index, lr)
             if not math.isfinite(loss + norm):
                 self.step_back(loss, norm)
                 continue
             place.step += 1
             place.n_words += n_words
-            now = time.monotonic()
-            place.seconds += now - counted  # saving and evaluating included
-            counted = now
-            # What takes long to write is written less often: benchmarks/simulate_cluster.py.
-            pause = self.checkpoint_every * max(1.0, writing / _LONG_WRITE)
-            save_now = self.is_first and now - saved >= pause
-            place.seconds, stopping, saving = (
-                self.processes.highest(  # so that all decide alike what depends on time
-                    [place.seconds, float(stop.is_set()), float(save_now)]
-                )
-            )
             speed = place.n_words / max(place.seconds, 0.001)
             advance(1, rate=f"{speed:,.0f} words/s", loss=f"{loss:.3f}")
             if place.step % log_every == 0:
@@ -279,20 +269,32 @@ class _Run:
             if stopping:
                 return "interrupted"
             if saving:
+                before = time.monotonic()
                 self.save()
-                saved = time.monotonic()
-                writing = saved - now
+                self.saved = time.monotonic()
+                # What takes long to write is written less often: benchmarks/simulate_cluster.py.
+                self.pause = self.checkpoint_every * max(1.0, (self.saved - before) / _LONG_WRITE)
         return "done" if self.position.step >= self.limit else "time"
 
-    def step(self, index: int, lr: float) -> tuple[float, float, int]:
-        """One update. Weights and carried state change only if loss and gradient are finite."""
+    def step(self, index: int, lr: float) -> tuple[float, float, int, bool, bool]:
+        """One update: the loss, the norm of the gradient, words, whether to stop, and whether to save.
+
+        Weights and carried state change only if loss and gradient are finite.
+        """
         self.optimizer.zero_grad()
         result = self.task.step(index, self.carry, self.rng)
         if result.loss.requires_grad:
             result.loss.backward()
-        loss = self.processes.add_gradients(self.parameters, float(result.loss.detach()))
+        now = time.monotonic()
+        spent, self.counted = now - self.counted, now  # saving and evaluating included
+        save = now - self.saved >= self.pause
+        own = [float(result.loss.detach()), float(self.stop.is_set())]
+        own += [spent, float(save)] if self.is_first else [0.0, 0.0]
+        # All decide alike what depends on time.
+        loss, stop, spent, save = self.processes.add_gradients(self.parameters, own)
+        self.position.seconds += spent
         if not math.isfinite(loss):
-            return loss, 0.0, 0
+            return loss, 0.0, 0, False, False
         norm = self.optimizer.clip(self.config.clip_norm)
         if math.isfinite(norm):
             self.optimizer.step(lr)
@@ -302,7 +304,7 @@ class _Run:
                 decay = min(self.config.ema, (1 + self.position.step) / (10 + self.position.step))
                 weights = [p.detach() for p in self.parameters.values()]
                 torch._foreach_lerp_(list(self.average.values()), weights, 1 - decay)
-        return loss, norm, result.n_words
+        return loss, norm, result.n_words, stop > 0, save > 0
 
     def plan(self, seconds_per_step: float, advance: Advance) -> None:
         """Turn a time limit into a number of steps, so that the schedule ends in time."""
@@ -389,7 +391,7 @@ def _copy_into(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -
 
 @contextlib.contextmanager
 def _stop_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or SIGTERM sets; a second one ends the program at once."""
+    """An event that the first Ctrl-C, SIGTERM or SIGHUP sets; a second one ends the program at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -401,7 +403,7 @@ def _stop_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
         stop.set()
         say("[yellow]Stopping after this step. Press Ctrl-C again to quit now.[/]")
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in stop_signals()}
     try:
         yield stop
     finally:

@@ -7,6 +7,7 @@ processes, so their weights stay equal; only the first process writes. Sparse gr
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import math
@@ -17,9 +18,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -30,10 +34,12 @@ from torch import Tensor, nn
 
 from elmokit.core.errors import ConfigError, RunError
 
-_PATIENCE = timedelta(hours=1)  # with a process that is slow, or prepares the text
+_JOINING, _LATE = timedelta(minutes=5), 5.0  # for all to start; seconds until that is said
+_PATIENCE = timedelta(days=30)  # with a process that is slow, or prepares the text, while its machine answers
+_SILENCE = 60  # seconds without an answer, after which a machine is lost
 _GRACE = 10.0  # seconds that the others have to notice
 _LOST = "cannot be reached"
-_NONE, _DENSE, _ROWS = 0, 1, 2
+_PR_SET_PDEATHSIG = 1
 
 
 class Processes:
@@ -46,18 +52,42 @@ class Processes:
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size, self.n_bytes = rank, size, 0
+        self._group: dist.ProcessGroup | None = None
+        self._is_table: dict[str, bool] = {}  # parameters with sparse gradients
 
     @classmethod
     @contextlib.contextmanager
-    def join(cls) -> Iterator[Processes]:
-        """The processes that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe, or this one alone."""
-        size = int(os.environ.get("WORLD_SIZE", "1"))
+    def join(cls, say: Callable[[str], None] = lambda line: None) -> Iterator[Processes]:
+        """The processes that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe, or this one alone.
+
+        Args:
+            say: Told what is waited for, if that takes long.
+        """
+        rank, size = own_place()
         if size == 1:
             yield cls()
             return
-        with _explain_lost_connection():
-            dist.init_process_group("gloo", timeout=_PATIENCE)
-        yield cls(dist.get_rank(), size)
+        # Imported later (by torch's optimizers), its default arguments would keep the connections and their
+        # threads until Python ends, which they can abort.
+        import torch.distributed.nn.functional  # noqa: F401
+
+        place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        late = threading.Timer(_LATE, say, [f"Process {rank + 1} of {size} waits for the others at {place}."])
+        late.start()
+        try:
+            with _explain_lost_connection(f"Start all {size} within five minutes; they meet at {place}."):
+                dist.init_process_group("gloo", timeout=_JOINING)
+        finally:
+            late.cancel()
+        processes = cls(rank, size)
+        try:
+            with _explain_lost_connection():
+                processes._group = dist.new_group(timeout=_PATIENCE)
+            _watch_connections()
+            yield processes
+        finally:
+            processes._group = None
+            dist.destroy_process_group()
 
     def part(self, n_streams: int, n_all: int) -> slice:
         """The streams of this process, of the first ``n_streams`` of ``n_all``."""
@@ -67,7 +97,7 @@ class Processes:
     def in_turn(self) -> Iterator[None]:
         """Yields once in each process: in the first one, then in the first of every other machine, then in
         the rest, which find on disk what these have made."""
-        is_leader = int(os.environ.get("LOCAL_RANK", "0")) == 0
+        is_leader = os.environ.get("LOCAL_RANK", "0") == "0"
         mine = 0 if self.rank == 0 else 1 if is_leader else 2
         for turn in range(3 if self.size > 1 else 1):
             if turn == mine:
@@ -80,20 +110,18 @@ class Processes:
 
     def highest(self, values: list[float]) -> list[float]:
         """The highest of each number in any process."""
-        if self.size == 1:
-            return values
-        numbers = torch.tensor(values, dtype=torch.float64)
-        with _explain_lost_connection():
-            dist.all_reduce(numbers, dist.ReduceOp.MAX)
-        return numbers.tolist()
+        return self._reduce(values, dist.ReduceOp.MAX)
 
     def total(self, values: list[float]) -> list[float]:
         """The sum of each number over all processes."""
+        return self._reduce(values, dist.ReduceOp.SUM)
+
+    def _reduce(self, values: list[float], operation: Any) -> list[float]:
         if self.size == 1:
             return values
         numbers = torch.tensor(values, dtype=torch.float64)
         with _explain_lost_connection():
-            dist.all_reduce(numbers)
+            dist.all_reduce(numbers, operation, self._group)
         return numbers.tolist()
 
     def from_first(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> tuple[Any, Any]:
@@ -104,9 +132,9 @@ class Processes:
         message = torch.frombuffer(bytearray(content or b"0"), dtype=torch.uint8)
         size = torch.tensor(len(content))
         with _explain_lost_connection():
-            dist.broadcast(size, 0)
+            dist.broadcast(size, 0, self._group)
             message = message if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
-            dist.broadcast(message, 0)
+            dist.broadcast(message, 0, self._group)
         if self.rank == 0:
             return tensors, meta
         content = message.numpy().tobytes()
@@ -126,50 +154,77 @@ class Processes:
 
     def join_streams(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The state (stream, ...) of all streams, from each process's own."""
-        return {name: self._gather(tensor) for name, tensor in state.items()}
+        return {name: self._join_rows(rows) for name, rows in state.items()}
 
-    def _gather(self, rows: Tensor) -> Tensor:
-        """The rows of all processes, in their order."""
+    def _join_rows(self, rows: Tensor) -> Tensor:
         if self.size == 1:
             return rows
-        with _explain_lost_connection():
-            counts = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-            dist.all_gather(counts, torch.tensor([len(rows)]))
-            sizes = [int(count) for count in counts]
-            # All messages have the size of the longest.
-            message = rows.new_zeros(max(sizes), *rows.shape[1:])
-            message[: len(rows)] = rows
-            messages = [torch.empty_like(message) for _ in sizes]
-            dist.all_gather(messages, message)
-        self.n_bytes += message.nbytes * (self.size - 1)
-        return torch.cat([one[:size] for one, size in zip(messages, sizes, strict=True)])
+        counts = self.total([float(len(rows) * (rank == self.rank)) for rank in range(self.size)])
+        parts = self._gather(rows.flatten(), [int(count) * math.prod(rows.shape[1:]) for count in counts])
+        return torch.cat(parts).view(-1, *rows.shape[1:])
 
-    def add_gradients(self, parameters: Mapping[str, nn.Parameter], loss: float) -> float:
-        """Make every gradient the sum over all processes; returns the sum of their losses."""
-        if self.size == 1:
-            return loss
-        own = [
-            _NONE if p.grad is None else _ROWS if p.grad.is_sparse else _DENSE for p in parameters.values()
-        ]
-        kinds = self.highest([float(kind) for kind in own])  # a process without a stream has no gradient
-        by_kind: dict[int, list[nn.Parameter]] = {_NONE: [], _DENSE: [], _ROWS: []}
-        for parameter, kind in zip(parameters.values(), kinds, strict=True):
-            by_kind[int(kind)].append(parameter)
-        dense = by_kind[_DENSE]
-        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in dense]
-        flat = torch.cat([torch.tensor([loss]), *(part.flatten() for part in parts)])  # one message
+    def _gather(self, numbers: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """The numbers of each process. All messages have the size of the longest."""
+        messages, own = numbers.new_empty(self.size, max(sizes)), numbers.new_zeros(max(sizes))
+        own[: len(numbers)] = numbers
         with _explain_lost_connection():
-            dist.all_reduce(flat)
+            dist.all_gather([*messages], own, self._group)
+        self.n_bytes += own.nbytes * (self.size - 1)
+        return [message[:size] for message, size in zip(messages, sizes, strict=True)]
+
+    def add_gradients(
+        self, parameters: Mapping[str, nn.Parameter], values: Sequence[float]
+    ) -> Sequence[float]:
+        """Make every gradient the sum over all processes; returns the sums of ``values``.
+
+        Two messages: one of all dense gradients, which also says how many rows of tables follow, and these.
+        """
+        if self.size == 1:
+            return values
+        if not parameters.keys() <= self._is_table.keys():
+            sparse = [float(p.grad is not None and p.grad.is_sparse) for p in parameters.values()]
+            self._is_table |= zip(parameters, map(bool, self.highest(sparse)), strict=True)
+        tables = [parameter for name, parameter in parameters.items() if self._is_table[name]]
+        dense = [parameter for name, parameter in parameters.items() if not self._is_table[name]]
+        rows = [_rows_of(table) for table in tables]
+        counts = torch.zeros(self.size, len(tables))
+        counts[self.rank] = torch.tensor([float(len(some)) for some, _ in rows])
+        # A process without a stream has no gradient; if none has one, the optimizer must see that.
+        present = torch.tensor([float(p.grad is not None) for p in dense])
+        head = [torch.tensor([*values]), present, counts.flatten()]
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in dense]
+        flat = torch.cat([*head, *(grad.flatten() for grad in grads)])
+        with _explain_lost_connection():
+            dist.all_reduce(flat, group=self._group)
+        sizes = [len(part) for part in head] + [grad.numel() for grad in grads]
+        sums, present, counts, *totals = flat.split(sizes)
+        for parameter, is_present, total in zip(dense, present.tolist(), totals, strict=True):
+            parameter.grad = total.view_as(parameter) if is_present else None
         self.n_bytes += flat.nbytes
-        sizes = [1, *(part.numel() for part in parts)]
-        for parameter, total in zip(dense, flat.split(sizes)[1:], strict=True):
-            parameter.grad = total.view_as(parameter)
-        for parameter in by_kind[_ROWS]:
-            rows, values = map(self._gather, _rows_of(parameter))
-            parameter.grad = torch.sparse_coo_tensor(
-                rows.unsqueeze(0), values, parameter.shape, check_invariants=False
+        if tables:
+            self._add_rows(tables, rows, counts.view(self.size, -1).int().tolist())
+        return sums.tolist()
+
+    def _add_rows(
+        self,
+        tables: Sequence[nn.Parameter],
+        rows: Sequence[tuple[Tensor, Tensor]],
+        counts: Sequence[Sequence[int]],  # of each process, for each table
+    ) -> None:
+        """Make the gradient of each table the sum of rows of all processes."""
+        parts = [part for some, values in rows for part in (some.int().view(torch.float), values.flatten())]
+        widths = [table[0].numel() for table in tables]
+        sizes = [
+            [n * size for n, width in zip(own, widths, strict=True) for size in (1, width)] for own in counts
+        ]
+        messages = self._gather(torch.cat(parts), [sum(some) for some in sizes])
+        received = [message.split(some) for message, some in zip(messages, sizes, strict=True)]
+        for place, table in enumerate(tables):
+            some = torch.cat([one[2 * place].view(torch.int) for one in received]).long()
+            values = torch.cat([one[2 * place + 1] for one in received]).view(-1, *table.shape[1:])
+            table.grad = torch.sparse_coo_tensor(
+                some.unsqueeze(0), values, table.shape, check_invariants=False
             )
-        return float(flat[0])
 
 
 def _rows_of(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
@@ -180,16 +235,52 @@ def _rows_of(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
     return gradient._indices()[0], gradient._values()
 
 
+def own_place() -> tuple[int, int]:
+    """Which process this is, and of how many, as the environment says."""
+    rank, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    if size == "1":
+        return 0, 1
+    if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
+        raise ConfigError(
+            f"RANK={rank} and WORLD_SIZE={size} in the environment are not one of several processes.",
+            remedy="Let torchrun or --processes set them, or unset both.",
+        )
+    return int(rank), int(size)
+
+
+def stop_signals() -> list[int]:
+    """What ends a program in an orderly way: Ctrl-C, kill, and unless ignored (nohup), a closed terminal."""
+    hang_up = getattr(signal, "SIGHUP", None)
+    is_heard = hang_up is not None and signal.getsignal(hang_up) is not signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([hang_up] if is_heard else [])]
+
+
+def _watch_connections() -> None:
+    """Have the system (Linux) ask whether the machines at the other ends are still there, and close the
+    connections to one that is not. A slow process is waited for: its machine answers."""
+    for name in os.listdir("/proc/self/fd") if sys.platform == "linux" else ():
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:  # most are no connections
+            one = socket.socket(fileno=int(name))
+            stack.callback(one.detach)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _SILENCE)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENCE // 3)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _SILENCE // 6)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
 @contextlib.contextmanager
-def _explain_lost_connection() -> Iterator[None]:
+def _explain_lost_connection(
+    remedy: str = "Check their output. The same command resumes from the last checkpoint.",
+) -> Iterator[None]:
     """Turn a lost connection into a RunError."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        cause = re.sub(r"\[[^]]*\]:?\d*\s*", "", str(error)).strip().split(". ")[0]
+        traceback.clear_frames(error.__traceback__)  # they would keep the connections
+        cause = re.sub(r"\s*\[[^]]*\]:?\d*", "", str(error)).strip().split(". ")[0]
         raise RunError(
             f"The other processes of this run {_LOST}: {cause}.",
-            remedy="Check their output. The same command resumes from the last checkpoint.",
+            remedy=remedy,
         ) from error
 
 
@@ -216,8 +307,10 @@ def launch(size: int) -> int:
 
     with contextlib.ExitStack() as stack:
         stack.callback(forward, signal.SIGKILL)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in stop_signals():
             signal.signal(number, forward)
+        # If this process is killed, the system (Linux) ends them.
+        watch = partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGTERM)
         messages = []
         for rank in range(size):
             own = {**shared, "RANK": rank, "LOCAL_RANK": rank}
@@ -229,6 +322,7 @@ def launch(size: int) -> int:
                     stdout=subprocess.DEVNULL if rank else None,
                     stderr=messages[rank] if rank else None,
                     start_new_session=True,  # Ctrl-C reaches this process, which passes it on
+                    preexec_fn=watch if sys.platform == "linux" else None,
                 )
             )
         first = _wait(children)

@@ -24,18 +24,16 @@ from elmokit.core.atomic import explain_os_errors
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import DataError
-from elmokit.core.formatting import format_value
 from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import kind_of
 from elmokit.core.names import DEFAULT, read_json
 from elmokit.core.ragged import Ragged
 from elmokit.core.run_folder import open_out, say_done
 from elmokit.core.tensors import fingerprint
-from elmokit.report.document import Code, Document, Section, make_list
+from elmokit.report.document import Document, Section, make_details, make_list
 from elmokit.report.render import write_report
 from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
-from elmokit.text.tokenizing import replace_surrogates
 from elmokit.text.vocabulary import form_of
 from elmokit.training.loop import Carry, StepResult, train
 from elmokit.vectors.encoder import CHUNK, FloatArray, IntArray, SentenceEncoder, encode_chunks
@@ -159,7 +157,7 @@ def distill(  # many parameters because each is a flag of the verb
             accuracy=None if examples is None else _classify(examples, base, table),
             accuracy_before=None if examples is None or start is None else _classify(examples, base, start),
         )
-        _save(base, table, result, measured, _label(from_model), replace_surrogates(command), config)
+        _save(base, table, result, measured, _label(from_model), command, config)
     return result
 
 
@@ -251,13 +249,12 @@ def _save(
     old = [f"{origin}: {note}" for note in base.training.get("notes", [])]
     note = f"The sentence vector was distilled from {result.teacher}, with {result.n_texts:,} texts."
     record = {**base.training, **origin_record(command, "torch", "numpy"), "notes": [note, *old]}
-    settings = ((name, format_value(value)) for name, value in config.to_dict().items())
     document = Document(
         f"{result.folder.resolve().name}: distilled sentence vectors",
         f"{note} The language model is {origin}.",
         (
             Section("figures", "Student and teacher", "On held-out texts.", (make_list(result.rows()),)),
-            Section("details", "How it was made", "", (Code(command), make_list(settings)), folded=True),
+            make_details(command, ("Settings", config.to_dict())),
         ),
     )
     figures = {**asdict(result), "measured": measured}

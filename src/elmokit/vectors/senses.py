@@ -21,7 +21,7 @@ from elmokit.core.model_folder import load
 from elmokit.core.names import checksum
 from elmokit.core.run_folder import Inputs, open_out
 from elmokit.core.tensors import fingerprint
-from elmokit.report.document import Code, Column, Document, Section, make_table
+from elmokit.report.document import Column, Document, Section, make_details, make_table
 from elmokit.report.figures import draw_groups
 from elmokit.report.render import write_report
 from elmokit.text.rows import RowSource
@@ -332,6 +332,6 @@ def _make_report(result: WordSenses, command: str) -> Document:
             Section("senses", "Senses", "", (make_table(columns, rows),)),
             Section("map", "Map", "Each point is a sentence; near points are alike.", (figure,)),
             *examples,
-            *([Section("command", "Command", "", (Code(command),), folded=True)] if command else []),
+            *([make_details(command)] if command else []),
         ),
     )

@@ -5,17 +5,20 @@ vectors.npy | .safetensors  all vectors one after the other, (n_vectors, [layer,
 offsets.npy                 text i is vectors[offsets[i]:offsets[i + 1]], (n_texts + 1,)
 texts.jsonl                 id, text and words of each text, one per line
 progress.json               how much is done; deleted at the end
+
+Of the engine "ray", a folder holds manifest.json and a store for each input file, shards/00000 and so on.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import json
 import os
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -35,6 +38,8 @@ from elmokit.vectors.settings import StoreConfig
 Reals = npt.NDArray[np.floating[Any]]
 MANIFEST, OFFSETS, TEXTS = "manifest.json", "offsets.npy", "texts.jsonl"
 _EXPORT_ROWS = 4096
+_N_OPEN = 16  # shards
+_SHARED = ("model", "settings", "layers", "dim", "dtype")  # by all shards
 _FRESH = "Files are damaged or do not belong together; take a fresh copy, or embed the texts again."
 _NOT_OURS = "Give a folder that elmokit embed has made."
 
@@ -66,6 +71,7 @@ class Manifest:
     n_empty: int = 0
     texts_bytes: int = 0
     texts_hash: str = ""  # of texts.jsonl; empty in 0.1
+    shards: int = 0  # stores that this one is made of
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -81,6 +87,7 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Write ``manifest.json``."""
         record = {"format": FORMAT, "format_version": FORMAT_VERSION, "kind": "vectors", **asdict(self)}
+        del record["shards"]  # run_shards writes it
         write_text(folder / MANIFEST, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
     @classmethod
@@ -153,6 +160,8 @@ class VectorStore:
                 f"The vectors in {folder} are not finished.",
                 remedy="Run the same elmokit embed command again: it resumes where it stopped.",
             )
+        if manifest.shards:
+            return _JoinedStore(folder, manifest)
         config, shape = manifest.settings, (manifest.n_texts + 1,)
         file = folder / f"vectors.{config.format}"
         vectors = _map_array(file, manifest.header, config.dtype, manifest.shape)
@@ -225,6 +234,83 @@ class VectorStore:
                 f"{self.folder / TEXTS}, line {index + 1}: damaged ({error}).", remedy=_FRESH
             ) from error
         return record
+
+
+def shard_folder(folder: Path, number: int) -> Path:
+    """Where the store of an input file is."""
+    return folder / "shards" / f"{number:05d}"
+
+
+class JoinedRows:
+    """Arrays one after the other, read as one array; only a slice across a border is copied.
+
+    Args:
+        part: Returns an array by its number; all have rows of one shape.
+        starts: The first row of each, and the end, (n_parts + 1,).
+    """
+
+    def __init__(self, part: Callable[[int], Any], starts: npt.NDArray[np.int64]) -> None:
+        self._part, self._starts, self.dtype = part, starts, part(0).dtype
+        self.shape = (int(starts[-1]), *part(0).shape[1:])
+        self.nbytes = prod(self.shape) * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Any:
+        """One row, a slice, or rows by their numbers or a mask."""
+        if isinstance(rows, int | np.integer):
+            row = range(len(self))[rows]
+            number = int(np.searchsorted(self._starts, row, side="right")) - 1
+            return self._part(number)[row - int(self._starts[number])]
+        if not isinstance(rows, slice) or rows.step not in (None, 1):
+            values = [self[row] for row in np.arange(len(self))[rows]]
+            return np.array(values, self.dtype).reshape(-1, *self.shape[1:])
+        first, last, _ = rows.indices(len(self))
+        start = int(np.searchsorted(self._starts, first, side="right")) - 1
+        numbers = range(start, int(np.searchsorted(self._starts, last))) if first < last else ()
+        places = [slice(max(0, first - at), last - at) for at in self._starts[[*numbers]].tolist()]
+        parts = [self._part(number)[place] for number, place in zip(numbers, places, strict=True)]
+        return parts[0] if len(parts) == 1 else np.concatenate([self._part(0)[:0], *parts])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self[:], dtype)
+
+    def reshape(self, *shape: int) -> JoinedRows:
+        """With rows of another shape."""
+        return JoinedRows(lambda number: self._part(number).reshape(-1, *shape[1:]), self._starts)
+
+
+class _JoinedStore(VectorStore):
+    """The stores of several files as one; only a few are open at a time."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self._shard = functools.lru_cache(_N_OPEN)(lambda n: VectorStore.open(shard_folder(folder, n)))
+        offsets, starts, firsts = [np.zeros(1, np.int64)], [0], [0]
+        for store in map(self._shard, range(manifest.shards)):
+            if any(getattr(store.manifest, name) != getattr(manifest, name) for name in _SHARED):
+                raise DataError(f"{store.folder} does not match {folder / MANIFEST}.", remedy=_FRESH)
+            firsts.append(firsts[-1] + len(store))
+            offsets.append(store.offsets[1:] + starts[-1])
+            starts.append(starts[-1] + len(store.vectors))
+        joined: Any = JoinedRows(lambda number: self._shard(number).vectors, np.array(starts))
+        super().__init__(folder, manifest, Ragged(joined, np.concatenate(offsets)))
+        self._firsts = firsts
+
+    def record(self, index: int) -> StoredText:
+        """Id, text and words of one text."""
+        index = range(len(self))[index]
+        number = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        return self._renumber(self._shard(number).record(index - int(self._firsts[number])), index)
+
+    def records(self) -> Iterator[StoredText]:
+        """Id, text and words of all texts, in order, streaming."""
+        stores = map(self._shard, range(self.manifest.shards))
+        records = itertools.chain.from_iterable(store.records() for store in stores)
+        return (self._renumber(record, index) for index, record in enumerate(records))
+
+    def _renumber(self, record: StoredText, index: int) -> StoredText:
+        return record if self.config.id_column else replace(record, id=str(index))
 
 
 def array_header(format: str, dtype: str, shape: Sequence[int]) -> bytes:

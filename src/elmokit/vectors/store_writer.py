@@ -7,6 +7,7 @@ it resumes and ends in the same bytes.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -14,7 +15,7 @@ import shutil
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any, cast
@@ -36,6 +37,7 @@ from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenizing import Tokenized
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.settings import EXPORTS, StoreConfig
+from elmokit.vectors.shards import Engine, is_ray, run_shards
 from elmokit.vectors.store import (
     MANIFEST,
     OFFSETS,
@@ -45,9 +47,11 @@ from elmokit.vectors.store import (
     ModelRef,
     VectorStore,
     check_file,
+    shard_folder,
 )
 
 _PROGRESS = "progress.json"
+_COUNTS = ("n_texts", "n_words", "n_vectors", "n_empty")
 _READ_TEXTS = 256  # texts read at a time
 _CHUNK_TEXTS = 512
 _CHUNK_NUMBERS = 12_000_000  # all layers of the words of a chunk: 48 MB
@@ -70,7 +74,7 @@ class EmbedResult:
     exports: list[Path]  # files in other formats
 
 
-def embed(
+def embed(  # many parameters because they are those of the verb
     encoder: Elmo | str | Path,
     source: str | Path | Sequence[str | Path],
     out: str | Path,
@@ -80,6 +84,8 @@ def embed(
     exports: Sequence[str] = (),
     overwrite: bool = False,
     reporter: Reporter | None = None,
+    engine: Engine = "local",
+    address: str = "",
     **settings: Any,
 ) -> EmbedResult:
     """Embed all texts of some files into a folder that ``VectorStore.open`` opens.
@@ -95,6 +101,9 @@ def embed(
         read: How to read the files.
         exports: Also write the vectors as "parquet", "hdf5" or, with ``pool``, "word2vec".
         overwrite: Start over if ``out`` holds other vectors.
+        engine: "ray" embeds many files at a time, each into a store of its own that ``VectorStore.open``
+            reads as one; ``source`` can have URIs such as ``s3://bucket/folder``. See docs/scaling.md.
+        address: Of a Ray cluster; by default, this machine.
         settings: Single settings of ``config`` and ``read`` by name, such as ``pool="mean"``.
     """
     merged = merge_settings(settings, store=config or StoreConfig(), read=read or ReadConfig())
@@ -105,43 +114,83 @@ def embed(
         if overwrite:
             for old in (out / MANIFEST, out / _PROGRESS, *out.glob("vectors.*")):
                 old.unlink(missing_ok=True)
+            shutil.rmtree(shard_folder(out, 0).parent, ignore_errors=True)
         before = Manifest.read(out)
         elmo = encoder if isinstance(encoder, Elmo) else Elmo.load(encoder)
         model = ModelRef("" if isinstance(encoder, Elmo) else Path(encoder).resolve().name, elmo.fingerprint)
         config.factors(elmo.n_layers)  # checks them
         elmo.embed([], state=config.state)  # the model may have no warm state to start from
-        texts = TextSource(source, read, id_column=config.id_column, exclude=out, say=reporter.note)
         n_layers = elmo.n_layers if config.all_layers else 1
         dim = elmo.sentences([]).shape[1] if config.pool == "sentence" else elmo.dim
         manifest = Manifest(
             elmokit.__version__, model, config, read.to_dict(), [], n_layers, dim, config.dtype
         )
-        if before is not None and before.n_texts:
-            _require_same(out, before, replace(manifest, files=texts.fingerprints(before.files)))
-            manifest = before
+        if is_ray(engine):
+            started, was_done = time.monotonic(), before is not None and before.done
+            work = functools.partial(_embed_shard, out=out.absolute(), manifest=manifest)
+            job = {"kind": "vectors", **asdict(manifest)}
+            counts = run_shards(job, source, out, encoder, Elmo.load, work, address, reporter)
+            if not counts["n_texts"]:
+                raise DataError("The files contain no text.", remedy="Give a file with at least one text.")
+            result = EmbedResult(
+                out, **counts, seconds=time.monotonic() - started, was_done=was_done, exports=[]
+            )
         else:
-            manifest = replace(manifest, files=texts.fingerprints())
-            manifest = _read_texts(elmo, texts, out, manifest, reporter)
-        writer = _Writer(elmo, out, manifest)
-        counts = {name: getattr(manifest, name) for name in ("n_texts", "n_words", "n_vectors", "n_empty")}
-        reporter.event("plan", **counts, n_bytes=writer.n_bytes)
-        started, n_resumed, seconds = time.monotonic(), manifest.n_texts, 0.0
-        if not manifest.done:
-            reporter.say(writer.plan())
-            n_resumed = writer.fill(reporter)
-            replace(manifest, done=True).write(out)
-            seconds = time.monotonic() - started
-        with contextlib.suppress(OSError):
-            (out / _PROGRESS).unlink(missing_ok=True)
-        return EmbedResult(
-            out,
-            **counts,
-            n_bytes=writer.n_bytes,
-            n_resumed=n_resumed,
-            seconds=seconds,
-            was_done=manifest.done,
-            exports=_write_exports(VectorStore.open(out), exports, reporter),
-        )
+            texts = TextSource(source, read, id_column=config.id_column, exclude=out, say=reporter.note)
+            result = _embed_texts(elmo, texts, out, manifest, reporter)
+        return replace(result, exports=_write_exports(VectorStore.open(out), exports, reporter))
+
+
+def _embed_shard(
+    elmo: Elmo, number: int, file: Path, known: Sequence[Any], *, out: Path, manifest: Manifest
+) -> dict[str, Any]:
+    """One of many files, on a worker of the engine "ray", into a store of its own."""
+    folder, read, notes = shard_folder(out, number), ReadConfig.from_dict(manifest.reading), list[str]()
+    texts = TextSource([file], read, id_column=manifest.settings.id_column, say=notes.append)
+    with open_out(folder, "vectors").lock():
+        result = _embed_texts(elmo, texts, folder, manifest, Reporter("silent"), may_be_empty=True)
+        files = VectorStore.open(folder).manifest.files
+    counts = {name: getattr(result, name) for name in (*_COUNTS, "n_bytes", "n_resumed")}
+    return {"file": files[0][1:], "counts": counts, "notes": notes}
+
+
+def _embed_texts(
+    elmo: Elmo,
+    texts: TextSource,
+    out: Path,
+    manifest: Manifest,
+    reporter: Reporter,
+    *,
+    may_be_empty: bool = False,
+) -> EmbedResult:
+    """All texts into one store."""
+    before = Manifest.read(out)
+    if before is not None and (before.n_texts or before.shards):
+        _require_same(out, before, replace(manifest, files=texts.fingerprints(before.files)))
+        manifest = before
+    else:
+        manifest = replace(manifest, files=texts.fingerprints())
+        manifest = _read_texts(elmo, texts, out, manifest, reporter, may_be_empty=may_be_empty)
+    writer = _Writer(elmo, out, manifest)
+    counts = {name: getattr(manifest, name) for name in _COUNTS}
+    reporter.event("plan", **counts, n_bytes=writer.n_bytes)
+    started, n_resumed, seconds = time.monotonic(), manifest.n_texts, 0.0
+    if not manifest.done:
+        reporter.say(writer.plan())
+        n_resumed = writer.fill(reporter)
+        replace(manifest, done=True).write(out)
+        seconds = time.monotonic() - started
+    with contextlib.suppress(OSError):
+        (out / _PROGRESS).unlink(missing_ok=True)
+    return EmbedResult(
+        out,
+        **counts,
+        n_bytes=writer.n_bytes,
+        n_resumed=n_resumed,
+        seconds=seconds,
+        was_done=manifest.done,
+        exports=[],
+    )
 
 
 def _check_exports(exports: Sequence[str], config: StoreConfig) -> None:
@@ -163,6 +212,8 @@ def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
         {"settings": before.settings.to_dict(), "reading": before.reading},
         {"settings": now.settings.to_dict(), "reading": now.reading},
     )
+    if before.shards:
+        changes.append("engine was 'ray', now 'local'")
     if before.model.fingerprint != now.model.fingerprint:
         changes.insert(0, "another model" + (f" (it was {before.model.name})" if before.model.name else ""))
     if before.files != now.files:
@@ -176,7 +227,9 @@ def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
         )
 
 
-def _read_texts(elmo: Elmo, texts: TextSource, out: Path, manifest: Manifest, reporter: Reporter) -> Manifest:
+def _read_texts(
+    elmo: Elmo, texts: TextSource, out: Path, manifest: Manifest, reporter: Reporter, *, may_be_empty: bool
+) -> Manifest:
     """The first pass: write ``texts.jsonl`` and ``offsets.npy``, and the manifest with the counts."""
     lengths, stream = array("q"), texts.with_ids()
     with (
@@ -191,7 +244,7 @@ def _read_texts(elmo: Elmo, texts: TextSource, out: Path, manifest: Manifest, re
                 lines.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
             lengths.extend(map(len, words))
             advance(len(batch))
-        if not lengths:
+        if not lengths and not may_be_empty:
             raise DataError(f"{texts.name} contains no text.", remedy="Give a file with at least one text.")
         manifest.write(out)  # from now on the folder is known to be ours
     n_words = np.array(lengths, dtype=np.int64)
