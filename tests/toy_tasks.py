@@ -70,7 +70,7 @@ class Tagging(Task[Tags, ToyMetrics]):
     name, fields, heads = "tag", ("text",), {"crf": CrfHead}
     part = Part("by_tag", "tag", ("accuracy", "words"), "accuracy")
 
-    def inputs(self, row: Row) -> Inputs:
+    def inputs(self, row: Row, labels: Labels = Labels()) -> Inputs:  # noqa: B008 (frozen)
         return (row.text.split(),)
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:

@@ -314,7 +314,7 @@ def spans(*places: tuple[int, int]) -> dict[str, object]:
 ASKED, TAGGED = {"question": "who", "passage": "a bank"}, {"tokens": ["bank"], "tags": ["B-X"]}
 BAD_ROWS: dict[str, tuple[str, str, str]] = {
     "ragged columns": ("a.conll", "EU NNP B-X\na DT O\n\nbank B-X\n", "line 4: 2 columns where the first"),
-    "a tag without a word": ("a.conll", "EU\tB-X\n\na\tO\n\tB-X\n", "line 3: word 2 is empty, but has a tag"),
+    "a tag without a word": ("a.conll", "EU\tB-X\n\na\tO\n\tB-X\n", "line 3: word 2 is empty"),
     "tags without tokens": (
         "a.jsonl",
         lines(TAGGED, {"tokens": [], "tags": ["O"]}),
@@ -369,7 +369,7 @@ def test_a_tag_unseen_in_training_is_refused_for_validation_and_wrong_in_a_test(
     train = write(tmp_path / "train.conll", "bank B-X\nrain O\n\n" * 20)
     new = write(tmp_path / "new.conll", "bank B-X\nrain B-NEW\n\n")
     words = ("fit", encoder, train, "-o", tmp_path / "model", "--head", "linear", "--epochs", "8")
-    cli(*words, "--valid", new).check_refused("new.conll", "validation rows have labels", "S-NEW")
+    cli(*words, "--valid", new).check_refused("new.conll, line 1", "validation rows have labels", ": NEW")
     cli(*words, "--test", new, "--set", "lr=0.05").check_fine("test: span F1 0.6667")
     assert "training never saw" in (tmp_path / "model" / "report.md").read_text()
     cli("evaluate", tmp_path / "model", new).check_fine("span F1 0.6667")

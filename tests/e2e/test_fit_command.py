@@ -228,7 +228,10 @@ def test_evaluate_shows_figures_lists_unseen_labels_and_writes_a_report(
     found = cli("evaluate", made, test, "--set", "drop_unlabeled=true", "--out", tmp_path / "report")
     found.check_fine(
         *("accuracy", "(31 rows", "Left out: 1 row without a label", "weather"),
-        *("never seen in training, counted as wrong: [food] (1)", tmp_path / "report" / "report.html"),
+        *(
+            "1 row with labels that never occur in training: [food] (test.csv, line",
+            tmp_path / "report" / "report.html",
+        ),
     )
     figures = json.loads(cli("evaluate", made, test, "--set", "drop_unlabeled=true", "--json").out)
     assert figures["unseen"] == {"[food]": 1}

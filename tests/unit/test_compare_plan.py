@@ -67,7 +67,8 @@ def test_known_test_rows_and_unknown_labels_are_noted_or_refused(train: Path, tm
     known, odd = (text.replace(" ", "  "), label), [("odd", "cooking"), ("odder", "cooking")]
     notes = " ".join(read(train, table(tmp_path / "test.csv", [*rows(9, 1), known, *odd])).notes)
     assert "of the 12 test rows" in notes
-    assert "2 test rows have labels that never occur in training ('cooking')" in notes
+    unseen = "2 rows with labels that never occur in training: cooking (test.csv, line 12; test.csv, line 13)"
+    assert f"Counted as errors: {unseen}." in notes
     with pytest.raises(DataError, match=r"none of its labels \('cooking' and 'music'\)"):
         read(train, table(tmp_path / "test.csv", [("a text", "cooking"), ("another", "music")]))
 

@@ -171,3 +171,9 @@ def test_the_surest_mistakes_come_first_and_equals_keep_their_order() -> None:
     assert len(metrics.mistakes(2)) == 2
     (long,) = measure(["cat"], np.array([[0.1, 0.9, 0]]), texts=["x" * 900]).mistakes()
     assert (len(long.text), long.text[-1]) == (402, "…")
+
+
+def test_rows_are_whole_numbers_where_no_prediction_is_right() -> None:
+    metrics = measure(["cat", "dog"], np.array([[0.1, 0.9, 0.0], [0.9, 0.1, 0.0]]))
+    assert metrics.accuracy == 0
+    assert all(type(entry.support) is int for entry in metrics.per_class)

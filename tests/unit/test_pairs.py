@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,14 +18,18 @@ from elmokit.comparison.statistics import row_values
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.serve.app import make_app
 from elmokit.serve.registry import open_registry
+from elmokit.static.word_vectors import WordVectors
 from elmokit.tasks.fit import content_hash
 from elmokit.tasks.model import TaskModel
 from elmokit.tasks.pairs import AlignHead, ScoreMetrics, SiameseHead, mark_words
 from elmokit.tasks.settings import HeadConfig
 from elmokit.tasks.task import Examples, Labels, get_task
 from elmokit.text.rows import RowSource
-from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.text.settings import LabelConfig, ReadConfig, TextConfig
 from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.foreign import TextVectors
+from elmokit.vectors.side_by_side import join_encoders
+from folders import drop_checksums
 from program import Cli
 from topics import EASY, TOPICS, table
 
@@ -52,7 +56,7 @@ def test_scores_are_learned_on_a_scale_of_their_own(tmp_path: Path) -> None:
     rows = [("one", "two", 1.5), ("three", "four", 4.5)]
     examples = read(table(tmp_path / "a.csv", rows, NAMES))
     assert examples.inputs == [("one", "two"), ("three", "four")]
-    assert examples.labels == Labels(scale=(3.0, 1.5))
+    assert examples.labels == Labels(scale=(3.0, 1.5), marked=False)
     np.testing.assert_allclose(examples.targets, [-1, 1])
     more = read(table(tmp_path / "b.csv", [("five", "six", 6)], NAMES), examples.labels)
     assert more.targets.tolist() == [2.0]
@@ -146,6 +150,9 @@ def test_scores_go_through_the_verbs_and_the_service(scorer: Path, tmp_path: Pat
         assert answer["results"] == [{"prediction": pytest.approx(lines[0]["prediction"], abs=1e-3)}]
         answer = client.post("/v1/predict", json={"texts": [{**first, "other": " "}]}).json()
         assert "text 0: the pair has only one text" in answer["error"]["message"]
+        answer = client.post("/v1/predict", json={"texts": [first], "influence": True}).json()
+        assert "does not support influence" in answer["error"]["message"]
+        assert client.post("/v1/layers", json={"text": first["text"]}).json()["label"] is None
 
 
 def test_classes_go_through_fit_and_predict(encoder: Path, tmp_path: Path) -> None:
@@ -231,12 +238,46 @@ def test_bad_marks_are_refused(cli: Cli, encoder: Path, tmp_path: Path, row: Any
     assert not (tmp_path / "model").exists()
 
 
-def test_a_missing_column_of_marks_is_named(tmp_path: Path) -> None:
-    rows = table(
-        tmp_path / "a.csv", [("a", "b", 0, 1, 2.5)], ("text", "other", "other_start", "end", "score")
-    )
-    with pytest.raises(DataError, match=r"line 2: missing for the marked words: start and other_end"):
+@pytest.mark.parametrize(
+    ("names", "lacking"),
+    [(("other_start", "end"), "start and other_end"), (("start", "end"), "other_start and other_end")],
+)
+def test_a_missing_column_of_marks_is_named(tmp_path: Path, names: Any, lacking: str) -> None:
+    rows = table(tmp_path / "a.csv", [("a", "b", 0, 1, 2.5)], ("text", "other", *names, "score"))
+    with pytest.raises(DataError, match=f"line 2: missing for the marked words: {lacking}"):
         read(rows)
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_all_rows_are_marked_or_none(cli: Cli, encoder: Path, tmp_path: Path, is_marked: bool) -> None:
+    rows = [dict(zip(MARKED, row, strict=True)) for row in marked(9)]
+    plain = [{name: row[name] for name in ("text", "other", "label")} for row in rows]
+    own, others = (rows, plain) if is_marked else (plain, rows)
+    for name, some in (("own", own), ("others", others), ("mixed", [*own, others[0]])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some), "utf-8")
+    model, problem = tmp_path / "made", "no word is marked" if is_marked else "words are marked"
+    words = ("--head", "siamese", "--epochs", "1", "-o")
+    mixed = cli("fit", encoder, tmp_path / "mixed.jsonl", *words, model)
+    mixed.check_refused("mixed.jsonl, line 10", problem, "other_start")
+    cli("fit", encoder, tmp_path / "own.jsonl", *words, model).check_fine()
+    for verb in ("evaluate", "predict"):
+        cli(verb, model, tmp_path / "others.jsonl").check_refused("others.jsonl, line 1", problem)
+        cli(verb, model, tmp_path / "own.jsonl").check_fine()
+    with TestClient(make_app(open_registry([model], ["a"])), base_url="http://127.0.0.1") as client:
+        given = {name: cell for name, cell in others[0].items() if name != "label"}
+        answer = client.post("/v1/predict", json={"texts": [given]}).json()
+        assert f"text 0: {problem}" in answer["error"]["message"]
+    file = model / "config.json"  # of an earlier version, which did not say
+    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), "marked": None}), "utf-8")
+    drop_checksums(model)
+    cli("predict", model, tmp_path / "others.jsonl").check_fine()
+
+
+def test_rows_with_too_few_texts_are_refused(scorer: Path) -> None:
+    model: Any = elmokit.load(scorer / "model")
+    for row in (("one",), "ab"):
+        with pytest.raises(DataError, match="Row 1 is no tuple of 2 texts"):
+            list(model.predict([("one", "two"), row]))
 
 
 def test_the_cosine_of_sentence_vectors_needs_no_training(elmo: Elmo) -> None:
@@ -248,3 +289,40 @@ def test_the_cosine_of_sentence_vectors_needs_no_training(elmo: Elmo) -> None:
     assert cosines[1] == pytest.approx(vectors[0] @ vectors[1] / np.prod(np.linalg.norm(vectors, axis=1)))
     with pytest.raises(ConfigError, match="2 texts and 1 others"):
         elmo.similarity(["a", "b"], ["c"])
+
+
+def test_every_encoder_compares_texts(elmo: Elmo) -> None:
+    table = WordVectors.of(["bank", "goal"], [[1, 0], [0, 1]], TextConfig())
+    given = TextVectors(np.eye(2, dtype=np.float32)).bind(["bank", "goal"])
+    for encoder in (elmo, table, given, join_encoders([table, given])):
+        cosines = cast(Any, encoder).similarity(["bank", "bank"], ["bank", "goal"])
+        assert cosines[0] == pytest.approx(1, abs=1e-5)
+        assert cosines[1] < 1
+    assert table.similarity("bank", "goal") == 0
+
+
+@pytest.mark.parametrize(
+    "names", [("sentence1", "sentence2"), ("Premise", "Hypothesis"), ("question1", "question2")]
+)
+def test_pairs_are_known_by_their_columns(
+    cli: Cli, encoder: Path, tmp_path: Path, names: Any, no_report: None
+) -> None:
+    few = pairs(12)
+    train = table(tmp_path / "a.csv", few, (*names, "score"))
+    said = cli("fit", encoder, train, "--epochs", "1", "-o", tmp_path / "made").check_fine()
+    assert "Task: pair" in said.out
+    usual = table(tmp_path / "b.csv", few, NAMES)
+    assert (
+        elmokit.evaluate(tmp_path / "made", usual).values == elmokit.evaluate(tmp_path / "made", train).values
+    )
+
+
+def test_two_columns_that_are_joined_are_said_to_be(cli: Cli, encoder: Path, tmp_path: Path) -> None:
+    rows = [(first, second, "yes" if score > 3 else "no") for first, second, score in pairs(30)]
+    words = ("fit", encoder, table(tmp_path / "a.csv", rows, ("claim", "proof", "label")))
+    cli(*words, "-o", tmp_path / "a").check_refused("which hold the text?")
+    named = (*words, "--text-columns", "claim,proof", "-o", tmp_path / "a")
+    cli(*named).check_fine("Texts: claim + proof, joined into one; use --task pair to compare them.")
+    other = table(tmp_path / "b.csv", rows, ("text1", "text2", "label"))
+    said = cli("fit", encoder, other, "-o", tmp_path / "b", "--text-columns", "text1").check_fine()
+    assert "Task: pair" not in said.out

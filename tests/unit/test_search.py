@@ -12,6 +12,7 @@ import pytest
 
 from elmokit.core.errors import ElmokitError
 from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.foreign import TextVectors
 from elmokit.vectors.neighbors import cosines, find_duplicates, search, unit_rows
 from elmokit.vectors.store import VectorStore
 from elmokit.vectors.store_writer import embed
@@ -96,6 +97,22 @@ def test_what_cannot_be_searched_is_refused(
     monkeypatch.setattr("elmokit.core.errors.importlib.util.find_spec", lambda name: None)
     with pytest.raises(ElmokitError, match=message):
         call(elmo)
+
+
+def test_approximate_search_finds_nearly_what_exact_search_does() -> None:
+    pytest.importorskip("faiss", reason="the package faiss-cpu is not installed")
+    texts, vectors = [f"text {n}" for n in range(2000)], np.random.default_rng(0).normal(size=(2000, 16))
+    encoder = TextVectors(vectors.astype(np.float32)).bind(texts)
+    exact, near = (search(texts, texts[:50], encoder, approximate=how) for how in (False, True))
+    n_found = 0
+    for own, other in zip(exact, near, strict=True):
+        assert (own[0].index, own[0].text) == (other[0].index, other[0].text)
+        scores = {hit.index: hit.score for hit in own}
+        shared = [hit for hit in other if hit.index in scores]
+        assert [hit.score for hit in shared] == pytest.approx([scores[hit.index] for hit in shared], abs=1e-5)
+        n_found += len(shared)
+    assert n_found / 500 > 0.95
+    assert len(search(texts[:3], texts[:1], encoder, approximate=True)[0]) == 3
 
 
 def test_sentence_vectors_have_no_layers(elmo: Elmo, table: Path, tmp_path: Path) -> None:

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import elmokit
 from elmokit.core.errors import ConfigError
 from elmokit.serve.app import make_app
 from elmokit.serve.registry import open_registry
 from elmokit.static.word_vectors import WordVectors
+from elmokit.tasks.estimator import TextClassifier
 from elmokit.tasks.fit import open_predictor
 from elmokit.tasks.stack import StackModel
 from elmokit.text.settings import TextConfig
@@ -161,3 +164,17 @@ def test_the_command_line_takes_several(cli: Cli, encoder: Path, vectors: Path, 
     ).check_refused("one vector for each text and no layers")
     with pytest.raises(ConfigError, match="no contextual vectors"):
         open_registry([out], ["we saw"]).models["made"].require_elmo()
+
+
+@pytest.mark.parametrize("head", ["auto", "linear"])
+def test_the_estimator_takes_several(encoder: Path, vectors: Path, tmp_path: Path, head: str) -> None:
+    texts, labels = zip(*rows(30), strict=True)
+    several: Any = clone(TextClassifier(encoder, with_=vectors, head=head))
+    with pytest.raises(NotFittedError):
+        several.predict(texts)
+    several.fit(texts, labels)
+    assert len(several.model_.encoder.parts) == 2
+    several.save(tmp_path / "made")
+    again = TextClassifier.load(tmp_path / "made")
+    assert np.array_equal(again.predict_proba(texts), several.predict_proba(texts))
+    assert type(again.fit(texts, labels).model_.encoder) is LayeredEncoders

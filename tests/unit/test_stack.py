@@ -357,3 +357,23 @@ def test_the_service_serves_it(bundled: StackFit, tmp_path: Path) -> None:
         assert answer["results"][0]["prediction"] == expected.label
         layers = client.post("/v1/layers", json={"text": "Rates rose again."})
         assert layers.status_code == 200, layers.text
+
+
+@pytest.mark.parametrize("several_encoders", [False, True])
+def test_rows_that_are_cut_are_counted(encoder: Path, tmp_path: Path, several_encoders: bool) -> None:
+    long = ("we saw the rain storm", "weather")
+    train, other = (table(tmp_path / f"{n}.csv", [*rows(n), long]) for n in (30, 6))
+    said = Said()
+    more = [encoder] if several_encoders else []
+    splits: Any = {"valid": other, "test": other}
+    fitted = fit(encoder, train, tmp_path / "made", with_=more, max_words=4, reporter=said, **splits)
+    n_cut, n_other = (sum(len(text.split()) > 4 for text, _ in [*rows(n), long]) for n in (30, 6))
+    assert f"Truncated to 4 words (max_words): {n_cut} of 31 rows for training." in said.text
+    note = f"Truncated to 4 words (max_words): {n_other} of 7 rows."
+    assert fitted.model is not None
+    for split in ("valid", "test"):
+        assert note.replace("rows", f"{split} rows") in fitted.model.record.notes
+    predictions = fitted.model.predict([(long[0],), ("the bank",)])
+    assert [prediction.n_cut for prediction in predictions] == [1, 0]
+    assert predict(tmp_path / "made", other, tmp_path / "out.csv").notes[-1] == note
+    assert evaluate(tmp_path / "made", other).notes == (note.replace("rows", "test rows"),)

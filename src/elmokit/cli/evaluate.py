@@ -72,9 +72,6 @@ def command(
     reporter.say(f"{format_scores(result.values, 4)} {speed}")
     for note in result.notes:
         reporter.note(note)
-    if unseen := figures.get("unseen"):
-        labels = ", ".join(f"{escape(name)} ({count})" for name, count in unseen.items())
-        reporter.say(f"[yellow]Labels never seen in training, counted as wrong: {labels}[/]")
     if (part := result.part) and (scores := part.scores(figures)):
         rows = [[name, *map("{:.4f}".format, shares), f"{n:,}"] for name, (*shares, n) in scores.items()]
         print_table(make_table(map(format_score_name, (part.title, *part.columns)), rows), reporter.console)

@@ -88,8 +88,7 @@ def read_data(
     notes = [note for examples in splits.values() for note in examples.notes]
     names = {split: ", ".join(Path(path).name for path in paths) for split, paths in files.items() if paths}
     data = Data(task, splits, unlabeled, notes, names, Columns(read.text_columns, labels.label_column))
-    if splits["test"].unknown:
-        notes.append(_note_unknown(splits["test"], files["test"][0]))
+    _check_labels(splits["test"], files["test"][0])
     if (n_train := len(splits["train"])) > MAX_MEASURED:
         notes.append(f"Training scores use a sample of {MAX_MEASURED:,} of the {n_train:,} training rows.")
     train, test, other = (
@@ -104,19 +103,15 @@ def read_data(
     return data
 
 
-def _note_unknown(test: Examples, file: str | Path) -> str:
-    """A note on test rows with unknown labels; labels that are all unknown are refused."""
-    n_known = len(test.labels)
-    names = (test.unknown, test.labels.names)
-    unknown, known = (join_names(map(repr, some), at_most=8) for some in names)
-    if not ((test.targets >= 0) & (test.targets < n_known)).any():
+def _check_labels(test: Examples, file: str | Path) -> None:
+    """Refuse test rows of which all labels are unknown."""
+    if test.unknown and not ((test.targets >= 0) & (test.targets < len(test.labels))).any():
+        names = (test.unknown, test.labels.names)
+        unknown, known = (join_names(map(repr, some), at_most=8) for some in names)
         raise DataError(
             f"{file}: none of its labels ({unknown}) is among those of the training rows ({known}).",
             remedy="Give both files the same labels, or name the right column: --label-column.",
         )
-    n_rows = int((test.targets >= n_known).reshape(len(test), -1).any(axis=1).sum())
-    never = f"labels that never occur in training ({unknown})"
-    return f"{n_rows:,} test rows have {never}; they count as errors for every method."
 
 
 def n_words(texts: Iterable[str]) -> int:

@@ -83,9 +83,8 @@ class Method:
 
     def can_do(self, task: AnyTask) -> bool:
         """True if it can be fitted to this task: TF-IDF, stacks and logistic regression only classify."""
-        return task.name == "classify" or not (
-            self.family == "linear" or self.is_stack or self.has_linear_head
-        )
+        is_linear = self.family == "linear" or self.is_stack or self.has_linear_head
+        return task.classifies_texts or not is_linear
 
     def vary(self, **changes: Any) -> Method:
         """A copy with other fields; dictionaries are merged into those that it has."""

@@ -156,7 +156,7 @@ def plan_for_task(plan: Plan, task: AnyTask) -> Plan:
             left_out.append(f"{method.id} is left out: it cannot do the task {task.name!r}.")
         else:
             own = usual[method.id].classifier if method.id in usual else {}
-            changes = {**task.settings, **({} if task.name == "classify" else {"epochs": 0})}
+            changes = {**task.settings, **({} if task.classifies_texts else {"epochs": 0})}
             for name, value in method.classifier.items():  # what a user has set counts
                 if name in changes and value != own.get(name):
                     del changes[name]

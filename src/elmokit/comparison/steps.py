@@ -255,7 +255,7 @@ def _fit(space: Workspace, step: Step, reporter: Reporter) -> StepResult:
     few = step.n_labels > 0  # nothing is held out of a few labels, and their layers are not cached
     if few:
         train = train.select(draw_rows(train.targets, step.n_labels, step.seed))
-    is_open = few or method.is_stack or data.task.name != "classify"  # the recipes' epochs suit classes
+    is_open = few or method.is_stack or not data.task.classifies_texts  # the recipes' epochs suit classes
     config = fitting_config(method, step.seed, 0 if is_open else n_words(data.texts("train")))
     model: TaskModel | TfidfModel | StackModel
     if method.family == "linear":

@@ -24,8 +24,7 @@ from elmokit.serve.batching import Worker
 from elmokit.serve.middleware import RefusedError
 from elmokit.serve.registry import Registry, Served
 from elmokit.serve.settings import ServeConfig
-from elmokit.tasks.classification import Classification
-from elmokit.tasks.task import AnyTask, Inputs, Predictor
+from elmokit.tasks.task import Inputs, Predictor
 from elmokit.text.rows import Row
 from elmokit.text.tokenizing import Text, Tokenized, n_characters, replace_surrogates
 from elmokit.vectors.elmo import State
@@ -251,12 +250,12 @@ class Service:
                 "then serve it with elmokit serve topics.",
             )
         task = served.predictor.task
-        if body.influence and not isinstance(task, Classification):
+        if body.influence and not task.classifies_texts:
             raise ConfigError(
-                f"{served.name} does not support influence, which is for classes only.",
+                f"{served.name} does not support influence, which is for classes of single texts.",
                 remedy="Leave out influence.",
             )
-        rows = [_inputs(task, place, texts) for place, texts in enumerate(body.texts)]
+        rows = [_inputs(served.predictor, place, texts) for place, texts in enumerate(body.texts)]
         n_fields = len(task.fields)
         words = await self._words(request, served, [text for row in rows for text in row], n_fields)
         if body.influence and (len(rows) > INFLUENCE_TEXTS or max(map(len, words)) > INFLUENCE_WORDS):
@@ -356,8 +355,9 @@ def _cost(words: Words) -> int:
     return sum(len(row) + 2 for row in words)
 
 
-def _inputs(task: AnyTask, place: int, given: str | dict[str, str | int]) -> Inputs:
-    """What a task reads of one text, or of an object with a text for each field."""
+def _inputs(predictor: Predictor, place: int, given: str | dict[str, str | int]) -> Inputs:
+    """What a model reads of one text, or of an object with a text for each field."""
+    task = predictor.task
     by_field: dict[str, str | int] = {task.fields[0]: given} if isinstance(given, str) else given
     if {*by_field} - {*task.further} != {*task.fields}:
         raise ConfigError(
@@ -365,7 +365,8 @@ def _inputs(task: AnyTask, place: int, given: str | dict[str, str | int]) -> Inp
             remedy=f"Send an object: {{{', '.join(f'{field!r}: ...' for field in task.fields)}}}.",
         )
     texts = tuple(replace_surrogates(str(by_field[field])) for field in task.fields)
-    return task.inputs(Row(f"text {place}", " ".join(texts), None, dict(by_field), texts=texts))
+    row = Row(f"text {place}", " ".join(texts), None, dict(by_field), texts=texts)
+    return task.inputs(row, predictor.labels)
 
 
 def _mix(served: Served, body: schema.SimilarRequest | schema.SimilarityRequest) -> LayerMix:
@@ -488,7 +489,7 @@ def _layer_facts(served: Served, words: list[str], values: FloatArray) -> dict[s
 def _without_layers(served: Served, words: list[str]) -> tuple[str | None, float | None, list[float]]:
     """The most probable class, its probability, and that with each layer set to zero."""
     predictor, network = served.predictor, served.network
-    if predictor is None or network is None or not isinstance(predictor.task, Classification):
+    if predictor is None or network is None or not predictor.task.classifies_texts:
         return None, None, []
     out = served.require_elmo().batch([words[: network.config.fit.max_words]])
     predictions: list[Any] = []

@@ -20,7 +20,7 @@ from elmokit.bilm.token_encoder import WordEncoder
 from elmokit.core.atomic import write_text
 from elmokit.core.config import DropoutConfig
 from elmokit.core.errors import DataError, ModelError
-from elmokit.core.model_card import Described, Facts, origin_rows
+from elmokit.core.model_card import Facts, origin_rows
 from elmokit.core.model_folder import explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import fingerprint, load_weights, save_tensors
@@ -28,6 +28,7 @@ from elmokit.static.settings import METHODS
 from elmokit.text.settings import TextConfig
 from elmokit.text.tokenizing import SPECIALS, UNK, Text, TextPipeline, tokenize_texts
 from elmokit.text.vocabulary import Vocabulary, WordIds, load_words
+from elmokit.vectors.embeddings import TextEncoder
 from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, number_words
 from elmokit.vectors.neighbors import Occurrence, SimilarWords, nearest_rows, query_places, unit_rows
 
@@ -37,7 +38,7 @@ Neighbors = list[tuple[str, float]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WordVectors(Described):
+class WordVectors(TextEncoder):
     """A vector for each word of a vocabulary, and the pipeline that finds the words of a text.
 
     Words without a vector get that of ``<unk>``. Tables made here learn it: rare words are replaced by
@@ -158,8 +159,10 @@ class WordVectors(Described):
         units = unit_rows(self.look_up(words))
         return self._nearest(units[1] - units[0] + units[2], words, k)
 
-    def similarity(self, a: str, b: str) -> float:
-        """The cosine of two words."""
+    def similarity(self, a: str | Sequence[Text], b: str | Sequence[Text]) -> Any:
+        """The cosine of two words; of two lists of texts, that of each text and its partner, (n_texts,)."""
+        if not isinstance(a, str) or not isinstance(b, str):
+            return super().similarity(a, b)
         units = unit_rows(self.look_up([self._require(a), self._require(b)]))
         return float(units[0] @ units[1])
 

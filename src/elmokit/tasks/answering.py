@@ -240,7 +240,7 @@ class Answering(Task[AnswerPrediction, AnswerMetrics]):
         label_names=("answer", "answers"),
         exact=True,
         open_labels=True,
-        aliases=(("context", "passage"),),
+        fields=(("question", "passage"), ("question", "context")),
         signs=(frozenset({"question", "passage"}), frozenset({"question", "context"})),
     )
     settings: ClassVar[Mapping[str, Any]] = MappingProxyType(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -72,6 +72,7 @@ class Classification(Task[ClassPrediction, Metrics]):
     heads: ClassVar[Mapping[str, type[Head]]] = {"pool": PoolHead, "bilstm": BilstmHead, "linear": LinearHead}
     part = Part("per_class", "class", ("precision", "recall", "f1", "rows"))
     shown: ClassVar[tuple[str, ...]] = ("macro_f1", "macro_precision", "macro_recall")
+    classifies_texts = True
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Texts and class numbers; of several labels, ones and zeros."""
@@ -80,7 +81,7 @@ class Classification(Task[ClassPrediction, Metrics]):
         counts = Counter(name for answer in answers for name in answer)
         notes: tuple[str, ...] = ()
         if not labels.names:
-            labels = Labels(_check_classes(counts, known), labels.separator)
+            labels = replace(labels, names=_check_classes(counts, known))
             if single := sorted(name for name, count in counts.items() if count == 1):
                 notes = (f"Labels with a single row, which cannot be held out: {shorten(single)}.",)
         unknown = tuple(sorted(counts.keys() - {*labels.names}))

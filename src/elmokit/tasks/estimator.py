@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.embeddings import Pooling
 from elmokit.vectors.encoder import Encoder, FloatArray
 from elmokit.vectors.foreign import open_encoder
+from elmokit.vectors.side_by_side import join_encoders
 
 Texts = Sequence[Any] | npt.NDArray[Any]
 
@@ -61,6 +62,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
 
     Args:
         encoder: A bundled model, or a folder that ``elmokit pretrain`` or ``elmokit baseline`` has made.
+        with_: Further encoders, whose vectors stand beside those of the first.
         mix, head: By name, or a class of your own; docs/integrations.md shows how to write one.
         class_weight: None, or "balanced".
         options: Further settings by name; ``elmokit fit --help-all`` lists and explains all of them.
@@ -74,6 +76,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
 
     encoder: str | Path = DEFAULT
     _: KW_ONLY
+    with_: str | Path | Sequence[str | Path] = ()
     mix: str | type[nn.Module] = "trainable"
     mix_form: str = "raw"
     mix_weights: str = ""
@@ -94,7 +97,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
 
     def config(self) -> ClassifierConfig:
         """All settings, checked."""
-        direct = ("encoder", "class_weight", "options", "verbose")
+        direct = ("encoder", "with_", "class_weight", "options", "verbose")
         values = {name: value for name, value in self.get_params(deep=False).items() if name not in direct}
         values["class_weights"] = self.class_weight or "equal"
         if not isinstance(self.mix, str):
@@ -130,14 +133,15 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
                 raise DataError("sample_weight must hold one finite number of at least 0 for each text.")
             examples = replace(examples, weights=weights)
         reporter = Reporter("auto" if self.verbose else "silent")
-        encoder: Any
+        more = [self.with_] if isinstance(self.with_, str | Path) else self.with_
+        opened = map(open_encoder if config.is_stack else load_encoder, (self.encoder, *more))
+        encoder: Any = join_encoders([*opened])
         model: TaskModel | StackModel
         if config.is_stack:
-            encoder = open_encoder(self.encoder)
             stack = fit_stack(encoder, examples, config, rivals=self.verbose, reporter=reporter)
             model = stack.model
         else:
-            encoder, task = load_encoder(self.encoder), self._task()
+            task = self._task()
             if valid is None:
                 examples, other = hold_out(examples, config.fit.valid_share, config.fit.seed)
             else:
@@ -154,9 +158,9 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
             else:
                 parts = {"train": examples, "valid": other}
                 rivals = measure_rival(parts, task, config.fit.seed)
-                judge(measure(model, parts, reporter)[0], rivals, model.record.stopped, reporter)
+                judge(cast(TaskModel, model), measure(model, parts, reporter)[0], rivals, reporter)
         plain = all(isinstance(label, str | int | float) for label in classes.tolist())  # as JSON has them
-        facts, names = describe_encoder(encoder, [self.encoder]), classes.tolist() if plain else ()
+        facts, names = describe_encoder(encoder, [self.encoder, *more]), classes.tolist() if plain else ()
         record = replace(model.record, labels=names, encoder=facts, rivals=rivals)
         self.classes_, self.history_ = classes, record.history
         self.model_ = replace(model, record=record)
@@ -229,6 +233,9 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         if hasattr(self, "model_"):
             bundle["text/html"] = bundle.get("text/html", "") + self.model_._repr_html_()
         return bundle
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -48,7 +48,7 @@ from elmokit.tasks.task import (
 from elmokit.tasks.tfidf import METHODS, TfidfModel, fit_tfidf
 from elmokit.tasks.trainer import fit_task, is_single_label
 from elmokit.text.predictions import OutputFormat, PredictionWriter
-from elmokit.text.readers import format_of
+from elmokit.text.readers import LeftOut, format_of
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.vectors.foreign import open_encoder
@@ -121,15 +121,15 @@ def fit(  # long because it is the whole verb; # many parameters because each is
     problem = choose_task(task, train, _merge_configs(settings)[1], reporter)
     config, read, label_config = _merge_configs(settings, problem)
     read, kind, task = name_fields(problem, read), "classifier", problem.name
-    if task == "classify" and (encoder in METHODS or config.is_stack):
+    if problem.classifies_texts and (encoder in METHODS or config.is_stack):
         kind = "linear" if encoder in METHODS else "stack"
     elif encoder in METHODS:
         raise ConfigError(
             f"{encoder} does not support the task {task!r}.", remedy="Use an encoder, such as english."
         )
     names = [encoder, *_files(with_)]
-    if kind == "linear" and len(names) > 1:
-        raise ConfigError(f"{encoder} cannot be combined with other encoders.", remedy="Leave out --with.")
+    if len(names) > 1 and (alone := [name for name in names if name in METHODS]):
+        raise ConfigError(f"{alone[0]} cannot be combined with other encoders.", remedy="Leave out --with.")
     folder = open_out(out, kind, overwrite=overwrite)
     loaded, share = cast(Any, None), 0.0
     if kind == "classifier":
@@ -173,7 +173,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
             return FittedModel(out, None)
         origin["rivals"] = measure_rival(parts, problem, config.fit.seed)
         finished = _finish(out, model, parts, origin, reporter)
-        judge(finished.metrics, origin["rivals"], model.record.stopped, reporter)
+        judge(model, finished.metrics, origin["rivals"], reporter)
         return finished
 
 
@@ -186,7 +186,7 @@ def describe_encoder(encoder: Model, names: Sequence[str | Path]) -> dict[str, A
 def measure_rival(parts: Mapping[str, Examples], task: AnyTask, seed: int) -> dict[str, float]:
     """The main score of a simple method on the validation rows, for texts with one label."""
     train, valid = parts["train"], parts["valid"]
-    if task.name == "classify" and not train.labels.separator:
+    if task.classifies_texts and not train.labels.separator:
         with contextlib.suppress(DataError):  # no word
             rival = fit_tfidf("tfidf-svm", train, seed=seed)
             metrics = task.measure(valid, list(rival.predict(valid.inputs)))
@@ -195,7 +195,7 @@ def measure_rival(parts: Mapping[str, Examples], task: AnyTask, seed: int) -> di
 
 
 def judge(
-    metrics: Mapping[str, Metrics], rivals: Mapping[str, float], stopped: str, reporter: Reporter
+    model: TaskModel, metrics: Mapping[str, Metrics], rivals: Mapping[str, float], reporter: Reporter
 ) -> None:
     """Compare a trained head with a baseline, and say if it underfits."""
     train, valid = metrics["train"], metrics["valid"]
@@ -203,9 +203,10 @@ def judge(
     for name, score in rivals.items():
         advice = " The baseline scores higher; try --head auto." if score > mine else ""
         reporter.say(f"On the validation rows: {name}: {score:.3f}; this model: {mine:.3f}.{advice}")
-    if learned < _LEARNED and train.n <= _FEW_ROWS and stopped == "done":
+    if learned < _LEARNED and train.n <= _FEW_ROWS and model.record.stopped == "done":
         share = f"training {format_score_name(train.main)} {learned:.3f}"
-        reporter.say(f"[yellow]The model underfits: {share}. Raise --epochs or use --head auto.[/]")
+        other = " or use --head auto" if model.task.classifies_texts else ""
+        reporter.say(f"[yellow]The model underfits: {share}. Raise --epochs{other}.[/]")
 
 
 def judge_stack(stack: StackFit, train: Examples, reporter: Reporter) -> dict[str, Metrics]:
@@ -274,11 +275,15 @@ def choose_task(name: str, files: Files, read: ReadConfig, reporter: Reporter) -
         return get_task(name)
     columns = set[str]() if "-" in map(str, _files(files)) else RowSource(files, read).first_columns()
     for other in map(get_task, TASKS):
+        can_be = not read.columns or len(other.fields) in (1, len(read.columns))
         for sign in other.form.signs:
-            if sign <= columns:
+            if can_be and sign <= columns:
                 what = "a CoNLL file" if sign == {"conll"} else f"columns {join_names(sorted(sign))}"
                 reporter.say(f"Task: {other.name} ({what}); choose another with --task.")
                 return other
+    if len(read.columns) > 1:
+        more = "; use --task pair to compare them" if len(read.columns) == 2 else ""
+        reporter.say(f"Texts: {escape(' + '.join(read.columns))}, joined into one{more}.")
     return get_task("classify")
 
 
@@ -293,9 +298,17 @@ def _files(files: Files) -> list[str | Path]:
 
 
 def read_examples(
-    task: AnyTask, files: Files, read: ReadConfig, config: LabelConfig, labels: Labels, reporter: Reporter
+    task: AnyTask,
+    files: Files,
+    read: ReadConfig,
+    config: LabelConfig,
+    labels: Labels,
+    reporter: Reporter,
+    *,
+    only_known: bool = False,
 ) -> Examples:
-    """All labeled rows of some files; ``labels`` as for ``Task.read``."""
+    """All labeled rows of some files; ``labels`` as for ``Task.read``. Rows with others have a note; they are
+    refused if ``only_known``."""
     source, rows = RowSource(files, read, config, say=reporter.note, form=task.form), list[Row]()
     with reporter.counting("Reading rows", unit="rows") as advance:
         for row in source:
@@ -307,7 +320,17 @@ def read_examples(
             remedy="Give texts with labels, and name their columns: --text-columns, --label-column.",
         )
     examples = task.read(rows, labels)
-    return replace(examples, notes=(*examples.notes, *source.notes()))
+    names = shorten(task.classes(Labels(examples.unknown)))
+    unseen = LeftOut(f"with labels that never occur in training: {names}", "Counted as errors")
+    targets, n_known = examples.targets, len(examples.labels)
+    wrong = targets[:, n_known:] > 0 if labels.separator else targets >= n_known
+    for number in np.flatnonzero(wrong.reshape(len(rows), -1).any(axis=1)) if names else ():
+        if only_known:
+            problem = f"validation rows have labels that the training rows do not have: {names}"
+            remedy = "Correct them, or give training rows for them."
+            raise DataError(f"{rows[number].place}: {problem}.", remedy=remedy)
+        unseen.add(rows[number].place)
+    return replace(examples, notes=(*examples.notes, *unseen.notes(), *source.notes()))
 
 
 def read_splits(
@@ -324,17 +347,10 @@ def read_splits(
     parts, labels = dict[str, Examples](), Labels(separator=config.label_separator)
     for split, some in files.items():
         if some:
-            parts[split] = read_examples(task, some, read, config, labels, reporter)
+            only_known = split == "valid" and valid_share > 0
+            parts[split] = read_examples(task, some, read, config, labels, reporter, only_known=only_known)
             labels = parts["train"].labels
-    if not valid_share:
-        return parts
-    if "valid" in parts:
-        if unknown := parts["valid"].unknown:
-            raise DataError(
-                f"{_files(files['valid'])[0]}: validation rows have labels that the training rows do not "
-                f"have: {shorten(unknown)}.",
-                remedy="Correct them, or give training rows for them.",
-            )
+    if not valid_share or "valid" in parts:
         return parts
     train, valid = hold_out(parts["train"], valid_share, seed)
     if not len(valid):
@@ -387,15 +403,17 @@ def content_hash(examples: Examples) -> str:
 def measure(
     model: Predictor, parts: Mapping[str, Examples], reporter: Reporter
 ) -> tuple[dict[str, Metrics], float, tuple[str, ...]]:
-    """The metrics of some splits, rows per second, and notes on test rows that were cut; the model's record
-    counts the others."""
+    """The metrics of some splits, rows per second, and notes on rows that were cut, unless the model's record
+    counts them."""
     start, n_rows = time.monotonic(), sum(map(len, parts.values()))
     with reporter.counting("Measuring", total=n_rows, unit="rows") as advance:
         answers = {name: list(model.predict(part.inputs, progress=advance)) for name, part in parts.items()}
     speed = round(n_rows / max(1e-9, time.monotonic() - start), 1)
     metrics = {name: model.task.measure(part, answers[name]) for name, part in parts.items()}
-    tested = answers.get("test", [])
-    return metrics, speed, _cut_notes(model, sum(one.n_cut > 0 for one in tested), len(tested), "test rows")
+    notes, splits = list[str](), ("valid", "test") if isinstance(model, StackModel) else ("test",)
+    for name, own in ((name, answers[name]) for name in splits if name in answers):
+        notes += _cut_notes(model, sum(one.n_cut > 0 for one in own), len(own), f"{name} rows")
+    return metrics, speed, tuple(notes)
 
 
 def _cut_notes(model: Any, n_cut: int, n_rows: int, rows: str = "rows") -> tuple[str, ...]:
@@ -462,7 +480,8 @@ def predict(
         PredictionWriter(target, kind, overwrite=overwrite, say=reporter.say) as writer,
         reporter.counting("Predicting", unit="rows") as advance,
     ):
-        predictions = predictor.predict(map(task.inputs, rows), progress=advance)
+        inputs = (task.inputs(row, predictor.labels) for row in rows)
+        predictions = predictor.predict(inputs, progress=advance)
         for prediction, row in zip(predictions, kept, strict=True):
             writer.write(row, task.columns(prediction))
             n_rows += 1

@@ -82,8 +82,9 @@ class ClassMetrics:
 
     @cached_property
     def _by_label(self) -> list[ClassScore]:
-        columns = self._scores(labels=range(len(self.names)))
-        return list(map(ClassScore, self.names, *(column.tolist() for column in columns)))
+        *shares, support = self._scores(labels=range(len(self.names)))  # numbers of rows as floats at times
+        columns = (column.tolist() for column in (*shares, support.astype(int)))
+        return list(map(ClassScore, self.names, *columns))
 
     @property
     def per_class(self) -> list[ClassScore]:

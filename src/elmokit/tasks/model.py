@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from elmokit.bilm.lstm import shared_dropout
 from elmokit.core.console import Advance
-from elmokit.core.errors import ConfigError, ModelError, nearest
-from elmokit.core.formatting import join_names
+from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
+from elmokit.core.formatting import join_names, plural
 from elmokit.core.model_card import Described, Facts
 from elmokit.core.model_folder import Model, explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
@@ -119,7 +119,8 @@ def load_encoder(name: str | Path) -> Encoder:
         return cast(Encoder, loaded)
     raise ConfigError(
         f"{name} has one vector for each text and no layers, which this head needs.",
-        remedy="Use the default head (--head auto), or an encoder made by elmokit pretrain or baseline.",
+        remedy="Use an encoder made by elmokit pretrain or baseline. Only to classify, --head auto takes "
+        "this one, too.",
     )
 
 
@@ -177,7 +178,7 @@ def read_fitted(values: Mapping[str, Any]) -> tuple[Labels, list[int], FitRecord
     separator = values["record"].get("label_separator") or "|" if values.get("multilabel") else ""
     mean, spread = map(float, values.get("scale") or (0, 0))
     scale = (mean, spread) if spread else None
-    labels = Labels(tuple(map(str, values["classes"])), separator, scale)
+    labels = Labels(tuple(map(str, values["classes"])), separator, scale, values.get("marked"))
     seen = values.get("seen", [])
     if len({*labels.names}) < len(labels) or seen != sorted({*seen} & {*range(len(labels))}):
         raise ValueError("its classes are not in order")
@@ -195,10 +196,15 @@ def make_facts(
     return Facts(summary, (("task", model.task.name), *classes, *rows, *record.rows()), values, usage)
 
 
-def chunks(rows: Iterable[Inputs], progress: Advance = lambda amount: None) -> Iterator[list[Inputs]]:
+def chunks(
+    task: AnyTask, rows: Iterable[Inputs], progress: Advance = lambda amount: None
+) -> Iterator[list[Inputs]]:
     """Rows to be answered together: so many that work is efficient, so few that memory stays flat."""
     chunk, n_read = list[Inputs](), 0
-    for row in rows:
+    for number, row in enumerate(cast(Iterable[Any], rows)):
+        if isinstance(row, str) or len(row) != len(task.fields):
+            problem = f"Row {number} is no tuple of {plural(len(task.fields), 'text')}"
+            raise DataError(f"{problem}.", remedy=f"Give a tuple for each row: {', '.join(task.fields)}.")
         chunk.append(row)
         n_read += sum(map(n_characters, row))
         if len(chunk) == _CHUNK_ROWS or n_read > _CHUNK_CHARACTERS:
@@ -232,7 +238,7 @@ class TaskModel(Described):
 
     def predict(self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None) -> Iterator[Any]:
         """A prediction for each row, in order. Rows are read some at a time, so memory stays flat."""
-        for chunk in chunks(inputs, progress):
+        for chunk in chunks(self.task, inputs, progress):
             yield from self._predict_some(chunk)
 
     @torch.no_grad()
@@ -273,7 +279,7 @@ class TaskModel(Described):
             start = f" ({record.mix_start[name]:.3f} before training)" if name in record.mix_start else ""
             rows.append(("", f"{label}: {value:.3f}{start}"))
         rows.append(("parameters", ", ".join(f"{name} {size:,}" for name, size in sizes.items())))
-        is_classifier = self.task.name == "classify"
+        is_classifier = self.task.classifies_texts
         summary = "A text classifier." if is_classifier else f"A model for the task {self.task.name!r}."
         return make_facts(self, summary, rows, {**self._header(), "mix": mix, "n_parameters": sizes})
 
@@ -283,6 +289,7 @@ class TaskModel(Described):
             "classes": list(self.labels.names),
             "multilabel": bool(self.labels.separator),
             **({"scale": list(self.labels.scale)} if self.labels.scale else {}),
+            **({} if self.labels.marked is None else {"marked": self.labels.marked}),
             "settings": self.config.to_dict(),
             **({"own_parts": dict(self.task.own_parts)} if self.task.own_parts else {}),
         }

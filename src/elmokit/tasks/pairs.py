@@ -30,6 +30,13 @@ from elmokit.text.tokenizing import MarkedWords
 _MOST_CLASSES = 10  # different numbers; more are scores
 _COSINE_SCALE = 5.0  # so that cosines weigh as much as other features from the first step
 _WORST = 20  # pairs in a report
+_FIELDS = (
+    ("text", "other"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("text1", "text2"),
+    ("question1", "question2"),
+)
 _MARKS = (
     "Give start, end, other_start and other_end for each row: characters, counted from 0, and the end is the "
     "place after the last character."
@@ -165,13 +172,15 @@ class Pairs(Classification):
     form = RowForm(
         label_names=("label", "score", "class", "category", "target"),
         exact=True,
-        signs=(frozenset({"text", "other"}),),
+        fields=_FIELDS,
+        signs=tuple(map(frozenset, _FIELDS)),
     )
     shown = (*Classification.shown, "spearman")
+    classifies_texts = False
 
-    def inputs(self, row: Row) -> Inputs:
+    def inputs(self, row: Row, labels: Labels = Labels()) -> Inputs:  # noqa: B008 (frozen)
         """Both texts; neither may be empty. If columns mark a word in each, its words and the mark."""
-        texts = super().inputs(row)
+        texts, cells = super().inputs(row), _marks(row)
         if blank := [name for name, text in zip(self.fields, row.texts, strict=True) if not text.strip()]:
             raise DataError(
                 f"{row.place}: the pair has only one text; {blank[0]!r} is empty."
@@ -179,13 +188,18 @@ class Pairs(Classification):
                 else f"{row.place}: both texts are empty.",
                 remedy="Give two texts, or remove the row.",
             )
-        cells = {name.casefold(): cell for name, cell in (row.cells or {}).items()}
-        if not {*self.further[2:]} & {*cells}:
+        if labels.marked not in (None, bool(cells)):
+            problem = "words are" if cells else "no word is"
+            raise DataError(
+                f"{row.place}: {problem} marked, unlike in the first training row.",
+                remedy=f"Remove or rename the columns {join_names(cells)}." if cells else _MARKS,
+            )
+        if not cells:
             return texts
         if missing := [name for name in self.further if name not in cells]:
-            raise DataError(
-                f"{row.place}: missing for the marked words: {join_names(missing)}.", remedy=_MARKS
-            )
+            problem = f"missing for the marked words: {join_names(missing)}"
+            remedy = f"{_MARKS} Rename columns of these names that mark nothing."
+            raise DataError(f"{row.place}: {problem}.", remedy=remedy)
         places = [_to_place(row.place, name, cells[name]) for name in self.further]
         both = zip(texts, places[::2], places[1::2], strict=True)
         return tuple(mark_words(cast(str, text), start, end, row.place) for text, start, end in both)
@@ -199,7 +213,9 @@ class Pairs(Classification):
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Class numbers as of single texts, or scores with mean 0 and spread 1 in the training rows."""
         known = list(rows)
-        inputs = [self.inputs(row) for row in known]
+        if labels.marked is None:
+            labels = replace(labels, marked=bool(known and _marks(known[0])))
+        inputs = [self.inputs(row, labels) for row in known]
         if not (labels.scale or (not labels.names and _are_scores(known))):
             return replace(super().read(known, labels), inputs=inputs)
         scores = np.array([_to_score(row) for row in known])
@@ -209,7 +225,7 @@ class Pairs(Classification):
                     f"{known[0].place}: all {len(known):,} rows have the same score.",
                     remedy="Give rows with different scores; check --label-column.",
                 )
-            labels = Labels(scale=(float(scores.mean()), float(scores.std())))
+            labels = replace(labels, scale=(float(scores.mean()), float(scores.std())))
         mean, spread = cast(tuple[float, float], labels.scale)
         return Examples(inputs, (scores - mean) / spread, labels)
 
@@ -275,6 +291,12 @@ def mark_words(text: str, start: int, end: int, place: str = "") -> MarkedWords:
         return words
     problem = f"characters {start} to {end} contain no word; the text has {len(text):,} characters"
     raise DataError(f"{place}: {problem}." if place else f"{problem}.", remedy=_MARKS)
+
+
+def _marks(row: Row) -> dict[str, Any]:
+    """The cells of a row that mark words."""
+    cells = {name.casefold(): cell for name, cell in (row.cells or {}).items()}
+    return {name: cells[name] for name in Pairs.further if name in cells}
 
 
 def _to_place(place: str, name: str, cell: Any) -> int:

@@ -104,9 +104,9 @@ class StackModel(LinearModel):
     tried: tuple[ViewRecord, ...] = ()
     kind = "stack"
 
-    def probabilities(self, inputs: Sequence[Inputs]) -> FloatArray:
-        """The probability of each class, (n_rows, n_classes)."""
-        logs = self.view_logs(inputs)
+    def probabilities(self, inputs: Sequence[Inputs], n_cut: IntArray | None = None) -> FloatArray:
+        """The probability of each class, (n_rows, n_classes); ``n_cut`` as in ``encode``."""
+        logs = self.view_logs(inputs, n_cut)
         return self.normalize(np.asarray(sum(view.weight * logs[view.name] for view in self.views)))
 
     def normalize(self, scores: Array) -> FloatArray:
@@ -115,10 +115,11 @@ class StackModel(LinearModel):
 
         return self.expand(expit(scores) if self.labels.separator else softmax(scores, axis=1))
 
-    def view_logs(self, inputs: Sequence[Inputs]) -> dict[str, Array]:
+    def view_logs(self, inputs: Sequence[Inputs], n_cut: IntArray | None = None) -> dict[str, Array]:
         """Of each view, log-probabilities (of several labels, log-odds) of the seen classes."""
         texts, logs = join_texts(inputs), dict[str, Array]()
-        dense = encode(self.encoder, inputs, self.config.fit.max_words, {view.name for view in self.views})
+        names, limit = {view.name for view in self.views}, self.config.fit.max_words
+        dense = encode(self.encoder, inputs, limit, names, n_cut=n_cut)
         for view in self.views:
             features: Any = view.terms.transform(texts) if view.terms else dense[view.name]
             scores = features @ view.weights.T.astype(np.float64) + view.biases
@@ -217,8 +218,11 @@ def encode(
     max_words: int,
     names: Iterable[str],
     progress: Advance = lambda amount: None,
+    *,
+    n_cut: IntArray | None = None,
 ) -> dict[str, FloatArray]:
-    """The dense views of some rows, each (n_rows, dim)."""
+    """The dense views of some rows, each (n_rows, dim); context and layers are of the first ``max_words``.
+    ``n_cut`` gets the number of further words of each row, (n_rows,)."""
     names, texts = {*filter(is_dense, names)}, [row[0] for row in inputs]
     if encoder is None or not names:
         return {}
@@ -227,15 +231,18 @@ def encode(
         for number, part in enumerate(encoder.parts, 1):
             mark = f"-{number}" if number > 1 else ""
             own = [name.removesuffix(mark) for name in names if name.partition("-")[2] == mark[1:]]
-            encoded = encode(part, inputs, max_words, own, *([] if mark else [progress]))
+            encoded = encode(part, inputs, max_words, own, *([] if mark else [progress]), n_cut=n_cut)
             views |= {f"{name}{mark}": vectors for name, vectors in encoded.items()}
             inputs = [(getattr(row[0], "source", row[0]),) for row in inputs]  # words are those of the first
         return views
     parts = dict[str, list[FloatArray]]()
     if names != {"sentence"}:
-        parts["context"], parts["layers"] = _read(
-            cast(Encoder, encoder), texts, max_words, progress, every_layer="layers" in names
-        )
+        words = cast(Encoder, encoder).words(texts)
+        if n_cut is not None:
+            np.maximum(n_cut, [len(text) - max_words for text in words], out=n_cut)
+        words = [text[:max_words] for text in words]
+        how = {"every_layer": "layers" in names}
+        parts["context"], parts["layers"] = _read(cast(Encoder, encoder), words, progress, **how)
     if "sentence" in {*names, *dense_views(encoder)}:
         parts["sentence"] = [_unit(encoder.sentences(texts))]
     parts["vectors"] = parts.get("context", []) + parts.get("sentence", [])
@@ -245,12 +252,11 @@ def encode(
 
 @torch.no_grad()
 def _read(
-    encoder: Encoder, texts: Sequence[Any], max_words: int, progress: Advance, *, every_layer: bool
+    encoder: Encoder, words: Sequence[list[str]], progress: Advance, *, every_layer: bool
 ) -> tuple[list[FloatArray], list[FloatArray]]:
     """The mean over the words of an equal mix of the layers; and what is read out of each layer."""
     n_blocks = (3 if encoder.directional else 2) * encoder.n_layers - int(encoder.directional)
-    pooled = np.zeros((1 + every_layer * n_blocks, len(texts), encoder.dim), dtype=np.float32)
-    words = [text[:max_words] for text in encoder.words(texts)]
+    pooled = np.zeros((1 + every_layer * n_blocks, len(words), encoder.dim), dtype=np.float32)
     with tuned_process():
         for rows in bucket_batches([len(text) + 2 for text in words], BATCH_WORDS):
             layers = at_least_one_word(encoder.batch([words[row] for row in rows]).words())
@@ -356,9 +362,12 @@ def fit_stack(
     seen, targets = _targets(examples)
     counts = targets.sum(axis=0)
     notes = _note_rare_classes([examples.labels.names[number] for number in seen], counts)
-    names = dense_views(encoder, n_rows)
+    names, n_cut = dense_views(encoder, n_rows), np.zeros(n_rows, dtype=np.int64)
     with reporter.counting("Encoding texts", total=n_rows if names else None, unit="texts") as advance:
-        dense = encode(encoder, examples.inputs, config.fit.max_words, names, advance)
+        dense = encode(encoder, examples.inputs, config.fit.max_words, names, advance, n_cut=n_cut)
+    if n_long := np.count_nonzero(n_cut):
+        limit = f"Truncated to {config.fit.max_words} words (max_words)"
+        notes += (f"{limit}: {n_long:,} of {n_rows:,} rows for training.",)
     encoded = time.monotonic()
     lexical = _lexical(join_texts(examples.inputs), len(seen)) if count_terms else {}
     if not lexical and not any(np.any(features) for features in dense.values()):

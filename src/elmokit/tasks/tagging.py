@@ -227,9 +227,9 @@ class Tagging(Task[TagPrediction, TagMetrics]):
     shown = ("span_precision", "span_recall", "macro_f1")
     cuts = False
 
-    def inputs(self, row: Row) -> Inputs:
+    def inputs(self, row: Row, labels: Labels = Labels()) -> Inputs:  # noqa: B008 (frozen)
         """The words of a row, with their places in the raw text."""
-        return (PlacedWords.of(list(row.words) or row.text),)
+        return (_check_words(PlacedWords.of(list(row.words) or row.text), row),)
 
     def classes(self, labels: Labels) -> tuple[str, ...]:
         """The labels of spans, without the prefixes of tags."""
@@ -273,7 +273,7 @@ class Tagging(Task[TagPrediction, TagMetrics]):
         """The words and tags of a row."""
         label = row.label or ""
         if label.startswith("[{") or label == "[]":
-            words = PlacedWords.of(list(row.words) or row.text)
+            words = _check_words(PlacedWords.of(list(row.words) or row.text), row)
             return words, _align(json.loads(label), words, row, misaligned)
         tags = label.split()
         words = PlacedWords.join(row.words or row.text.split())
@@ -282,12 +282,7 @@ class Tagging(Task[TagPrediction, TagMetrics]):
                 f"{row.place}: {plural(len(words), 'word')}, but {plural(len(tags), 'tag')}.",
                 remedy="Give one tag for each word; words and tags in a text are separated by spaces.",
             )
-        if "" in words:
-            raise DataError(
-                f"{row.place}: word {words.index('') + 1} is empty, but has a tag.",
-                remedy="Give the word, or leave out its line.",
-            )
-        return words, tags
+        return _check_words(words, row), tags
 
     def loss(self, output: Crf, targets: npt.NDArray[Any], *, smoothing: float = 0.0) -> Tensor:
         """The negative log-likelihood of the tags, divided by the mean number of words of the batch."""
@@ -333,7 +328,8 @@ class Tagging(Task[TagPrediction, TagMetrics]):
             tags = [names[tag] for tag in row if tag >= 0]
             true.append(write_tags(find_spans(tags), len(tags), "IOB2") if has_spans else tags)
         words = [row[0] for row in examples.inputs]
-        return TagMetrics(words, true, [prediction.tags for prediction in predictions], examples.unknown)
+        unknown = self.classes(Labels(examples.unknown))
+        return TagMetrics(words, true, [prediction.tags for prediction in predictions], unknown)
 
     def columns(self, prediction: TagPrediction) -> dict[str, Any]:
         """Words and tags; entities with their places in the text if tags mark spans."""
@@ -359,6 +355,15 @@ class Tagging(Task[TagPrediction, TagMetrics]):
 
 
 # -- reading ----------------------------------------------------------------------------------
+
+
+def _check_words(words: PlacedWords, row: Row) -> PlacedWords:
+    """The words of a row, none of which may be empty."""
+    if "" in words:
+        raise DataError(
+            f"{row.place}: word {words.index('') + 1} is empty.", remedy="Give the word, or leave it out."
+        )
+    return words
 
 
 def _to_bioes(

@@ -49,11 +49,13 @@ class Labels:
         names: Empty before they are learned, and for a task that predicts numbers or spans.
         separator: Stands between the labels of a row that can have several; empty for one label a row.
         scale: Mean and spread of the training rows' targets, for a task that predicts numbers.
+        marked: Whether the training rows mark words, for a task that reads marks; None if it is not known.
     """
 
     names: tuple[str, ...] = ()
     separator: str = ""
     scale: tuple[float, float] | None = None
+    marked: bool | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -184,6 +186,7 @@ class Task(ABC, Generic[P, M]):
         part: What its metrics tell apart.
         shown: Scores that a comparison shows beside the main one.
         cuts: False if texts are read whole, whatever ``max_words`` says.
+        classifies_texts: True if single texts get classes, as stacks and linear models can learn them, too.
         own_mix: A mix of the user's, in place of those of elmokit.
         own_parts: Names of the user's classes, by what they are; a model that was fitted with them can be
             loaded only where they are given again.
@@ -199,16 +202,18 @@ class Task(ABC, Generic[P, M]):
     part: ClassVar[Part | None] = None
     shown: ClassVar[tuple[str, ...]] = ()
     cuts: ClassVar[bool] = True
+    classifies_texts: ClassVar[bool] = False
     own_mix: type[nn.Module] | None = None
     own_parts: Mapping[str, str] = MappingProxyType({})
 
-    def inputs(self, row: Row) -> Inputs:
-        """One text for each field; for a single field all text columns, joined."""
+    def inputs(self, row: Row, labels: Labels = Labels()) -> Inputs:  # noqa: B008 (frozen)
+        """One text for each field; for a single field all text columns, joined; ``labels`` as in ``read``."""
         texts, wanted = (row.text,) if len(self.fields) == 1 else row.texts, self.fields
         if len(texts) != len(wanted):
             raise DataError(
                 f"{row.place}: {len(texts)} text columns are read, but the task needs {len(wanted)}.",
-                remedy=f"Name them with --text-columns, in the order {', '.join(wanted)}.",
+                remedy=f"Give rows with the columns {', '.join(wanted)} in .csv, .tsv, .jsonl or .parquet; "
+                "name others with --text-columns, in this order.",
             )
         return texts
 

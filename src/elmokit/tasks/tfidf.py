@@ -28,7 +28,7 @@ from elmokit.tasks.classification import ClassPrediction
 from elmokit.tasks.model import FitRecord, chunks, make_facts, read_fitted
 from elmokit.tasks.task import AnyTask, Examples, Inputs, Labels, get_task, join_texts
 from elmokit.text.tokenizing import replace_surrogates
-from elmokit.vectors.encoder import FloatArray
+from elmokit.vectors.encoder import FloatArray, IntArray
 
 METHODS: dict[str, str] = {
     "tfidf-svm": "TF-IDF of words and pairs of words, linear SVM",
@@ -103,17 +103,18 @@ class LinearModel(Described):
         """False if its probabilities only order the classes."""
         return True
 
-    def probabilities(self, inputs: Sequence[Inputs]) -> FloatArray:
-        """The probability of each class, (n_rows, n_classes)."""
+    def probabilities(self, inputs: Sequence[Inputs], n_cut: IntArray | None = None) -> FloatArray:
+        """The probability of each class, (n_rows, n_classes); ``n_cut`` gets the words that are not read."""
         raise NotImplementedError
 
     def predict(
         self, inputs: Iterable[Inputs], *, progress: Advance = lambda amount: None
     ) -> Iterator[ClassPrediction]:
         """A prediction for each row, in order. Rows are read some at a time, so memory stays flat."""
-        for chunk in chunks(inputs, progress):
-            for row in self.probabilities(chunk):
-                yield ClassPrediction(labels=self.labels, probabilities=row, calibrated=self.calibrated)
+        for chunk in chunks(self.task, inputs, progress):
+            n_cut, how = np.zeros(len(chunk), dtype=np.int64), {"calibrated": self.calibrated}
+            for row, n in zip(self.probabilities(chunk, n_cut), n_cut.tolist(), strict=True):
+                yield ClassPrediction(labels=self.labels, probabilities=row, n_cut=n, **how)
 
     def expand(self, shares: npt.NDArray[Any]) -> FloatArray:
         """Probabilities of the seen classes as those of all, (n_rows, n_classes)."""
@@ -180,7 +181,7 @@ class TfidfModel(LinearModel):
         """False for an SVM, whose scores are no probabilities."""
         return self.method == "tfidf-lr"
 
-    def probabilities(self, inputs: Sequence[Inputs]) -> FloatArray:
+    def probabilities(self, inputs: Sequence[Inputs], n_cut: IntArray | None = None) -> FloatArray:
         """The probability of each class, (n_rows, n_classes); for an SVM, its scores on the same scale."""
         from scipy.special import softmax
 

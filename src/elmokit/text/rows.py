@@ -117,7 +117,8 @@ class _Records:
         plain = [str(path) for path in self.files if format_of(path) == "txt"]
         if self.form.plain == "txt" and (label_config or id_column) and (plain or not self.files):
             what = "labels" if label_config else f"column {id_column!r}"
-            more = "" if label_config else ", or leave --id-column out: texts are then numbered from 0"
+            more = "; name a file with a word and its tag on each line .conll"
+            more = more if label_config else ", or leave --id-column out: texts are then numbered from 0"
             raise DataError(
                 f"{(plain or ['Standard input'])[0]} is plain text, which has no {what}.",
                 remedy=f"Use rows in .csv, .tsv, .jsonl or .parquet{more}.",
@@ -294,10 +295,10 @@ class _Records:
             names: The columns of a table (numbers without a header), or the fields of a JSON object.
             where: The file (of JSON: the line), for errors.
         """
-        columns = [self.form.own_name(name, names) for name in self.config.columns]
+        columns = self.form.own_names(self.config.columns, names)
         listed = f"{where} has {len(names)} columns ({', '.join(names)[:200]})"
         if not columns and (is_object or self.form.find_text(names)):
-            columns = [self.form.find_text(names) or "text"]
+            columns = [self.form.find_text(names) or self.form.text_names[0]]
         place_of = functools.partial(_place, names=names, where=where, has_numbers=not is_object)
         text = [place_of(name, flag="--text-columns.") for name in columns]
         id = place_of(self.id_column, flag="--id-column.") if self.id_column else None

@@ -119,7 +119,7 @@ class RowForm:
         keeps_lists: Labels can be lists of tags, joined by spaces, or of spans, kept as JSON.
         exact: Texts keep the space around them, and rows all their columns: for places in a text.
         open_labels: Labels that are lists or objects are kept as JSON, and rows may lack one.
-        aliases: Other names of columns, each before the usual one.
+        fields: Names of the columns of several texts, the usual ones first; a file may have others of these.
         signs: Names of columns that, together, only rows of this task have.
     """
 
@@ -129,7 +129,7 @@ class RowForm:
     keeps_lists: bool = False
     exact: bool = False
     open_labels: bool = False
-    aliases: tuple[tuple[str, str], ...] = ()
+    fields: tuple[tuple[str, ...], ...] = ()
     signs: tuple[frozenset[str], ...] = ()
 
     def find_text(self, names: Iterable[str]) -> str | None:
@@ -137,11 +137,10 @@ class RowForm:
         folded = {name.casefold() for name in names}
         return next((name for name in self.text_names if name in folded), None)
 
-    def own_name(self, name: str, names: Collection[str]) -> str:
-        """The name of a column among those of a file, where it may have another."""
-        folded = {one.casefold() for one in names}
-        others = (alias for alias, usual in self.aliases if usual == name and alias in folded)
-        return name if name.casefold() in folded else next(others, name)
+    def own_names(self, wanted: list[str], names: Collection[str]) -> list[str]:
+        """The text columns among those of a file, where the usual ones may have other names."""
+        folded, is_usual = {name.casefold() for name in names}, tuple(wanted) in self.fields[:1]
+        return next(([*own] for own in self.fields if is_usual and {*own} <= folded), wanted)
 
     def find_label(self, names: Collection[str], texts: Collection[str] = ()) -> str | None:
         """The column that holds the label unless another is named; never one of ``texts``."""

@@ -22,13 +22,13 @@ from elmokit.bilm.state import BilmState
 from elmokit.core.config import DropoutConfig
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, ModelError, nearest
-from elmokit.core.model_card import Described, Facts
+from elmokit.core.model_card import Facts
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import fingerprint
 from elmokit.text.batching import bucket_batches
 from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, Text, n_characters, tokenize_texts
 from elmokit.training.machine import tuned_process
-from elmokit.vectors.embeddings import Embeddings
+from elmokit.vectors.embeddings import Embeddings, TextEncoder
 from elmokit.vectors.encoder import FloatArray, IntArray, Layers, TokenIds, encode_chunks, number_words
 from elmokit.vectors.word_cache import CACHE_FOLDER, TokenCache, WordCache
 
@@ -40,7 +40,7 @@ _CACHED_WORDS = 100_000
 _SIF = 1e-3  # the constant a of smooth inverse frequency
 
 
-class Elmo(Described):
+class Elmo(TextEncoder):
     """Contextual word vectors from a trained biLM.
 
     >>> elmo = Elmo.load("english")                                 # doctest: +SKIP
@@ -221,21 +221,6 @@ class Elmo(Described):
             return table.sentences(self.words(texts))
         parts = [out.sentence("mean") for out in self.chunks(texts)]
         return np.concatenate([np.zeros((0, self.dim), dtype=np.float32), *parts])
-
-    def similarity(self, texts: Sequence[Text], others: Sequence[Text]) -> FloatArray:
-        """How similar each text is to its partner, (n_texts,): the cosine of their sentence vectors, from -1
-        to 1; 0 for a text without a word. Needs no training.
-
-        >>> elmo.similarity(["A plane takes off."], ["An air plane is taking off."])  # doctest: +SKIP
-        """
-        if len(texts) != len(others):
-            raise ConfigError(
-                f"There are {len(texts):,} texts and {len(others):,} others.",
-                remedy="Give one partner for each text.",
-            )
-        first, second = (F.normalize(torch.from_numpy(self.sentences(side))) for side in (texts, others))
-        cosines: FloatArray = (first * second).sum(dim=1).numpy()
-        return cosines
 
     def encode(
         self,

@@ -4,19 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
 from elmokit.bilm.state import BilmState
 from elmokit.core.errors import ConfigError, nearest
 from elmokit.core.model_card import Described, Facts
 from elmokit.core.ragged import Ragged
+from elmokit.text.tokenizing import Text
 from elmokit.vectors.encoder import FloatArray, IntArray
 from elmokit.vectors.settings import StoreConfig, layer_factors
 
 Pooling = Literal["mean", "max", "last", "sif"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+
+
+class TextEncoder(Described):
+    """What encoders share: facts, and how similar texts are."""
+
+    def similarity(self: Any, texts: Sequence[Text], others: Sequence[Text]) -> Any:
+        """How similar each text is to its partner, (n_texts,): the cosine of their sentence vectors, from -1
+        to 1; 0 for a text without a word. Needs no training.
+
+        >>> elmo.similarity(["A plane takes off."], ["An air plane is taking off."])  # doctest: +SKIP
+        """
+        if len(texts) != len(others):
+            raise ConfigError(
+                f"There are {len(texts):,} texts and {len(others):,} others.",
+                remedy="Give one partner for each text.",
+            )
+        first, second = (F.normalize(torch.from_numpy(self.sentences(side))) for side in (texts, others))
+        return (first * second).sum(dim=1).numpy()
 
 
 @dataclass(frozen=True, repr=False)

@@ -24,11 +24,12 @@ import numpy.typing as npt
 import torch
 
 from elmokit.core.errors import DataError, MissingExtraError, ModelError
-from elmokit.core.model_card import Described, Facts
+from elmokit.core.model_card import Facts
 from elmokit.core.model_folder import KINDS, explain_damage, load, read_record, write_model
 from elmokit.core.names import checksum
 from elmokit.core.tensors import fingerprint, load_tensors, save_tensors
 from elmokit.text.tokenizing import Text, replace_surrogates
+from elmokit.vectors.embeddings import TextEncoder
 from elmokit.vectors.encoder import FloatArray, IntArray, SentenceEncoder
 
 KIND = "sentence-encoder"
@@ -40,7 +41,8 @@ _NO_KEYS = np.zeros(0, dtype=np.int64)
 PREFIXES = (*_PACKAGES, "glove", "vectors")
 _NOT_COPIED = (".*", "onnx", "openvino", "*.h5", "*.ot", "*.msgpack")  # hidden files, the weights once more
 _TABLE = (
-    "Give finite numbers, a row for each text: .npy of shape (n_texts, dim), .parquet, or .csv with a header."
+    "Give finite numbers, a row for each text: .npy of shape (n_texts, dim), .parquet, or .csv with a "
+    "header. A table of words with their vectors is glove:FILE."
 )
 _ORDER = (
     "Give one vector for each row, in the order of the rows: those of the training file first, then "
@@ -108,7 +110,7 @@ def open_encoder(name: str | Path) -> SentenceEncoder:
     return PackageEncoder(foreign.prefix, foreign.paths[0], foreign.label)
 
 
-class _ForeignEncoder(Described):
+class _ForeignEncoder(TextEncoder):
     """What both kinds share."""
 
     kind = KIND
@@ -238,6 +240,9 @@ def _read_array(file: Path) -> npt.NDArray[Any]:
     from pyarrow import csv, parquet
 
     if file.suffix.lower() not in (".csv", ".parquet"):
+        with file.open("rb") as stream:
+            if stream.read(6) != b"\x93NUMPY":
+                raise ValueError("it is no .npy file")
         return cast("npt.NDArray[Any]", np.load(file, mmap_mode="r", allow_pickle=False))
     columns = (csv.read_csv if file.suffix.lower() == ".csv" else parquet.read_table)(file).columns
     if lists := [one for one in columns if pa.types.is_nested(one.type)]:  # as elmokit embed exports them

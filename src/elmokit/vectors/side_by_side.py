@@ -19,10 +19,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from elmokit.core.config import DropoutConfig
-from elmokit.core.model_card import Described, Facts
+from elmokit.core.model_card import Facts
 from elmokit.core.model_folder import Model, explain_damage, read_record, write_model
 from elmokit.core.tensors import fingerprint
 from elmokit.text.tokenizing import Text
+from elmokit.vectors.embeddings import TextEncoder
 from elmokit.vectors.encoder import Encoder, FloatArray, IntArray, Layers, SentenceEncoder, TokenIds
 from elmokit.vectors.foreign import TextVectors, open_encoder
 
@@ -30,7 +31,7 @@ KIND = "encoders"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Encoders(Described):
+class Encoders(TextEncoder):
     """Some encoders, each with a vector of a text."""
 
     parts: tuple[SentenceEncoder, ...]
