@@ -4,7 +4,8 @@
 
 Runs `elmokit pretrain` (a few steps of `tiny`, 20,000 words predicted) on a tenth and on all of the
 IMDB reviews without label (50,000 texts, 11.7 M words), each in a process of its own, and compares the
-most memory either held, for character input (every distinct word is kept) and word input.
+most memory either held, for character input (every distinct word is kept) and word input. Then the first 500
+reviews are prepared once, ten and a hundred times over: words per second, and memory.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from typing import Any
 
 from elmokit import pretrain
 from elmokit.bilm.settings import resolve
+from elmokit.text.corpus import CorpusSettings, prepare_corpus
+from elmokit.text.rows import TextSource
 from measuring import data_file, finish, peak_memory
 
 
@@ -41,16 +44,7 @@ def main() -> None:
         for kind in ("char", "word"):
             peaks = []
             for name in (tenth, file):
-                command = [
-                    sys.executable,
-                    __file__,
-                    "--one",
-                    kind,
-                    str(name),
-                    str(Path(folder) / f"{kind}-{name.stem}"),
-                ]
-                output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-                found = json.loads(output.splitlines()[-1])
+                found = _run(kind, name, Path(folder) / f"{kind}-{name.stem}")
                 peaks.append(found["mib"])
                 print(
                     f"{kind}: {found['n_words']:,} words, {found['n_types']:,} distinct: "
@@ -58,10 +52,37 @@ def main() -> None:
                 )
             figures[f"{kind}_mib"] = [round(peak) for peak in peaks]
             figures[f"{kind}_growth"] = round(peaks[1] / peaks[0] - 1, 3)
+        figures["prepared"] = []
+        for times in (1, 10, 100):
+            repeated = Path(folder) / f"{times}.jsonl"
+            with open(tenth, encoding="utf-8") as lines, open(repeated, "w", encoding="utf-8") as out:
+                out.writelines(list(itertools.islice(lines, 500)) * times)
+            found = _run("prepare", repeated, Path(folder) / f"prepared-{times}")
+            figures["prepared"].append(found)
+            rate = found["n_words"] / found["seconds"]
+            print(
+                f"{found['n_words']:,} words: {rate:,.0f} prepared per second, {found['mib']:.0f} MiB at most"
+            )
     finish(figures)
 
 
+def _run(kind: str, file: Path, folder: Path) -> dict[str, Any]:
+    """The figures of one process."""
+    command = [sys.executable, __file__, "--one", kind, str(file), str(folder)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return found
+
+
 def _one(kind: str, file: str, folder: str) -> None:
+    if kind == "prepare":
+        config, source = resolve("small"), TextSource([file])
+        settings = CorpusSettings(config.text, config.vocabulary, open_words=True, held_out=0.01)
+        started = time.perf_counter()
+        n_words = prepare_corpus(Path(folder), settings, source).n_words
+        seconds = time.perf_counter() - started
+        print(json.dumps({"n_words": n_words, "mib": peak_memory(), "seconds": seconds}))
+        return
     started = time.perf_counter()
     config = resolve(
         "tiny",

@@ -222,19 +222,23 @@ class _Builder:
         lengths = {"train": array("q"), "valid": array("q")}
         digest = hashlib.blake2b(digest_size=16)
         n_empty = 0
+        first, last = np.array([[BOS], [EOS]], dtype=np.uint32)
         with contextlib.ExitStack() as stack:
             files = {name: stack.enter_context(open(self.folder / f"{name}.ids", "wb")) for name in lengths}
             for batch in _batches(self._parts()):
                 encoded = encode(tokenizer, [text for _, text in batch])
-                for (name, text), ids in zip(batch, encoded, strict=True):
-                    digest.update(f"{name if self.valid else ''}\0{text}\0".encode("utf-8", "replace"))
-                    if not len(ids):
-                        n_empty += 1
-                        continue
-                    files[name].write(np.concatenate([[BOS], ids, [EOS]]).astype(dtype).tobytes())
-                    lengths[name].append(len(ids) + 2)
-                    if name == "train":
-                        np.add.at(counts, ids, 1)
+                content = "".join(f"{name if self.valid else ''}\0{text}\0" for name, text in batch)
+                digest.update(content.encode("utf-8", "replace"))
+                n_empty += sum(not len(ids) for ids in encoded)
+                for part, sizes in lengths.items():
+                    pairs = zip(batch, encoded, strict=True)
+                    kept = [ids for (name, _), ids in pairs if name == part and len(ids)]
+                    flat = np.concatenate([first[:0], *(some for ids in kept for some in (first, ids, last))])
+                    files[part].write(flat.astype(dtype).tobytes())
+                    sizes.extend(len(ids) + 2 for ids in kept)
+                    if part == "train":
+                        counts += np.bincount(flat, minlength=len(words))
+        counts[[BOS, EOS]] = 0
         for name, sizes in lengths.items():
             offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
             np.save(self.folder / f"{name}.offsets.npy", offsets)

@@ -118,7 +118,7 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[npt.NDArray[np.ui
     encoded = []
     for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False):
         ids = np.asarray(encoding.ids, dtype=np.uint32)
-        ids[(ids == PAD) | (ids == BOS) | (ids == EOS)] = UNK
+        ids[ids < len(SPECIALS)] = UNK
         encoded.append(ids)
     return encoded
 
