@@ -220,7 +220,7 @@ def test_uris_are_listed_and_fetched(encoder: Path, files: Path, tmp_path: Path)
     ("source", "problem"),
     [
         ("file:///no/such/folder", "no text files at file:///no/such/folder"),
-        ("sftp://host/folder", "needs a package that is not installed: .*paramiko"),
+        ("sftp://host/folder", "cannot be read: .*paramiko"),
         ("nothing://folder", "nothing://folder cannot be read: Protocol not known"),
         ("-", "cannot read standard input"),
         ([], "No text was given"),

@@ -258,14 +258,13 @@ class JoinedRows:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Any:
-        """One row, a slice, or rows by their numbers or a mask."""
+        """A row or a slice; for any other index, all rows are read first."""
         if isinstance(rows, int | np.integer):
             row = range(len(self))[rows]
             number = int(np.searchsorted(self._starts, row, side="right")) - 1
             return self._part(number)[row - int(self._starts[number])]
         if not isinstance(rows, slice) or rows.step not in (None, 1):
-            values = [self[row] for row in np.arange(len(self))[rows]]
-            return np.array(values, self.dtype).reshape(-1, *self.shape[1:])
+            return np.asarray(self)[rows]
         first, last, _ = rows.indices(len(self))
         start = int(np.searchsorted(self._starts, first, side="right")) - 1
         numbers = range(start, int(np.searchsorted(self._starts, last))) if first < last else ()
