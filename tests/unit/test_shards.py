@@ -111,7 +111,8 @@ def test_joined_rows_are_read_like_one_array() -> None:
     places: list[Any] = [0, 3, -1, np.int64(4), slice(None, None, 2), [4, 0], whole[:, 0] > 3, []]
     for place in places:
         assert joined[place].tolist() == whole[place].tolist()
-    assert [row.tolist() for row in joined] == whole.tolist()
+    rows_of: Any = joined
+    assert [row.tolist() for row in rows_of] == whole.tolist()
     assert joined.reshape(5, 2, 1).shape == (5, 2, 1)
     with pytest.raises(IndexError):
         joined[5]

@@ -251,7 +251,7 @@ class JoinedRows:
 
     def __init__(self, part: Callable[[int], Any], starts: npt.NDArray[np.int64]) -> None:
         self._part, self._starts, self.dtype = part, starts, part(0).dtype
-        self.shape = (int(starts[-1]), *part(0).shape[1:])
+        self.shape: tuple[int, ...] = (int(starts[-1]), *part(0).shape[1:])
         self.nbytes = prod(self.shape) * self.dtype.itemsize
 
     def __len__(self) -> int:
