@@ -292,6 +292,8 @@ class _JoinedStore(VectorStore):
             firsts.append(firsts[-1] + len(store))
             offsets.append(store.offsets[1:] + starts[-1])
             starts.append(starts[-1] + len(store.vectors))
+        if (firsts[-1], starts[-1]) != (manifest.n_texts, manifest.n_vectors):
+            raise DataError(f"The shards in {folder} do not match {MANIFEST}.", remedy=_FRESH)
         joined: Any = JoinedRows(lambda number: self._shard(number).vectors, np.array(starts))
         super().__init__(folder, manifest, Ragged(joined, np.concatenate(offsets)))
         self._firsts = firsts
