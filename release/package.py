@@ -151,6 +151,7 @@ def use(environment: Environment) -> None:
             "--export",
             "hdf5",
         ),
+        "ray": ("embed", "english", files[1], "--text-columns", "text", "--out", "x", "--engine", "ray"),
         "model2vec": ("fit", "m2v:.", files[0], "--label-column", "topic", "--out", "x"),
         "sentence-transformers": ("fit", "st:.", files[0], "--label-column", "topic", "--out", "x"),
     }.items():

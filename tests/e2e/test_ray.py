@@ -49,7 +49,12 @@ def embed_slowly(elmo: Any, number: int, *given: Any, out: Path, **named: Any) -
     """A shard, slowly; its worker leaves its number beside it."""
     (out / f"{number}.pid").write_text(str(os.getpid()))
     embed = type(elmo).embed
-    elmo.embed = lambda *given, **named: (time.sleep(0.1), embed(elmo, *given, **named))[1]
+
+    def slow(*given: Any, **named: Any) -> Any:
+        time.sleep(0.1)
+        return embed(elmo, *given, **named)
+
+    elmo.embed = slow
     store_writer._CHUNK_TEXTS = CHUNK
     try:
         return _work(elmo, number, *given, out=out, **named)
@@ -186,7 +191,16 @@ def test_predictions_are_those_of_the_local_engine(encoder: Path, files: Path, t
 def test_a_cluster_of_its_own_is_as_wide_as_the_threads_and_quiet(
     encoder: Path, files: Path, tmp_path: Path
 ) -> None:
-    words = ["embed", encoder, files, "--engine", "ray", "--json", "--out", tmp_path / "out"]
+    words: list[str | Path] = [
+        "embed",
+        encoder,
+        files,
+        "--engine",
+        "ray",
+        "--json",
+        "--out",
+        tmp_path / "out",
+    ]
     done = in_its_own_process(*words)
     assert done.code == 0, done.err
     events = [json.loads(line) for line in done.out.splitlines()]
@@ -198,5 +212,15 @@ def test_a_cluster_of_its_own_is_as_wide_as_the_threads_and_quiet(
 def test_an_address_that_does_not_answer_is_refused_in_time(
     encoder: Path, files: Path, tmp_path: Path, address: str
 ) -> None:
-    words = ["embed", encoder, files, "--engine", "ray", "--address", address, "--out", tmp_path / "out"]
+    words: list[str | Path] = [
+        "embed",
+        encoder,
+        files,
+        "--engine",
+        "ray",
+        "--address",
+        address,
+        "--out",
+        tmp_path / "out",
+    ]
     in_its_own_process(*words).check_refused("no Ray cluster", address)

@@ -96,6 +96,23 @@ def test_search_duplicates_and_exports_read_shards_as_one_store(
         np.testing.assert_array_equal(file["vectors"][:], one.vectors)
 
 
+def test_shards_that_do_not_belong_together_are_refused(encoder: Path, files: Path, tmp_path: Path) -> None:
+    for name, pool in (("out", "mean"), ("other", "max")):
+        elmokit.embed(encoder, files, tmp_path / name, pool=pool, engine="ray", text_columns="text")
+    manifest, shards = tmp_path / "out" / "manifest.json", tmp_path / "out" / "shards"
+    record = json.loads(manifest.read_text(encoding="utf-8"))
+    manifest.write_text(json.dumps({**record, "shards": 3}), encoding="utf-8")
+    with pytest.raises(DataError, match=r"do not match manifest\.json"):
+        VectorStore.open(tmp_path / "out")
+    manifest.write_text(json.dumps(record), encoding="utf-8")
+    shutil.rmtree(shards / "00002")
+    with pytest.raises(DataError, match=r"There is no folder .*00002"):
+        VectorStore.open(tmp_path / "out")
+    shutil.copytree(tmp_path / "other" / "shards" / "00002", shards / "00002")
+    with pytest.raises(DataError, match="00002 does not match"):
+        VectorStore.open(tmp_path / "out")
+
+
 def test_joined_rows_are_read_like_one_array() -> None:
     parts = [
         np.arange(6.0).reshape(3, 2),
@@ -111,7 +128,8 @@ def test_joined_rows_are_read_like_one_array() -> None:
     places: list[Any] = [0, 3, -1, np.int64(4), slice(None, None, 2), [4, 0], whole[:, 0] > 3, []]
     for place in places:
         assert joined[place].tolist() == whole[place].tolist()
-    assert [row.tolist() for row in joined] == whole.tolist()
+    rows_of: Any = joined
+    assert [row.tolist() for row in rows_of] == whole.tolist()
     assert joined.reshape(5, 2, 1).shape == (5, 2, 1)
     with pytest.raises(IndexError):
         joined[5]
@@ -220,7 +238,7 @@ def test_uris_are_listed_and_fetched(encoder: Path, files: Path, tmp_path: Path)
     ("source", "problem"),
     [
         ("file:///no/such/folder", "no text files at file:///no/such/folder"),
-        ("sftp://host/folder", "needs a package that is not installed: .*paramiko"),
+        ("sftp://host/folder", "cannot be read: .*paramiko"),
         ("nothing://folder", "nothing://folder cannot be read: Protocol not known"),
         ("-", "cannot read standard input"),
         ([], "No text was given"),

@@ -503,7 +503,7 @@ def _predict_shards(
     reporter: Reporter,
     settings: Mapping[str, Any],
 ) -> PredictionSummary:
-    """Predict each file into one of its own in the folder ``out``, by the engine "ray"."""
+    """Predict each file into one of its own, by the engine "ray"."""
     if out is None:
         raise ConfigError("The engine 'ray' writes a folder.", remedy="Name it with --out.")
     with open_out(out, "predictions", overwrite=overwrite).lock():
@@ -516,6 +516,7 @@ def _predict_shards(
             "model": {"name": Path(str(model)).resolve().name, "fingerprint": content},
             "settings": {"format": kind},
             "reading": _merge_configs(settings)[1].to_dict(),
+            "n_rows": 0,
         }
         work = functools.partial(_predict_shard, out=out.absolute(), kind=kind, settings=settings)
         counts = run_shards(job, files, out, model, open_predictor, work, address, reporter)

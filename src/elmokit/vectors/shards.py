@@ -11,18 +11,17 @@ import functools
 import json
 import logging
 import os
-import posixpath
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
-from elmokit.core.atomic import write_text
+from elmokit.core.atomic import explain_os_errors, write_text
 from elmokit.core.console import Reporter
 from elmokit.core.errors import (
     ConfigError,
@@ -43,6 +42,8 @@ from elmokit.text.readers import FORMATS, find_files, suffix_of
 Engine = Literal["local", "ray"]
 Record = dict[str, Any]
 """JSON: of a shard, its ``file`` (what to keep about it in the manifest), ``counts`` and ``notes``."""
+_Input = tuple[str, str]
+"""A path, here or in the file system that a URI names; and the URI or ""."""
 Work = Callable[[Any, int, Path, Sequence[Any]], Record]
 """From the model, the number of a shard, its file and what the manifest has about it to its record."""
 _ANSWER_SECONDS = 10
@@ -58,13 +59,6 @@ def is_ray(engine: str) -> bool:
     return engine == "ray"
 
 
-class _Input(NamedTuple):
-    """A file here or, if there is a ``root``, in the file system that this URI names."""
-
-    path: str
-    root: str = ""
-
-
 def _find_inputs(sources: str | Path | Sequence[str | Path], exclude: Path) -> list[_Input]:
     """The files that names, folders, patterns and URIs refer to, each once, in a stable order."""
     inputs: dict[_Input, None] = {}
@@ -73,14 +67,14 @@ def _find_inputs(sources: str | Path | Sequence[str | Path], exclude: Path) -> l
             raise ConfigError("The engine 'ray' cannot read standard input.", remedy="Give files.")
         if "://" not in source:
             files = find_files([source], exclude)
-            inputs.update(dict.fromkeys(_Input(str(file.absolute())) for file in files))
+            inputs.update(dict.fromkeys((str(file.absolute()), "") for file in files))
             continue
         with _open_filesystem(source) as (system, path):
             names = system.glob(path) if "*" in path else [path] if system.isfile(path) else system.find(path)
         files = [one for one in sorted(names) if one == path or suffix_of(Path(one)) in FORMATS]
         if not files:
             raise DataError(f"There are no text files at {source}.", remedy=f"Known: {', '.join(FORMATS)}.")
-        inputs.update(dict.fromkeys(_Input(name, source) for name in files))
+        inputs.update(dict.fromkeys((name, source) for name in files))
     if not inputs:
         raise DataError("No text was given.", remedy="Name a file or a folder.")
     return list(inputs)
@@ -100,11 +94,9 @@ def _open_filesystem(uri: str) -> Iterator[tuple[Any, str]]:
         except pa.ArrowInvalid:
             system, path = core.url_to_fs(uri)
         yield system, path
-    except ImportError as error:
-        remedy = "Install the package that the message names, on each machine."
-        raise DataError(f"{uri} needs a package that is not installed: {error}.", remedy=remedy) from error
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise DataError(f"{uri} cannot be read: {error}.", remedy="Check it, and your access.") from error
+    except (ImportError, OSError, ValueError, pa.ArrowException) as error:
+        remedy = "Check it and your access; if a package is missing, install it on each machine."
+        raise DataError(f"{uri} cannot be read: {error}.", remedy=remedy) from error
 
 
 def run_shards(  # many parameters because two verbs share it
@@ -122,7 +114,7 @@ def run_shards(  # many parameters because two verbs share it
     ``manifest.json`` in ``out`` says what is done. What fails is named in an error at the end.
 
     Args:
-        job: What the manifest says besides: its "kind", "model", "settings" and "reading".
+        job: What the manifest says besides: its "kind", "model", "settings", "reading" and counts to fill in.
         model: Its folder or name.
     """
     if not isinstance(model, str | Path):
@@ -130,14 +122,9 @@ def run_shards(  # many parameters because two verbs share it
     folder = resolve_name(model)  # the models that come with elmokit may be elsewhere on another machine
     opener = functools.partial(open_model, folder.name if folder.parent == MODELS else folder.absolute())
     inputs = _find_inputs(sources, out)
-    manifest = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        **json.loads(json.dumps(job)),
-        "done": False,
-        "shards": len(inputs),
-    }
-    manifest["files"] = [[posixpath.basename(one.path), ""] for one in inputs]
+    manifest = {"format": FORMAT, "format_version": FORMAT_VERSION, **json.loads(json.dumps(job))}
+    files = [[Path(path).name, ""] for path, _ in inputs]
+    manifest |= {"done": False, "shards": len(inputs), "files": files}
     if before := read_json(out / "manifest.json"):
         if changes := describe_changes(_identity(before), _identity(manifest)):
             raise RunError(
@@ -148,7 +135,7 @@ def run_shards(  # many parameters because two verbs share it
     _write(out, manifest)
     for tries in out.glob(".tries-*"):
         tries.unlink()
-    counts, notes = dict[str, int](), dict[str, None]()
+    counts, notes = dict[str, int](), dict[str, str]()
     failed = dict.fromkeys(range(len(inputs)), ("its worker was lost", ""))
     with reporter.counting("Working", len(inputs), unit="files") as advance:
         for number, record in _compute(inputs, manifest["files"], opener, work, out, address):
@@ -158,20 +145,22 @@ def run_shards(  # many parameters because two verbs share it
                 continue
             del failed[number]
             counts = {name: value + counts.get(name, 0) for name, value in record["counts"].items()}
-            notes.update(dict.fromkeys(record["notes"]))
+            for note in record["notes"]:
+                notes.setdefault(note.partition(": ")[2], note)  # not again for each file
             manifest["files"][number][1:] = record["file"]
             _write(out, manifest)
-    for note in notes:
+    for note in notes.values():
         reporter.note(note)
     if failed:
-        names = {number: posixpath.basename(inputs[number].path) for number in sorted(failed)}
+        names = {number: manifest["files"][number][0] for number in sorted(failed)}
         problem, remedy = failed[first := min(failed)]
         raise ElmokitError(
             f"{names[first]}: {problem.rstrip('.')}. {len(inputs) - len(failed)} of {len(inputs)} files are "
             f"done, but not {join_names(names.values(), at_most=5)}.",
             remedy=f"{remedy} Run the same command again: what is done is kept.".strip(),
         )
-    _write(out, manifest | counts | {"done": True})
+    known = {name: value for name, value in counts.items() if name in manifest}
+    _write(out, manifest | known | {"done": True})
     return counts
 
 
@@ -190,7 +179,7 @@ def _write(out: Path, manifest: Mapping[str, Any]) -> None:
 def _compute(
     inputs: Sequence[_Input], known: Any, opener: Callable[[], Any], work: Work, out: Path, address: str
 ) -> Iterator[tuple[int, Record]]:
-    """The number and the record of each shard, as they are done; none of one that killed all its workers."""
+    """The number and the record of each shard, as they are done."""
     jobs = [{"job": json.dumps([number, *one, known[number]])} for number, one in enumerate(inputs)]
     with _connect(address) as ray:
         n_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -220,13 +209,13 @@ class _Worker:
             if not self.out.is_dir():
                 remedy = "Choose an --out on a disk that all machines share."
                 raise RunError(f"{self.out} is not there for a worker on another machine.", remedy=remedy)
-            with open(tries, "ab") as file:
-                file.write(b".")
+            with explain_os_errors(tries), open(tries, "ab") as stream:
+                stream.write(b".")
             if tries.stat().st_size > _MOST_TRIES:
                 raise RunError(f"{_MOST_TRIES} workers died of it.", remedy="Give them more memory.")
             self.model = self.model or self.opener()
             with tempfile.TemporaryDirectory(prefix="elmokit-") as folder:
-                file = Path(folder, posixpath.basename(path)) if root else Path(path)
+                file = Path(folder, Path(path).name) if root else Path(path)
                 if root:
                     with _open_filesystem(root) as (system, _):
                         system.get_file(path, str(file))

@@ -251,21 +251,20 @@ class JoinedRows:
 
     def __init__(self, part: Callable[[int], Any], starts: npt.NDArray[np.int64]) -> None:
         self._part, self._starts, self.dtype = part, starts, part(0).dtype
-        self.shape = (int(starts[-1]), *part(0).shape[1:])
+        self.shape: tuple[int, ...] = (int(starts[-1]), *part(0).shape[1:])
         self.nbytes = prod(self.shape) * self.dtype.itemsize
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Any:
-        """One row, a slice, or rows by their numbers or a mask."""
+        """A row or a slice; for any other index, all rows are read first."""
         if isinstance(rows, int | np.integer):
             row = range(len(self))[rows]
             number = int(np.searchsorted(self._starts, row, side="right")) - 1
             return self._part(number)[row - int(self._starts[number])]
         if not isinstance(rows, slice) or rows.step not in (None, 1):
-            values = [self[row] for row in np.arange(len(self))[rows]]
-            return np.array(values, self.dtype).reshape(-1, *self.shape[1:])
+            return np.asarray(self)[rows]
         first, last, _ = rows.indices(len(self))
         start = int(np.searchsorted(self._starts, first, side="right")) - 1
         numbers = range(start, int(np.searchsorted(self._starts, last))) if first < last else ()
@@ -293,6 +292,8 @@ class _JoinedStore(VectorStore):
             firsts.append(firsts[-1] + len(store))
             offsets.append(store.offsets[1:] + starts[-1])
             starts.append(starts[-1] + len(store.vectors))
+        if (firsts[-1], starts[-1]) != (manifest.n_texts, manifest.n_vectors):
+            raise DataError(f"The shards in {folder} do not match {MANIFEST}.", remedy=_FRESH)
         joined: Any = JoinedRows(lambda number: self._shard(number).vectors, np.array(starts))
         super().__init__(folder, manifest, Ragged(joined, np.concatenate(offsets)))
         self._firsts = firsts
