@@ -53,6 +53,8 @@ def test_config_json_names_kind_version_and_checksums(tmp_path: Path) -> None:
     assert list(record) == names
     assert list(record["files"]) == ["model.safetensors", "vocab.txt"]
     assert (kind_of(tmp_path / "m"), record["value"]) == ("bilm", 1.0)
+    (tmp_path / "other").mkdir()
+    assert read_record(tmp_path / "other" / ".." / "m", "bilm") == record
     (tmp_path / "m" / "extra.safetensors").touch()
     with pytest.raises(ModelError, match=r"extra\.safetensors is not a file of this model"):
         read_record(tmp_path / "m", "bilm")
