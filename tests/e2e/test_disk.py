@@ -132,3 +132,40 @@ def test_a_full_disk_leaves_every_kind_of_model_as_it_was(
         with small_disk(1_000), pytest.raises(RunError, match="the disk is full"):
             model.save(folder)
         assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name[0] != "."}
+
+
+def test_a_result_that_is_overwritten_stays_until_the_new_one_is_there(
+    cli: Cli, tiny_model: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    rows, typo = tmp_path / "rows.csv", tmp_path / "typo.csv"
+    rows.write_text("text,label\n" + "a good film,good\na bad one,bad\n" * 40, encoding="utf-8")
+    commands: dict[str, list[Any]] = {
+        "fit": ["fit", tiny_model, "FILE"],
+        "head": ["fit", tiny_model, "FILE", "--head", "pool", "--epochs", 1, "--head-dim", 4],
+        "embed": ["embed", tiny_model, "FILE", "--pool", "mean"],
+        "pretrain": ["pretrain", "FILE", *_SHAPE, "--epochs", 1],
+        "senses": ["senses", tiny_model, "the", "--in", "FILE"],
+    }
+    for name, words in commands.items():
+        out, given = tmp_path / name, tiny_corpus if name in ("pretrain", "senses") else rows
+
+        def run(file: Path, *more: Any, words: list[Any] = words, out: Path = out) -> Any:
+            return cli(*(file if word == "FILE" else str(word) for word in words), "--out", out, *more)
+
+        run(given).check_fine()
+        before = contents(out)
+        run(typo, "--overwrite").check_refused("typo.csv")
+        assert contents(out) == before, name
+        with small_disk(2_500):
+            run(given, "--overwrite").check_refused("the disk is full")
+        kept = {path: data for path, data in before.items() if "run" not in path.relative_to(out).parts}
+        assert kept.items() <= contents(out).items(), name
+        assert {path for path in contents(out) if path.parent == out} == {
+            path for path in kept if path.parent == out
+        }
+        run(given, *([] if name == "head" else ["--overwrite"])).check_fine("Done" if name == "embed" else "")
+        assert not (out / ".outdated").exists()

@@ -30,7 +30,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
-from elmokit.core.model_folder import kind_of, load
+from elmokit.core.model_folder import load, no_report
 from elmokit.core.names import read_json
 from elmokit.core.run_folder import RunFolder, open_out
 from elmokit.core.tensors import fingerprint
@@ -260,7 +260,8 @@ def pretrain(  # many parameters because each is a flag of the command
                 )
             inputs = _inputs(prepared, base, words)
             if processes.rank == 0:
-                ended = read_json(out / "config.json").get("training", {}).get("stopped", "interrupted")
+                before = read_json(out / "config.json") if folder.has_result() else {}
+                ended = before.get("training", {}).get("stopped", "interrupted")
                 may_grow = _LENGTHS if ended != "interrupted" else ()
                 folder.require_same(config.to_dict(), inputs, may_grow, lambda: reopen(folder.run))
             if base is not None:
@@ -275,7 +276,7 @@ def pretrain(  # many parameters because each is a flag of the command
         )
         _describe(task, reporter)
         result = _train(task, folder.run, reporter, checkpoint_every)
-        if processes.rank == 0 and not (result.was_done and kind_of(out)):
+        if processes.rank == 0 and not (result.was_done and folder.has_result()):
             _save(out, saved, task, result, prepared.record(source), command)
         processes.wait()  # for the model: whoever started them takes the end of one for the end of all
     end, held_out = result.position, _held_out(result)
@@ -529,8 +530,11 @@ def _save(
     saved.model.load_state_dict(result.weights, strict=False)
     saved.model.eval()
     start_state = average_state(saved.model, task.corpus.train, task.features)
-    save_bilm(out, replace(saved, training=record, start_state=start_state))
-    if result.stopped != "interrupted":
+
+    def report(staged: Path) -> None:
         sample = task.valid.spread(_RANKED_WORDS)
         accuracy = next_word_accuracy(saved.model, sample, task.features)
-        write_pretrain_report(out, result, task.corpus, task.valid, held_out or {}, accuracy)
+        write_pretrain_report(out, staged, result, task.corpus, task.valid, held_out or {}, accuracy)
+
+    saved = replace(saved, training=record, start_state=start_state)
+    save_bilm(out, saved, report=no_report if result.stopped == "interrupted" else report)

@@ -28,13 +28,14 @@ def held_out_warning(n_words: int) -> str:
 
 def write_pretrain_report(
     out: Path,
+    staged: Path,
     result: TrainingResult,
     corpus: Corpus,
     valid: Documents,
     perplexity: Mapping[str, float],
     accuracy: Mapping[str, tuple[float, float]],
 ) -> None:
-    """Write the report of a finished run beside its model.
+    """Write the report of the finished run in ``out`` to the staging folder of its model.
 
     ``perplexity`` is that of the weights that are kept, empty if nothing is held out; ``accuracy`` the shares
     of words that are the first, and among the first five, of those predicted. Both are by direction.
@@ -63,7 +64,7 @@ def write_pretrain_report(
         "history": result.position.history,
         "notes": notes,
     }
-    write_report(out, Document(title, "", tuple(sections), tuple(facts), notes, context), record)
+    write_report(staged, Document(title, "", tuple(sections), tuple(facts), notes, context), record)
 
 
 def _training_section(out: Path, result: TrainingResult) -> Section:

@@ -62,18 +62,19 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def staging(folder: Path, last: str, *, gone: Iterable[str] = ()) -> Iterator[Path]:
+def staging(folder: Path, last: str, *, gone: Iterable[str] = (), is_staged: bool = False) -> Iterator[Path]:
     """A place to write files and folders to; at the end each is moved to its place in ``folder``.
 
     The file ``last`` is removed first and arrives last, so that a folder that was cut short is never taken
     for a whole one. Old files that match a pattern in ``gone`` are removed. After an error everything is as
-    it was before; after a kill, ``restore`` makes it so.
+    it was before; after a kill, ``restore`` makes it so. With ``is_staged``, the new files are there already.
     """
     restore(folder)
     staged, replaced = folder / STAGED, folder / REPLACED
     with explain_os_errors(folder):
-        shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir(parents=True)
+        if not is_staged:
+            shutil.rmtree(staged, ignore_errors=True)
+            staged.mkdir(parents=True)
     try:
         yield staged
         with explain_os_errors(folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -26,7 +26,11 @@ from elmokit.core.names import (
 
 FORMAT, FORMAT_VERSION = "elmokit", 1
 _CONFIG, _CARD = "config.json", "README.md"
-_OLD_FILES = ("*.safetensors", "*.bin", "vocab.txt", "tokenizer.json")
+_OLD_FILES = ("model.safetensors", "model.bin", "vocab.txt", "encoder")  # of 0.1, where they are not listed
+FITTED = {"classifier", "stack", "linear"}
+"""Kinds of models that may replace each other: ``fit`` makes them."""
+OUTDATED = ".outdated"
+"""In a folder whose model is of an earlier run; goes with that model."""
 
 
 class Kind(NamedTuple):
@@ -91,7 +95,7 @@ def read_record(folder: Path, kind: str) -> dict[str, Any]:
     remedy = f"Give a folder made by elmokit {verb}."
     if not file.exists():
         if (folder / "run").is_dir():
-            remedy = f"Its training was not finished; run the same {verb} command again."
+            remedy = "Its training was not finished; run the same command again."
         elif kind == "bilm":
             names = ", ".join(bundled_names())
             remedy = f"{remedy[:-1]}, published ELMo files, or a bundled model ({names})."
@@ -133,27 +137,35 @@ def explain_damage(folder: Path) -> Iterator[None]:
         raise ModelError(f"{folder / _CONFIG} is damaged: {error}.", remedy=FRESH) from error
 
 
+def no_report(staged: Path) -> None:
+    """A model without a report."""
+
+
 @contextlib.contextmanager
-def write_model(folder: Path, kind: str, record: Mapping[str, Any], *, card: Facts) -> Iterator[Path]:
+def write_model(
+    folder: Path,
+    kind: str,
+    record: Mapping[str, Any],
+    *,
+    card: Facts,
+    report: Callable[[Path], object] = no_report,
+) -> Iterator[Path]:
     """A staging folder to write the files of a model to.
 
     At the end checksums are taken, ``README.md`` and, last, ``config.json`` are written, and all of it
-    replaces the model that ``folder`` held before. On an error the old model is untouched. Files that would
-    be replaced and are not those of a model, of a run or of a job at work in ``folder`` are an error.
+    replaces the model that ``folder`` held before. On an error the old model is untouched. A model of another
+    kind is an error, and so are files that are not those of a model, of a run or of a job at work in
+    ``folder``.
 
     Args:
         folder: The model folder; other files in it (a run, a report) stay.
         record: What ``config.json`` holds besides format, kind, version and checksums.
+        report: Writes a report to the staging folder, to arrive with the model.
     """
-    with staging(folder, _CONFIG, gone=_OLD_FILES) as staged:
+    gone = list[str]()
+    with staging(folder, _CONFIG, gone=gone) as staged:
         yield staged
-        is_ours = kind_of(folder) or (folder / "run").is_dir() or (folder / ".lock").exists()
-        new = {_CARD, _CONFIG, *(path.name for path in staged.iterdir())}
-        if foreign := [] if is_ours else sorted(new & {path.name for path in folder.iterdir()}):
-            raise RunError(
-                f"{folder} holds {foreign[0]}, which elmokit did not write; nothing in it was changed.",
-                remedy="Choose another folder, or move these files away.",
-            )
+        gone += find_replaced(folder, kind, {_CARD, _CONFIG, *(path.name for path in staged.iterdir())})
         config = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -163,8 +175,34 @@ def write_model(folder: Path, kind: str, record: Mapping[str, Any], *, card: Fac
             "files": {file.relative_to(staged).as_posix(): checksum(file) for file in _own_files(staged)},
         }
         config["checksum"] = record_checksum(json.loads(json.dumps(config)))
+        report(staged)
         write_text(staged / _CARD, card_text(replace(card, title=card.title or folder.resolve().name)))
         write_text(staged / _CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+
+
+def find_replaced(folder: Path, kind: str, new: set[str]) -> set[str]:
+    """The files of the model that one with the files ``new`` replaces; RunError if there are others."""
+    old, listed = kind_of(folder), read_json(folder / _CONFIG).get("files")
+    present = {path.name for path in folder.iterdir()}
+    if old is not None and old != kind and not {old, kind} <= FITTED:
+        noun = KINDS[old].noun if old in KINDS else "another model"
+        raise RunError(
+            f"{folder} holds {noun}; nothing in it was changed.",
+            remedy="Choose another folder, or delete this one.",
+        )
+    names = listed if isinstance(listed, dict) else _OLD_FILES
+    own = {_CARD, _CONFIG, OUTDATED, *(name.partition("/")[0] for name in names)} & present
+    has_run = (folder / "run" / ".lock").exists()
+    if old == "classifier" != kind and has_run:
+        own.add("run")
+    visible = {name for name in present if name[0] != "."}
+    foreign = visible & new - own if old else set() if has_run or ".lock" in present else visible
+    if foreign:
+        raise RunError(
+            f"{folder} holds {min(foreign)}, which is no part of a model; nothing in it was changed.",
+            remedy="Choose another folder, or move these files away.",
+        )
+    return own if old else set()
 
 
 def _own_files(folder: Path) -> Iterator[Path]:

@@ -22,7 +22,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
-from elmokit.core.model_folder import KINDS, Model, kind_of, load
+from elmokit.core.model_folder import KINDS, Model, load
 from elmokit.core.names import content_checksum, resolve_name
 from elmokit.core.run_folder import Inputs, open_out
 from elmokit.core.tensors import fingerprint
@@ -161,7 +161,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         inputs["encoder.weights"] = fingerprint(*loaded.module.parameters())
         inputs.pop("text.test_rows", None)  # they can be measured on later
         folder.require_same(lasting, inputs)
-        if kind_of(out) is not None:
+        if folder.has_result():
             if test:
                 reporter.say("[yellow]It was fitted before; measure it with elmokit evaluate.[/]")
             return FittedModel(out, TaskModel.load(out), was_done=True)
@@ -236,8 +236,8 @@ def _finish(
         splits={split: {"n": one.n, **one.values} for split, one in metrics.items()},
     )
     model = replace(model, record=record)
-    write_model_report(out, model, metrics)
-    model.save(out)  # last: it says that all is done
+    title = out.resolve().name
+    model.save(out, lambda staged: write_model_report(staged, model, metrics, title))
     return FittedModel(out, model, metrics)
 
 
@@ -548,5 +548,5 @@ def evaluate(
             origin = origin_record(replace_surrogates(command), "torch", "numpy")
             changes = {**origin, "notes": notes, "timings": {"documents_per_second": speed}, "rivals": {}}
             loaded = replace(loaded, record=replace(predictor.record, **changes))
-            write_model_report(report.out, loaded, metrics)
+            write_model_report(report.out, loaded, metrics, report.out.resolve().name)
         return Evaluation(metrics["test"].values, metrics["test"], speed, notes)

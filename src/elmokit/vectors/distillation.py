@@ -26,7 +26,6 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import DataError
 from elmokit.core.formatting import format_value
 from elmokit.core.model_card import origin_record
-from elmokit.core.model_folder import kind_of
 from elmokit.core.names import DEFAULT, read_json
 from elmokit.core.ragged import Ragged
 from elmokit.core.run_folder import open_out, say_done
@@ -139,7 +138,7 @@ def distill(  # many parameters because each is a flag of the verb
         folder.require_same({"distill": config.to_dict()}, inputs)
         measured = [fingerprint(repr(some)) for some in (pairs, examples) if some is not None]
         report = read_json(out / "report.json")
-        if kind_of(out) and report and {*measured} <= {*report.pop("measured", ())}:
+        if folder.has_result() and report and {*measured} <= {*report.pop("measured", ())}:
             reporter.say(say_done(out))
             return DistillResult(**{**report, "folder": out})
         targets = _teach(encoder, width, rows, folder.run / "teacher.bin", reporter)
@@ -245,7 +244,7 @@ def _save(
     command: str,
     config: DistillConfig,
 ) -> None:
-    """Write the report, then the model: it says that all is done."""
+    """Write the model with its report."""
     old = [f"{origin}: {note}" for note in base.training.get("notes", [])]
     note = f"The sentence vector was distilled from {result.teacher}, with {result.n_texts:,} texts."
     record = {**base.training, **origin_record(command, "torch", "numpy"), "notes": [note, *old]}
@@ -260,8 +259,8 @@ def _save(
     )
     figures = {**asdict(result), "measured": measured}
     del figures["folder"]
-    write_report(result.folder, document, figures)
-    save_bilm(result.folder, replace(base, word_table=table, training=record))
+    saved = replace(base, word_table=table, training=record)
+    save_bilm(result.folder, saved, report=lambda staged: write_report(staged, document, figures))
 
 
 @dataclass

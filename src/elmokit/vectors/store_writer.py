@@ -23,7 +23,7 @@ import numpy as np
 from rich.markup import escape
 
 import elmokit
-from elmokit.core.atomic import atomic_write, explain_os_errors, reserve, sync, write_text
+from elmokit.core.atomic import STAGED, atomic_write, explain_os_errors, reserve, staging, sync, write_text
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import ConfigError, DataError, RunError, nearest
@@ -86,7 +86,8 @@ def embed(
 
     Safe to kill at any moment: the same call resumes where it stopped and ends in the same bytes. The
     size of the vectors is reported, and space for them reserved, before the first is computed. A
-    model that is passed in loses the words in its cache.
+    model that is passed in loses the words in its cache. To overwrite, the new vectors are made in a hidden
+    folder; the old ones stay until these are complete.
 
     Args:
         encoder: A model, its folder, or its name.
@@ -102,10 +103,13 @@ def embed(
     reporter, out = reporter or Reporter("silent"), Path(out)
     _check_exports(exports, config)
     with open_out(out, "vectors", overwrite=overwrite).lock():
-        if overwrite:
-            for old in (out / MANIFEST, out / _PROGRESS, *out.glob("vectors.*")):
-                old.unlink(missing_ok=True)
-        before = Manifest.read(out)
+        place = out / STAGED
+        if overwrite and (out / MANIFEST).exists():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+        elif not (place / MANIFEST).exists():
+            place = out
+        before = Manifest.read(place)
         elmo = encoder if isinstance(encoder, Elmo) else Elmo.load(encoder)
         model = ModelRef("" if isinstance(encoder, Elmo) else Path(encoder).resolve().name, elmo.fingerprint)
         config.factors(elmo.n_layers)  # checks them
@@ -121,18 +125,21 @@ def embed(
             manifest = before
         else:
             manifest = replace(manifest, files=texts.fingerprints())
-            manifest = _read_texts(elmo, texts, out, manifest, reporter)
-        writer = _Writer(elmo, out, manifest)
+            manifest = _read_texts(elmo, texts, place, manifest, reporter)
+        writer = _Writer(elmo, place, manifest)
         counts = {name: getattr(manifest, name) for name in ("n_texts", "n_words", "n_vectors", "n_empty")}
         reporter.event("plan", **counts, n_bytes=writer.n_bytes)
         started, n_resumed, seconds = time.monotonic(), manifest.n_texts, 0.0
         if not manifest.done:
             reporter.say(writer.plan())
             n_resumed = writer.fill(reporter)
-            replace(manifest, done=True).write(out)
+            replace(manifest, done=True).write(place)
             seconds = time.monotonic() - started
         with contextlib.suppress(OSError):
-            (out / _PROGRESS).unlink(missing_ok=True)
+            (place / _PROGRESS).unlink(missing_ok=True)
+        if place != out:
+            with staging(out, MANIFEST, gone=("vectors.*", _PROGRESS), is_staged=True):
+                pass
         return EmbedResult(
             out,
             **counts,
