@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from elmokit import baseline, load
 from elmokit.bilm.folder import load_bilm
 from elmokit.core.errors import RunError
+from elmokit.tasks.fit import predict
 from program import Cli, environment, small_disk
 
 _SHAPE = [
@@ -114,6 +117,33 @@ def test_names_and_terminals_without_utf8_are_no_problem(
         done = subprocess.run(command, capture_output=True, env=environ)
         assert done.returncode == 0, done.stderr
         assert ending.encode() in done.stdout
+
+
+def test_folders_without_utf8_names_hold_every_kind_of_result(
+    cli: Cli, tiny_model: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff"))
+    shutil.copytree(tiny_model, odd / "odd\udcff")
+    model, rows = odd / "odd\udcff", odd / "rows.parquet"
+    table = pa.table({"text": ["a good film", "a bad one"] * 6, "label": ["good", "bad"] * 6})
+    with open(rows, "wb") as stream:
+        pq.write_table(table, stream)
+    cli("fit", model, rows, "--out", odd / "f\udcff").check_fine()
+    cli("fit", model, rows, "--head", "pool", "--epochs", "1", "--out", odd / "p\udcff").check_fine()
+    cli("predict", odd / "p\udcff", rows).check_fine()
+    cli("embed", model, rows, "--pool", "mean", "--export", "parquet", "--out", odd / "e").check_fine()
+    cli("fit", model, rows, "--with", f"vectors:{odd}/e/vectors.parquet", "--out", odd / "w").check_fine()
+    distilled = ("distill", FROZEN / "vectors" / "svd", tiny_corpus, "--from", model, "--epochs", "1")
+    cli(*distilled, "--out", odd / "d").check_fine()
+
+
+def test_closed_standard_output_is_an_error_where_rows_go_there(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.txt").write_text("a good film", encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(RunError, match=r"Standard output is closed(.|\n)*--out"):
+        predict(FROZEN / "classifiers" / "pool", tmp_path / "t.txt")
 
 
 def test_a_full_disk_leaves_every_kind_of_model_as_it_was(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,10 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, A
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what ``save_tensors`` wrote."""
     try:
-        with safe_open(path, framework="pt") as file:
+        with open(path, "rb") as stream:
+            is_text = not re.search("[\ud800-\udfff]", str(path))  # safetensors takes no other names
+            file = safe_open(path if is_text else f"/dev/fd/{stream.fileno()}", framework="pt")
+        with file:
             record = json.loads((file.metadata() or {}).get("meta", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, record  # noqa: SIM118
     except (OSError, SafetensorError, ValueError, UnicodeDecodeError) as error:

@@ -153,7 +153,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         if loaded is None:
             linear = fit_tfidf(str(encoder), parts["train"], seed=config.fit.seed)
             return _finish(out, linear, parts, origin, reporter)
-        label = " + ".join(Path(name).resolve().name for name in names)
+        label = " + ".join(replace_surrogates(Path(name).resolve().name) for name in names)
         origin["encoder"] = {"name": label, **dict(loaded.facts().rows[:6])}
         if kind == "stack":
             stack = fit_stack(loaded, parts["train"], config, rivals=True, reporter=reporter)

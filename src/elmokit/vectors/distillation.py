@@ -162,7 +162,7 @@ def distill(  # many parameters because each is a flag of the verb
 
 def _label(name: str | Path) -> str:
     foreign = ForeignName.parse(name)
-    return Path(name).resolve().name if foreign is None else foreign.label
+    return replace_surrogates(Path(name).resolve().name) if foreign is None else foreign.label
 
 
 def _teach(

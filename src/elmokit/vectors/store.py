@@ -260,7 +260,8 @@ def export_parquet(store: VectorStore, path: Path) -> None:
     dictionary: Any = True if store.config.dtype == "float16" else list(named)
     with (
         atomic_write(path) as temporary,
-        pq.ParquetWriter(temporary, schema, use_dictionary=dictionary) as file,
+        open(temporary, "wb") as stream,
+        pq.ParquetWriter(stream, schema, use_dictionary=dictionary) as file,
     ):
         for _, records, rows in store.groups(_EXPORT_ROWS):
             names: list[tuple[Any, ...]] = [(one.id, one.text) for one in records]

@@ -33,7 +33,7 @@ from elmokit.core.run_folder import describe_changes, open_out
 from elmokit.published.hdf5 import require_h5py
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenizing import Tokenized
+from elmokit.text.tokenizing import Tokenized, replace_surrogates
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.settings import EXPORTS, StoreConfig
 from elmokit.vectors.store import (
@@ -111,7 +111,8 @@ def embed(
             place = out
         before = Manifest.read(place)
         elmo = encoder if isinstance(encoder, Elmo) else Elmo.load(encoder)
-        model = ModelRef("" if isinstance(encoder, Elmo) else Path(encoder).resolve().name, elmo.fingerprint)
+        name = "" if isinstance(encoder, Elmo) else replace_surrogates(Path(encoder).resolve().name)
+        model = ModelRef(name, elmo.fingerprint)
         config.factors(elmo.n_layers)  # checks them
         elmo.embed([], state=config.state)  # the model may have no warm state to start from
         texts = TextSource(source, read, id_column=config.id_column, exclude=out, say=reporter.note)
