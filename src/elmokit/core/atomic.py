@@ -80,7 +80,7 @@ def staging(folder: Path, last: str, *, gone: Iterable[str] = (), is_staged: boo
         with explain_os_errors(folder):
             shutil.rmtree(replaced, ignore_errors=True)
             replaced.mkdir()
-            with _locked(replaced):
+            with locked(replaced):
                 _swap(folder, last, gone)
     finally:
         restore(folder)
@@ -111,7 +111,7 @@ def restore(folder: Path) -> None:
     staged, replaced = folder / STAGED, folder / REPLACED
     if not os.path.lexists(replaced / _JOURNAL):
         return
-    with contextlib.suppress(OSError), _locked(replaced):
+    with contextlib.suppress(OSError), locked(replaced):
         new = json.loads((replaced / _JOURNAL).read_text(encoding="utf-8"))
         last = new[-1]
         if not os.path.lexists(folder / last):
@@ -125,8 +125,8 @@ def restore(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in this block."""
+def locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block for this folder."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # some systems cannot open a folder
             descriptor = os.open(folder, os.O_RDONLY)
