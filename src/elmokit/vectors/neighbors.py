@@ -342,6 +342,11 @@ def unit_rows(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Rows of length 1, in double precision; zero rows stay zero."""
     values = np.asarray(rows, dtype=np.float64)
     lengths = np.sqrt(np.einsum("nd,nd->n", values, values))
+    if not np.isfinite(lengths).all():
+        raise DataError(
+            "A vector holds a number that is not finite.",
+            remedy="The vectors or the model that made them are damaged; take a fresh copy.",
+        )
     units: npt.NDArray[np.float64] = values / np.where(lengths > 0, lengths, 1.0)[:, None]
     return units
 
@@ -353,7 +358,7 @@ def cosines(rows: npt.NDArray[Any], units: npt.NDArray[np.float64]) -> FloatArra
     wherever in a block they stand.
     """
     products = (units @ unit_rows(rows).T).astype(np.float32)
-    return np.clip(np.nan_to_num(products, copy=False), -1.0, 1.0)
+    return np.clip(products, -1.0, 1.0)
 
 
 def _check_k(k: int) -> None:
@@ -362,7 +367,7 @@ def _check_k(k: int) -> None:
 
 
 def _check_store(store: VectorStore, encoder: SentenceEncoder | VectorStore, *, pooled: bool) -> None:
-    """Refuse a store of another model, or one with vectors of words where those of texts are needed."""
+    """Refuse a store of another model, a damaged one, or one of words where texts are needed."""
     if (store.config.pool != "none") != pooled:
         kind, other, pool = ("text", "word", "sentence") if pooled else ("word", "text", "none")
         raise ConfigError(
@@ -374,6 +379,7 @@ def _check_store(store: VectorStore, encoder: SentenceEncoder | VectorStore, *, 
             f"{store.folder} was made with another model ({store.manifest.model.name or 'not named'}).",
             remedy="Use that model, or embed the texts again with this one: elmokit embed.",
         )
+    store.verify()
 
 
 def query_places(

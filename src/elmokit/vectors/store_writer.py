@@ -45,6 +45,8 @@ from elmokit.vectors.store import (
     ModelRef,
     VectorStore,
     check_file,
+    checksum_vectors,
+    map_array,
 )
 
 _PROGRESS = "progress.json"
@@ -134,7 +136,8 @@ def embed(
         if not manifest.done:
             reporter.say(writer.plan())
             n_resumed = writer.fill(reporter)
-            replace(manifest, done=True).write(place)
+            vectors = map_array(writer.file, writer.header, manifest.dtype, manifest.shape)
+            replace(manifest, done=True, vectors_crc32=checksum_vectors(vectors)).write(place)
             seconds = time.monotonic() - started
         with contextlib.suppress(OSError):
             (place / _PROGRESS).unlink(missing_ok=True)
@@ -348,6 +351,7 @@ def _write_exports(store: VectorStore, exports: Sequence[str], reporter: Reporte
     paths = {name: store.folder / EXPORTS[name] for name in exports}
     for name, path in paths.items():
         if not path.exists():
+            store.verify()
             reporter.say(f"Writing {path.name} ...")
             WRITERS[name](store, path)
     return list(paths.values())
