@@ -267,7 +267,11 @@ def test_evaluate_measures_any_model_by_its_kind(
     result = elmokit.evaluate(elmo, tiny_corpus, state="zero")
     assert result.values["perplexity"] == result.details.perplexity > 1
     assert elmokit.evaluate(tiny_model, [tiny_corpus], state="zero").to_json() == result.to_json()
-    cli("evaluate", tiny_model, tiny_corpus, "--state", "zero").check_fine("Perplexity", "state zero")
+    cli("evaluate", tiny_model, tiny_corpus, "--state", "zero").check_fine(
+        "Perplexity", "state zero", "words: perplexity is rough"
+    )
+    (tmp_path / "line.txt").write_text("the cat sat there\n", encoding="utf-8")
+    cli("evaluate", tiny_model, tmp_path / "line.txt").check_fine("4 words in 1 text,")
     cli("evaluate", tiny_model, tiny_corpus, "--state", "zer").check_refused(
         "'zer' is not a valid choice", "'zero'"
     )

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from elmokit.bilm.folder import BilmFolder, forms_of, input_table, load_bilm, save_bilm, weights_of
 from elmokit.bilm.model import Bilm, Noise
-from elmokit.bilm.perplexity import next_word_accuracy, perplexity, predicted
-from elmokit.bilm.pretrain_report import FEW_WORDS, held_out_warning, text_rows, write_pretrain_report
+from elmokit.bilm.perplexity import FEW_WORDS, next_word_accuracy, perplexity, predicted
+from elmokit.bilm.pretrain_report import held_out_warning, text_rows, write_pretrain_report
 from elmokit.bilm.settings import PretrainConfig, TrainingConfig, resolve
 from elmokit.bilm.softmax import TablePredictor
 from elmokit.bilm.state import BilmState, average_state, distinct_words

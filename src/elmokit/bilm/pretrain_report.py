@@ -6,15 +6,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from elmokit.core.formatting import format_value
+from elmokit.bilm.perplexity import FEW_WORDS
+from elmokit.core.formatting import format_value, plural
 from elmokit.report.document import Document, Fact, Figure, Section, Table, make_list, make_table
 from elmokit.report.figures import Line, draw_lines
 from elmokit.report.render import write_report
 from elmokit.text.corpus import Corpus, Documents
 from elmokit.training.loop import TrainingResult
-
-FEW_WORDS = 5_000
-"""Perplexity on less held-out text than this is rough."""
 
 
 def held_out_warning(n_words: int) -> str:
@@ -88,8 +86,13 @@ def text_rows(corpus: Corpus, valid: Documents) -> list[tuple[str, str]]:
     """The size of a text, and of what is held out of it."""
     unknown_share = valid.unknown_share(corpus.n_vocabulary)
     rows = [
-        ("words", f"{corpus.n_words:,} in {len(corpus.train):,} texts, {corpus.n_types:,} distinct"),
+        ("words", f"{corpus.n_words:,} in {plural(len(corpus.train), 'text')}, {corpus.n_types:,} distinct"),
         ("predicted words", f"{corpus.n_vocabulary:,}; {corpus.unknown_share:.2%} of the text is <unk>"),
-        ("evaluated", f"{valid.n_words:,} words in {len(valid):,} texts; {unknown_share:.2%} <unk>"),
+        (
+            "evaluated",
+            f"{plural(valid.n_words, 'word')} in {plural(len(valid), 'text')}; {unknown_share:.2%} <unk>",
+        ),
     ]
-    return rows + ([("left out", f"{corpus.n_empty:,} texts without a word")] if corpus.n_empty else [])
+    return rows + (
+        [("left out", f"{plural(corpus.n_empty, 'text')} without a word")] if corpus.n_empty else []
+    )

@@ -44,6 +44,7 @@ def command(
     analogy questions (a b c d).
     """
     from elmokit.bilm.perplexity import TextPerplexity
+    from elmokit.core.formatting import plural
     from elmokit.tasks.fit import evaluate
 
     settings |= {"out": out, "state": state, "command": options.command_line()}
@@ -55,7 +56,7 @@ def command(
         reporter.say(
             f"Perplexity [bold]{details.perplexity:,.2f}[/] "
             f"(forward {details.forward:,.2f}, backward {details.backward:,.2f})\n"
-            f"[dim]{details.n_words:,} words in {details.n_documents:,} texts, "
+            f"[dim]{plural(details.n_words, 'word')} in {plural(details.n_documents, 'text')}, "
             f"{details.unknown_share:.2%} unknown; exact, state {state}[/]"
         )
     elif isinstance(details, dict):

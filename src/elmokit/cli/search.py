@@ -22,7 +22,7 @@ def command(
     place: Annotated[str, options.argument("FILE_OR_VECTORS", _PLACE)],
     queries: Annotated[
         list[str] | None,
-        options.argument("[QUERY]...", "What to look for; default: lines of standard input."),
+        options.argument("[QUERY]...", "What to look for; default, or -: lines of standard input."),
     ] = None,
     model: Annotated[str, typer.Option("--model", help=_MODEL)] = "english",
     k: Annotated[int, typer.Option("-k", help="Texts to show for each query.", min=1)] = 5,
@@ -75,9 +75,13 @@ def command(
         limit = " (only the most alike are listed)" if len(pairs) == _MOST else ""
         reporter.say(f"{len(pairs):,} pairs with a cosine of at least {at_least:g}{limit}.")
         return
-    if not queries and place == "-":
+    if queries in (None, ["-"]) and place == "-":
         raise ConfigError("Texts and queries cannot both come from standard input.", remedy="Name a file.")
-    queries = queries or [text.strip() for text in TextSource(["-"], ReadConfig()) if text.strip()]
+    queries = (
+        queries
+        if queries not in (None, ["-"])
+        else [text.strip() for text in TextSource(["-"], ReadConfig()) if text.strip()]
+    )
     if not queries:
         raise ConfigError(
             "There is no query.", remedy="Give a text to look for, or one on each line of input."

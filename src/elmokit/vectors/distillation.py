@@ -119,7 +119,7 @@ def distill(  # many parameters because each is a flag of the verb
     encoder, base = open_encoder(teacher), load_bilm(from_model)
     pairs = None if similarity is None else _read_pairs(similarity)
     examples = None if labeled is None else _read_labeled(labeled)
-    rows = [row.text for row in RowSource(texts, configs["read"])]
+    rows = [row.text for row in RowSource(texts, configs["read"], say=reporter.note)]
     if isinstance(encoder, TextVectors):
         encoder = encoder.bind(rows)
     both = [(row, words) for row in rows if (words := base.pipeline.words(row))]

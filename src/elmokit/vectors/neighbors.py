@@ -245,15 +245,19 @@ def _look_up(
     return rows, scores
 
 
-def open_corpus(places: Sequence[str | Path], read: ReadConfig | None = None) -> TextSource | VectorStore:
-    """The texts of files, folders and patterns, or one folder of vectors."""
+def open_corpus(
+    places: Sequence[str | Path],
+    read: ReadConfig | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> TextSource | VectorStore:
+    """The texts of files, folders and patterns, or one folder of vectors; ``say`` gets how files are read."""
     stores = [place for place in places if place != "-" and (Path(place) / MANIFEST).is_file()]
     if stores and len(places) > 1:
         raise ConfigError(
             f"{stores[0]} is a folder of vectors, which cannot be mixed with other inputs.",
             remedy="Give it alone, or give the text files.",
         )
-    return VectorStore.open(stores[0]) if stores else TextSource(places, read)
+    return VectorStore.open(stores[0]) if stores else TextSource(places, read, say=say)
 
 
 def similar_words(

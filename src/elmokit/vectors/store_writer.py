@@ -27,7 +27,7 @@ from elmokit.core.atomic import STAGED, atomic_write, explain_os_errors, reserve
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import ConfigError, DataError, RunError, nearest
-from elmokit.core.formatting import format_size, join_names
+from elmokit.core.formatting import format_size, join_names, plural
 from elmokit.core.names import checksum
 from elmokit.core.run_folder import describe_changes, open_out
 from elmokit.published.hdf5 import require_h5py
@@ -239,7 +239,7 @@ class _Writer:
         dims = " × ".join(f"{size:,}" for size in manifest.shape)
         empty = f", {manifest.n_empty:,} without words" if manifest.n_empty else ""
         return (
-            f"Text: {manifest.n_words:,} words in {manifest.n_texts:,} texts{empty}.\n"
+            f"Text: {plural(manifest.n_words, 'word')} in {plural(manifest.n_texts, 'text')}{empty}.\n"
             f"Vectors: {each}, {escape(config.selection)}, {dims} {config.dtype}.\n"
             f"Size: [bold]{format_size(self.n_bytes)} on disk[/]."
         )
