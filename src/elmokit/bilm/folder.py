@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from elmokit.bilm.state import BilmState
 from elmokit.bilm.word_table import WordTable
 from elmokit.core.atomic import write_text
 from elmokit.core.model_card import Facts, origin_rows
-from elmokit.core.model_folder import explain_damage, kind_of, no_report, read_record, write_model
+from elmokit.core.model_folder import Report, explain_damage, kind_of, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_tensors, load_weights, save_tensors
 from elmokit.text.settings import TextConfig
@@ -175,13 +175,7 @@ def weights_of(model: Bilm) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def save_bilm(
-    folder: str | Path,
-    saved: BilmFolder,
-    *,
-    half: bool = False,
-    report: Callable[[Path], object] = no_report,
-) -> None:
+def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False, report: Report = None) -> None:
     """Write a model folder, with numbers in half precision or single; they are single when read."""
     model = saved.model
     record = {

@@ -19,7 +19,6 @@ from elmokit.bilm.model import Bilm
 from elmokit.bilm.state import BilmState, distinct_words
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, nearest
-from elmokit.core.formatting import plural
 from elmokit.core.threads import run_all
 from elmokit.text.batching import Ints, Streams, bucket_batches
 from elmokit.text.corpus import CorpusSettings, Documents, prepare_corpus
@@ -30,8 +29,7 @@ from elmokit.text.vocabulary import Rows
 from elmokit.training.machine import tuned_process
 from elmokit.training.processes import Processes
 
-FEW_WORDS = 5_000
-"""Perplexity on less text than this is rough."""
+FEW_WORDS = 5_000  # perplexity on less text is rough
 _EVAL_STREAMS, _EVAL_STEPS, _EVAL_TOKENS = 32, 64, 4096
 State = Literal["carried", "zero"]
 Predictions = tuple[Tensor, Tensor]
@@ -198,8 +196,7 @@ def text_perplexity(
             source = TextSource(texts, read, say=reporter.note)
             corpus = prepare_corpus(Path(folder) / "corpus", settings, source, progress=advance)
         if corpus.n_words < FEW_WORDS:
-            few = f"Only {plural(corpus.n_words, 'word')}: perplexity is rough. Give more text."
-            reporter.say(f"[yellow]{few}[/]")
+            reporter.say(f"[yellow]Only {corpus.n_words:,} words: perplexity is rough. Give more text.[/]")
         rows = saved.features.rows(corpus.words)
         with reporter.counting("Measuring", total=corpus.train.n_tokens, unit="words") as advance:
             result = perplexity(saved.model, corpus.train, rows, state=state, progress=advance)

@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
-from elmokit.core.model_folder import load, no_report
+from elmokit.core.model_folder import load
 from elmokit.core.names import read_json
 from elmokit.core.run_folder import RunFolder, open_out
 from elmokit.core.tensors import fingerprint
@@ -530,11 +531,10 @@ def _save(
     saved.model.load_state_dict(result.weights, strict=False)
     saved.model.eval()
     start_state = average_state(saved.model, task.corpus.train, task.features)
-
-    def report(staged: Path) -> None:
-        sample = task.valid.spread(_RANKED_WORDS)
-        accuracy = next_word_accuracy(saved.model, sample, task.features)
-        write_pretrain_report(out, staged, result, task.corpus, task.valid, held_out or {}, accuracy)
-
-    saved = replace(saved, training=record, start_state=start_state)
-    save_bilm(out, saved, report=no_report if result.stopped == "interrupted" else report)
+    report = None
+    if result.stopped != "interrupted":
+        accuracy = next_word_accuracy(saved.model, task.valid.spread(_RANKED_WORDS), task.features)
+        report = partial(
+            write_pretrain_report, out, result, task.corpus, task.valid, held_out or {}, accuracy
+        )
+    save_bilm(out, replace(saved, training=record, start_state=start_state), report=report)

@@ -26,12 +26,12 @@ def held_out_warning(n_words: int) -> str:
 
 def write_pretrain_report(
     out: Path,
-    staged: Path,
     result: TrainingResult,
     corpus: Corpus,
     valid: Documents,
     perplexity: Mapping[str, float],
     accuracy: Mapping[str, tuple[float, float]],
+    staged: Path,
 ) -> None:
     """Write the report of the finished run in ``out`` to the staging folder of its model.
 
@@ -88,11 +88,6 @@ def text_rows(corpus: Corpus, valid: Documents) -> list[tuple[str, str]]:
     rows = [
         ("words", f"{corpus.n_words:,} in {plural(len(corpus.train), 'text')}, {corpus.n_types:,} distinct"),
         ("predicted words", f"{corpus.n_vocabulary:,}; {corpus.unknown_share:.2%} of the text is <unk>"),
-        (
-            "evaluated",
-            f"{plural(valid.n_words, 'word')} in {plural(len(valid), 'text')}; {unknown_share:.2%} <unk>",
-        ),
+        ("evaluated", f"{valid.n_words:,} words in {plural(len(valid), 'text')}; {unknown_share:.2%} <unk>"),
     ]
-    return rows + (
-        [("left out", f"{plural(corpus.n_empty, 'text')} without a word")] if corpus.n_empty else []
-    )
+    return rows + ([("left out", f"{corpus.n_empty:,} texts without a word")] if corpus.n_empty else [])

@@ -75,13 +75,10 @@ def command(
         limit = " (only the most alike are listed)" if len(pairs) == _MOST else ""
         reporter.say(f"{len(pairs):,} pairs with a cosine of at least {at_least:g}{limit}.")
         return
-    if queries in (None, ["-"]) and place == "-":
+    queries = [] if queries == ["-"] else queries
+    if not queries and place == "-":
         raise ConfigError("Texts and queries cannot both come from standard input.", remedy="Name a file.")
-    queries = (
-        queries
-        if queries not in (None, ["-"])
-        else [text.strip() for text in TextSource(["-"], ReadConfig()) if text.strip()]
-    )
+    queries = queries or [text.strip() for text in TextSource(["-"], ReadConfig()) if text.strip()]
     if not queries:
         raise ConfigError(
             "There is no query.", remedy="Give a text to look for, or one on each line of input."

@@ -64,7 +64,7 @@ def command(
     configs: Any = merge_settings(settings, layers=LayerConfig(), read=ReadConfig())
     config: LayerConfig = configs["layers"]
     encoder = WordVectors.load(model) if kind_of(model) == "word-vectors" else Elmo.load(model)
-    texts = open_corpus(corpus, configs["read"], reporter.note) if corpus else None
+    texts = open_corpus(corpus, configs["read"], say=reporter.note) if corpus else None
     how: Any = {"layer": config.layer, "weights": config.weights, "state": config.state, "word": word}
     total = len(texts) if isinstance(texts, Sized) else None
     with reporter.counting("Looking through the texts", total, unit="texts") as advance:

@@ -27,10 +27,9 @@ from elmokit.core.names import (
 FORMAT, FORMAT_VERSION = "elmokit", 1
 _CONFIG, _CARD = "config.json", "README.md"
 _OLD_FILES = ("model.safetensors", "model.bin", "vocab.txt", "encoder")  # of 0.1, where they are not listed
-FITTED = {"classifier", "stack", "linear"}
-"""Kinds of models that may replace each other: ``fit`` makes them."""
-OUTDATED = ".outdated"
-"""In a folder whose model is of an earlier run; goes with that model."""
+FITTED = {"classifier", "stack", "linear"}  # of fit, which may replace each other
+OUTDATED = ".outdated"  # in a folder whose model is of an earlier run; goes with that model
+Report = Callable[[Path], object] | None  # writes to the staging folder of a model, to arrive with it
 
 
 class Kind(NamedTuple):
@@ -137,30 +136,19 @@ def explain_damage(folder: Path) -> Iterator[None]:
         raise ModelError(f"{folder / _CONFIG} is damaged: {error}.", remedy=FRESH) from error
 
 
-def no_report(staged: Path) -> None:
-    """A model without a report."""
-
-
 @contextlib.contextmanager
 def write_model(
-    folder: Path,
-    kind: str,
-    record: Mapping[str, Any],
-    *,
-    card: Facts,
-    report: Callable[[Path], object] = no_report,
+    folder: Path, kind: str, record: Mapping[str, Any], *, card: Facts, report: Report = None
 ) -> Iterator[Path]:
     """A staging folder to write the files of a model to.
 
     At the end checksums are taken, ``README.md`` and, last, ``config.json`` are written, and all of it
     replaces the model that ``folder`` held before. On an error the old model is untouched. A model of another
-    kind is an error, and so are files that are not those of a model, of a run or of a job at work in
-    ``folder``.
+    kind, and files that are not those of a model, of a run or of a job at work in ``folder``, are an error.
 
     Args:
         folder: The model folder; other files in it (a run, a report) stay.
         record: What ``config.json`` holds besides format, kind, version and checksums.
-        report: Writes a report to the staging folder, to arrive with the model.
     """
     gone = list[str]()
     with staging(folder, _CONFIG, gone=gone) as staged:
@@ -175,34 +163,31 @@ def write_model(
             "files": {file.relative_to(staged).as_posix(): checksum(file) for file in _own_files(staged)},
         }
         config["checksum"] = record_checksum(json.loads(json.dumps(config)))
-        report(staged)
+        if report:
+            report(staged)
         write_text(staged / _CARD, card_text(replace(card, title=card.title or folder.resolve().name)))
         write_text(staged / _CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
 
 
 def find_replaced(folder: Path, kind: str, new: set[str]) -> set[str]:
     """The files of the model that one with the files ``new`` replaces; RunError if there are others."""
-    old, listed = kind_of(folder), read_json(folder / _CONFIG).get("files")
-    present = {path.name for path in folder.iterdir()}
-    if old is not None and old != kind and not {old, kind} <= FITTED:
+    old, present = kind_of(folder), {path.name for path in folder.iterdir()}
+    has_run, own = (folder / "run" / ".lock").exists(), set[str]()
+    touched = set[str]() if has_run or ".lock" in present else present
+    if old is not None:
+        listed = read_json(folder / _CONFIG).get("files")
+        names = listed if isinstance(listed, dict) else _OLD_FILES
+        own = {_CARD, _CONFIG, OUTDATED, *(name.partition("/")[0] for name in names)}
+        own |= {"run"} if old == "classifier" != kind and has_run else set()
+        touched = new & present
+    foreign = [name for name in sorted(touched - own) if name[0] != "."]
+    is_other = old not in (None, kind) and not {old, kind} <= FITTED
+    if is_other or foreign:
         noun = KINDS[old].noun if old in KINDS else "another model"
-        raise RunError(
-            f"{folder} holds {noun}; nothing in it was changed.",
-            remedy="Choose another folder, or delete this one.",
-        )
-    names = listed if isinstance(listed, dict) else _OLD_FILES
-    own = {_CARD, _CONFIG, OUTDATED, *(name.partition("/")[0] for name in names)} & present
-    has_run = (folder / "run" / ".lock").exists()
-    if old == "classifier" != kind and has_run:
-        own.add("run")
-    visible = {name for name in present if name[0] != "."}
-    foreign = visible & new - own if old else set() if has_run or ".lock" in present else visible
-    if foreign:
-        raise RunError(
-            f"{folder} holds {min(foreign)}, which is no part of a model; nothing in it was changed.",
-            remedy="Choose another folder, or move these files away.",
-        )
-    return own if old else set()
+        what = f"{foreign[0]}, which is no part of a model" if foreign else noun
+        remedy = "Choose another folder, or move what is there away."
+        raise RunError(f"{folder} holds {what}; nothing in it was changed.", remedy=remedy)
+    return own & present
 
 
 def _own_files(folder: Path) -> Iterator[Path]:

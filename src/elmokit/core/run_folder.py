@@ -124,9 +124,7 @@ class RunFolder:
         may_grow: Collection[str] = (),
         grow: Callable[[], object] = lambda: None,
     ) -> None:
-        """Record the settings of a new run; refuse to resume with different ones.
-
-        To overwrite, what the old run left is removed now; its model stays until the new one replaces it.
+        """Record the settings of a new run, which removes an old one but for its model, or refuse to resume.
 
         Args:
             may_grow: Settings in "training" that may be higher than before, or None (no limit).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +15,7 @@ from elmokit.core.console import Advance
 from elmokit.core.errors import ConfigError, ModelError, nearest
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import Described, Facts
-from elmokit.core.model_folder import Model, explain_damage, no_report, read_record, write_model
+from elmokit.core.model_folder import Model, Report, explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.tasks.layer_cache import BATCH_WORDS, cut_marked
@@ -286,7 +286,7 @@ class TaskModel(Described):
             **({"own_parts": dict(self.task.own_parts)} if self.task.own_parts else {}),
         }
 
-    def save(self, folder: str | Path, report: Callable[[Path], object] = no_report) -> None:
+    def save(self, folder: str | Path, report: Report = None) -> None:
         """Write it to a folder, with its encoder."""
         record = {**self.record.to_json(), "label_separator": self.labels.separator}
         values = {**self._header(), "record": record}

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import DataError
 from elmokit.core.formatting import plural
 from elmokit.core.model_card import Facts
-from elmokit.core.model_folder import explain_damage, no_report, read_record
+from elmokit.core.model_folder import Report, explain_damage, read_record
 from elmokit.core.names import resolve_name
 from elmokit.tasks.classification import shorten
 from elmokit.tasks.heads import mean_over_words, read_out
@@ -147,7 +147,7 @@ class StackModel(LinearModel):
             "settings": self.config.to_dict(),
         }
 
-    def save(self, folder: str | Path, report: Callable[[Path], object] = no_report) -> None:
+    def save(self, folder: str | Path, report: Report = None) -> None:
         """Write it to a folder, with its encoder if it needs one."""
         terms = {view.name: view.terms for view in self.views if view.terms}
         used, arrays = dict[str, Any](), {f"{name}.idf": counted.idf for name, counted in terms.items()}
@@ -157,7 +157,7 @@ class StackModel(LinearModel):
             arrays |= {f"{view.name}.weights": view.weights, f"{view.name}.biases": view.biases}
         record = {**self.record.to_json(), "label_separator": self.labels.separator}
         values = {**self._header(), "used": used, "record": record}
-        self._write(folder, values, arrays, *terms.values(), report=report)
+        self._write(Path(folder), values, arrays, *terms.values(), report=report)
 
     @classmethod
     def load(cls, folder: str | Path) -> StackModel:

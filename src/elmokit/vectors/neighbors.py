@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elmokit.core.console import Advance, Reporter
-from elmokit.core.errors import ConfigError, DataError, ModelError, import_extra, nearest
+from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError, import_extra, nearest
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline, reject_table, replace_surrogates, text_of
@@ -246,18 +246,16 @@ def _look_up(
 
 
 def open_corpus(
-    places: Sequence[str | Path],
-    read: ReadConfig | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    places: Sequence[str | Path], read: ReadConfig | None = None, **options: Any
 ) -> TextSource | VectorStore:
-    """The texts of files, folders and patterns, or one folder of vectors; ``say`` gets how files are read."""
+    """The texts of files, folders and patterns (a TextSource with ``options``), or one folder of vectors."""
     stores = [place for place in places if place != "-" and (Path(place) / MANIFEST).is_file()]
     if stores and len(places) > 1:
         raise ConfigError(
             f"{stores[0]} is a folder of vectors, which cannot be mixed with other inputs.",
             remedy="Give it alone, or give the text files.",
         )
-    return VectorStore.open(stores[0]) if stores else TextSource(places, read, say=say)
+    return VectorStore.open(stores[0]) if stores else TextSource(places, read, **options)
 
 
 def similar_words(
@@ -347,10 +345,7 @@ def unit_rows(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     values = np.asarray(rows, dtype=np.float64)
     lengths = np.sqrt(np.einsum("nd,nd->n", values, values))
     if not np.isfinite(lengths).all():
-        raise DataError(
-            "A vector holds a number that is not finite.",
-            remedy="The vectors or the model that made them are damaged; take a fresh copy.",
-        )
+        raise DataError("A vector holds a number that is not finite.", remedy=FRESH)
     units: npt.NDArray[np.float64] = values / np.where(lengths > 0, lengths, 1.0)[:, None]
     return units
 

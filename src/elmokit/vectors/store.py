@@ -172,13 +172,17 @@ class VectorStore:
 
     def verify(self) -> None:
         """Compare all vectors and texts with their checksums, the first time; DataError if they differ."""
+        known, place, texts = (
+            self.manifest,
+            f"{self.folder}/vectors.{self.config.format}",
+            self.folder / TEXTS,
+        )
         if self._is_verified:
             return
-        known, folder = self.manifest, self.folder
-        if known.vectors_crc32 and checksum_vectors(self.vectors) != known.vectors_crc32:
-            raise DataError(f"The vectors in {folder} are damaged: the checksum is another.", remedy=_FRESH)
-        if known.texts_hash and checksum(folder / TEXTS) != known.texts_hash:
-            raise DataError(f"{folder / TEXTS} is damaged: the checksum is another.", remedy=_FRESH)
+        crc32 = f"{zlib.crc32(self.vectors):08x}" if known.vectors_crc32 else ""
+        if crc32 != known.vectors_crc32 or (known.texts_hash and checksum(texts) != known.texts_hash):
+            wrong = texts if crc32 == known.vectors_crc32 else place
+            raise DataError(f"{wrong} is damaged: the checksum is another.", remedy=_FRESH)
         self._is_verified = True
 
     def __len__(self) -> int:
@@ -242,11 +246,6 @@ class VectorStore:
                 f"{self.folder / TEXTS}, line {index + 1}: damaged ({error}).", remedy=_FRESH
             ) from error
         return record
-
-
-def checksum_vectors(vectors: Reals) -> str:
-    """CRC-32, which takes a third of the time of a search, and SHA-256 two thirds."""
-    return f"{zlib.crc32(vectors):08x}"
 
 
 def array_header(format: str, dtype: str, shape: Sequence[int]) -> bytes:
