@@ -151,6 +151,7 @@ def use(environment: Environment) -> None:
             "--export",
             "hdf5",
         ),
+        "search": ("search", files[1], "a match", "--approximate", "--text-columns", "text"),
         "model2vec": ("fit", "m2v:.", files[0], "--label-column", "topic", "--out", "x"),
         "sentence-transformers": ("fit", "st:.", files[0], "--label-column", "topic", "--out", "x"),
     }.items():

@@ -172,16 +172,13 @@ class VectorStore:
 
     def verify(self) -> None:
         """Compare all vectors and texts with their checksums, the first time; DataError if they differ."""
-        known, place, texts = (
-            self.manifest,
-            f"{self.folder}/vectors.{self.config.format}",
-            self.folder / TEXTS,
-        )
+        known, texts = self.manifest, self.folder / TEXTS
         if self._is_verified:
             return
         crc32 = f"{zlib.crc32(self.vectors):08x}" if known.vectors_crc32 else ""
         if crc32 != known.vectors_crc32 or (known.texts_hash and checksum(texts) != known.texts_hash):
-            wrong = texts if crc32 == known.vectors_crc32 else place
+            vectors = self.folder / f"vectors.{self.config.format}"
+            wrong = texts if crc32 == known.vectors_crc32 else vectors
             raise DataError(f"{wrong} is damaged: the checksum is another.", remedy=_FRESH)
         self._is_verified = True
 
