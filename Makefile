@@ -79,5 +79,5 @@ $(OLDEST)/.installed: pyproject.toml constraints.txt | $(VENV)/.installed
 	@$(PYTHON) -m venv $(OLDEST)
 	@$(BIN)/python release/requirements.py > $(OLDEST)/constraints.txt
 	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
-		-c $(OLDEST)/constraints.txt -e '.[hub,morpheme,official,serve,static]' pytest pytest-xdist hypothesis httpx
+		-c $(OLDEST)/constraints.txt -e '.[hub,model2vec,morpheme,official,search,serve,static]' pytest pytest-xdist hypothesis httpx
 	@touch $@

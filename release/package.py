@@ -152,6 +152,7 @@ def use(environment: Environment) -> None:
             "hdf5",
         ),
         "ray": ("embed", "english", files[1], "--text-columns", "text", "--out", "x", "--engine", "ray"),
+        "search": ("search", files[1], "a match", "--approximate", "--text-columns", "text"),
         "model2vec": ("fit", "m2v:.", files[0], "--label-column", "topic", "--out", "x"),
         "sentence-transformers": ("fit", "st:.", files[0], "--label-column", "topic", "--out", "x"),
     }.items():

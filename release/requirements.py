@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CORE: list[str] = PROJECT["dependencies"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-OURS = ("hub", "morpheme", "official", "serve", "static")  # extras whose lower bounds are tested
+OURS = ("hub", "model2vec", "morpheme", "official", "search", "serve", "static")
+"""Extras whose lower bounds are tested: all but sentence-transformers, which brings gigabytes."""
 
 
 def constraints(python: str) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 import elmokit
+from elmokit.core.atomic import restore
 from elmokit.core.errors import ElmokitError
 from elmokit.corpora import mini_news
 from elmokit.published.convert import convert
@@ -42,8 +43,27 @@ IN_ONE_GO = (
     "token cache",
     "senses",
 )
-RUNS = ("embed", "fit head", "fit tag", "fit pair", "fit answer", "pretrain", "distill", "compare")
+RUNS = (
+    "embed",
+    "embed export",
+    "fit head",
+    "fit tag",
+    "fit pair",
+    "fit answer",
+    "pretrain",
+    "distill",
+    "compare",
+)
 VERBS = (*IN_ONE_GO, *RUNS, "table", "predict", "search")
+OVERWRITES = {
+    "embed": ["--dtype", "float16"],
+    "baseline": ["--dim", "3"],
+    "fit": ["--set", "seed=1"],
+    "fit head": ["--seed", "1"],
+    "pretrain": ["--seed", "1"],
+    "distill": ["--seed", "1"],
+}
+"""Verbs, and what makes a job another one, which overwrites the first."""
 REFUSALS = ("Another process is using", "already holds")
 
 
@@ -155,6 +175,40 @@ def run_mutations(models: Mapping[str, Path], copy: Path, count: int, seed: int 
     return counts[0], counts[1]
 
 
+def run_store_mutations(folder: Path, count: int, seed: int = 0) -> tuple[int, int]:
+    """Damage vector stores; how many were refused, and how many gave the same answers."""
+    rng, counts, copy = random.Random(seed), [0, 0], folder / "copy"
+    elmo: Any = elmokit.load(MODEL)
+    elmokit.embed(elmo, _lines(folder), folder / "texts", pool="mean", format="safetensors")
+    elmokit.embed(elmo, _lines(folder), folder / "words")
+    answers: dict[str, Callable[[Path], Any]] = {
+        "texts": lambda store: [elmokit.search(store, TEXTS[:2], elmo, 3), elmokit.find_duplicates(store)],
+        "words": lambda store: elmokit.similar_words(elmo, TEXTS[0], elmokit.VectorStore.open(store), k=3),
+    }
+    wanted = {name: answer(folder / name) for name, answer in answers.items()}
+    for number in range(count):
+        name = sorted(answers)[number % 2]
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(folder / name, copy)
+        case = f"{number}: {name}: {mutate(copy, rng)}"
+        try:
+            same = answers[name](copy) == wanted[name]
+        except ElmokitError as error:
+            counts[0] += bool(error.remedy)
+        except Exception as error:
+            raise AssertionError(f"{case}: {error!r}") from error
+        else:
+            assert same, f"{case}: other answers, and no error"
+            counts[1] += 1
+    assert sum(counts) == count, "an error without a remedy"
+    return counts[0], counts[1]
+
+
+def _lines(folder: Path) -> Path:
+    (folder / "lines.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    return folder / "lines.txt"
+
+
 # -- threads --------------------------------------------------------------------------------------
 
 
@@ -191,6 +245,10 @@ def make_command(verb: str, folder: Path, out: Path) -> list[str]:
     label, head = ["--label-column", "topic"], ["--head-dim", 8]
     commands: dict[str, list[Any]] = {
         "embed": ["embed", MODEL, text, "--pool", "mean", "--out", out],
+        "embed export": [
+            *("embed", MODEL, text, "--pool", "mean", "--out", out),
+            *("--export", "parquet", "--export", "word2vec", "--export", "hdf5"),
+        ],
         "baseline": ["baseline", "svd", text, "--dim", "4", "--min-count", "1", "--out", out],
         "fit": ["fit", MODEL, rows, *label, "--out", out],
         "fit tfidf": ["fit", "tfidf-lr", rows, *label, "--out", out],
@@ -249,8 +307,29 @@ def run_races(verbs: Sequence[str] = VERBS) -> int:
     return len(verbs)
 
 
+def _content(out: Path) -> dict[str, bytes]:
+    """The files of a result that are the same however often it is made: those without times in them."""
+    files = [path for path in out.rglob("*") if path.is_file()] + [*out.parent.glob(f"{out.name}.*")]
+    kept = {str(path.relative_to(out.parent)).replace(out.name, "out", 1): path for path in files}
+    return {
+        name: path.read_bytes()
+        for name, path in kept.items()
+        if path.name != "config.json"
+        and path.suffix not in (".json", ".md", ".html", ".png", ".svg")
+        and not {"run", "work", "best", ".saving", ".replaced"} & {*path.parts}
+        and path.name[0] != "."
+    }
+
+
+def _run_and_kill(command: Sequence[str], seconds: float) -> None:
+    process = _start(command)
+    time.sleep(seconds)
+    process.kill()
+    process.communicate()
+
+
 def run_kills(count: int, verbs: Sequence[str] = VERBS, seed: int = 0) -> int:
-    """Kill a job at a random moment; the same command then ends well, with the same files as without."""
+    """Kill a job at a random moment; the same command then ends well, with the same content as without."""
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as temporary:
         for verb in verbs:
@@ -260,12 +339,55 @@ def run_kills(count: int, verbs: Sequence[str] = VERBS, seed: int = 0) -> int:
             seconds = time.monotonic() - start
             for number in range(count):
                 out = folder / f"{name}-{number}"
-                process = _start(make_command(verb, folder, out))
-                time.sleep(rng.uniform(0.3, 1.0) * seconds)
-                process.kill()
-                process.communicate()
+                _run_and_kill(make_command(verb, folder, out), rng.uniform(0.3, 1.0) * seconds)
                 case = f"kill {number} of {verb}"
                 assert _check_end(case, _start(make_command(verb, folder, out))) == 0, case
                 wanted = {file for file in _files(folder / name) if "/steps/" not in file}
                 assert {file for file in _files(out) if "/steps/" not in file} >= wanted, case
+                _check_same(case, _content(out), _content(folder / name))
     return count * len(verbs)
+
+
+def _check_same(case: str, actual: Mapping[str, bytes], *wanted: Mapping[str, bytes]) -> None:
+    """``actual`` is one of those that are ``wanted``."""
+    names = [sorted(name for name in {*one, *actual} if one.get(name) != actual.get(name)) for one in wanted]
+    assert [] in names, f"{case}: other content in {names}"
+
+
+def run_overwrites(count: int, verbs: Sequence[str] = (*OVERWRITES,), seed: int = 0) -> int:
+    """Kill a job that overwrites another: the old result or the new one is whole; at the end, the new one."""
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as temporary:
+        for verb in verbs:
+            folder, more = Path(temporary), OVERWRITES[verb]
+            old, new = (folder / f"{verb.replace(' ', '-')}-{age}" for age in ("old", "new"))
+            assert _check_end(verb, _start(make_command(verb, folder, old))) == 0
+            start = time.monotonic()
+            assert _check_end(verb, _start([*make_command(verb, folder, new), *more])) == 0
+            seconds = time.monotonic() - start
+            for number in range(count):
+                out, case = folder / f"{verb.replace(' ', '-')}-{number}", f"overwrite {number} of {verb}"
+                shutil.copytree(old, out)
+                command = [*make_command(verb, folder, out), *more, "--overwrite"]
+                _run_and_kill(command, rng.uniform(0.3, 1.1) * seconds)
+                restore(out)
+                _check_same(case, _content(out), _content(old), _content(new))
+                elmokit.VectorStore.open(out) if verb == "embed" else elmokit.load(out)
+                assert _check_end(case, _start(command)) == 0, case
+                _check_same(case, _content(out), _content(new))
+    return count * len(verbs)
+
+
+def run_shared_corpora(count: int) -> int:
+    """Two pretraining runs with other settings and one folder for the prepared text, at once."""
+    with tempfile.TemporaryDirectory() as temporary:
+        for number in range(count):
+            folder, commands = Path(temporary), list[list[str]]()
+            for held_out in ("0.1", "0.2"):
+                command = make_command("pretrain", folder, folder / f"{number}-{held_out}")
+                shared = ["--corpus", str(folder / f"corpus-{number}"), "--set", f"held_out={held_out}"]
+                commands.append([*command, *shared])
+            both = [_start(command) for command in commands]
+            codes = [_check_end(f"shared corpus {number}", process) for process in both]
+            assert codes == [0, 0], f"shared corpus {number}: {codes}"
+    return count

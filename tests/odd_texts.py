@@ -64,4 +64,4 @@ def make_model(
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.is_file()}

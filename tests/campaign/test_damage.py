@@ -26,6 +26,12 @@ def test_damaged_model_folders_are_refused_or_give_the_same_numbers(
     assert n_refused > n_same
 
 
+def test_damaged_vector_stores_are_refused_or_give_the_same_answers(tmp_path: Path) -> None:
+    n_refused, n_same = damage.run_store_mutations(tmp_path, 400 if FULL else 60)
+    print(f"mutations of vector stores: {n_refused:,} refused, {n_same:,} without effect")
+    assert n_refused > n_same
+
+
 def test_eight_threads_get_from_every_kind_of_model_what_one_gets(
     models: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -57,3 +63,12 @@ def test_a_job_in_one_go_is_done_already_when_it_is_run_again(cli: Cli, tmp_path
 @pytest.mark.parametrize("verb", damage.VERBS if FULL else ["senses"])
 def test_a_job_that_was_killed_ends_well_when_it_is_run_again(verb: str) -> None:
     damage.run_kills(3 if FULL else 1, [verb])
+
+
+@pytest.mark.parametrize("verb", damage.OVERWRITES if FULL else ["embed"])
+def test_a_result_that_is_overwritten_by_a_job_that_was_killed_is_the_old_one_or_the_new(verb: str) -> None:
+    damage.run_overwrites(5 if FULL else 1, [verb])
+
+
+def test_runs_that_share_a_prepared_text_do_not_hinder_each_other() -> None:
+    damage.run_shared_corpora(5 if FULL else 1)

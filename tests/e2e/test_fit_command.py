@@ -203,7 +203,9 @@ def test_predict_reads_and_writes_every_pair_of_formats(cli: Cli, made: Path, tm
 
 
 def test_predict_reads_standard_input(cli: Cli, made: Path) -> None:
-    found = read_csv(cli("predict", made, "-", stdin="we saw rain and a storm\nthe coach\n").out)
+    done = cli("predict", made, "-", stdin="we saw rain and a storm\nthe coach\n")
+    assert "standard input: plain text, a text per line" in done.err
+    found = read_csv(done.out)
     assert [row["text"] for row in found] == ["we saw rain and a storm", "the coach"]
 
 

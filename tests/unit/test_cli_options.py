@@ -6,6 +6,7 @@ import importlib
 import inspect
 import os
 import re
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -14,7 +15,7 @@ import torch
 from typer.models import OptionInfo
 
 from elmokit.cli.main import VERBS
-from elmokit.cli.options import next_command
+from elmokit.cli.options import command_line, next_command
 from elmokit.core.names import MODELS
 from program import Cli, in_its_own_process
 
@@ -133,3 +134,36 @@ def test_a_file_of_settings_has_the_sections_of_the_verb(
 
 def test_bundled_models_go_by_their_names_in_commands_to_type_next() -> None:
     assert next_command("search", MODELS / "english", Path("a b")) == "elmokit search english 'a b'"
+
+
+@pytest.mark.parametrize(
+    ("words", "recorded"),
+    [
+        (("--valid=/abs/test.csv", "-o/abs/x"), "--valid=test.csv -ox"),
+        (("--config", "/abs/a.toml", "--config=/abs/b.toml"), "--config a.toml --config=b.toml"),
+        (("--with=st:/abs/x", "vectors:/a/b.npy,/a/c.npy"), "--with=st:x vectors:b.npy,c.npy"),
+        (("--lr=0.1", "-o", "x/", "rel/a.csv"), "--lr=0.1 -o x a.csv"),
+    ],
+)
+def test_recorded_commands_keep_names_of_options_and_drop_folders(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], recorded: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["elmokit", *words])
+    assert command_line() == f"elmokit {recorded}"
+
+
+def test_commands_say_how_tables_are_read(cli: Cli, tiny_model: Path, tmp_path: Path) -> None:
+    table, said = tmp_path / "t.csv", "header: text, sense; text column: text"
+    table.write_text("text,sense\n" + "the bank rose,1\na bank fell,2\n" * 3, encoding="utf-8")
+    cli("similar", tiny_model, "the bank", "--in", table).check_fine(said)
+    words = ("senses", tiny_model, "bank", "--in", table, "--text-columns", "text")
+    cli(*words, "--labeled", table).check_fine(f"{said}; label column: sense")
+    distilled = ("distill", tiny_model, table, "--from", tiny_model, "--epochs", "1", "--out", tmp_path / "d")
+    cli(*distilled).check_fine(said)
+
+
+@pytest.mark.parametrize("verb", ["distill", "fit"])
+def test_a_learning_rate_that_overflows_is_refused(cli: Cli, verb: str, tmp_path: Path) -> None:
+    words = (verb, "english", "x.csv", "--out", tmp_path, "--set", "lr=1e38")
+    done = cli(*words)
+    assert (done.code, "lr = 1e+38 is out of range: it must be" in done.err) == (2, True)

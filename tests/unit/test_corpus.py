@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import threading
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,6 +181,24 @@ def test_damaged_prepared_corpus_is_prepared_again(tmp_path: Path, name: str, da
     if damage == "halved":
         file.write_bytes(content[: len(content) // 4 * 2])
     assert n_read(tmp_path) == 2 * sum(map(len, LINES))  # counted, then encoded
+
+
+def test_two_runs_that_share_a_folder_prepare_it_one_after_the_other(tmp_path: Path) -> None:
+    results = list[Corpus]()
+
+    def prepare(settings: CorpusSettings, progress: Callable[[int], object] = lambda amount: None) -> None:
+        text = source(tmp_path / "text.txt", "a b a b", "a b c d")
+        results.append(prepare_corpus(tmp_path / "corpus", settings, text, progress=progress))
+
+    def interfere(amount: int) -> None:
+        if not other.ident:
+            other.start()
+            other.join(0.5)
+
+    other = threading.Thread(target=prepare, args=(replace(SETTINGS, open_words=False),))
+    prepare(SETTINGS, interfere)
+    other.join()
+    assert [len(corpus.words) for corpus in results] == [len(SPECIALS) + 4, len(SPECIALS) + 2]
 
 
 def test_folder_that_is_no_prepared_corpus_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ def test_config_json_names_kind_version_and_checksums(tmp_path: Path) -> None:
     assert list(record) == names
     assert list(record["files"]) == ["model.safetensors", "vocab.txt"]
     assert (kind_of(tmp_path / "m"), record["value"]) == ("bilm", 1.0)
+    (tmp_path / "other").mkdir()
+    assert read_record(tmp_path / "other" / ".." / "m", "bilm") == record
     (tmp_path / "m" / "extra.safetensors").touch()
     with pytest.raises(ModelError, match=r"extra\.safetensors is not a file of this model"):
         read_record(tmp_path / "m", "bilm")
@@ -90,15 +92,30 @@ def test_weights_that_are_not_finite_or_not_float_are_refused(tmp_path: Path, ba
         load_weights(tmp_path / "weights", {"x": torch.ones(2)})
 
 
-def test_a_model_is_not_saved_over_files_that_are_not_ours(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("mine", encoding="utf-8")
-    with pytest.raises(RunError, match=r"README\.md, which elmokit did not write; nothing in it was changed"):
+@pytest.mark.parametrize("name", ["README.md", "thesis.safetensors", "data.bin"])
+def test_a_model_is_not_saved_beside_files_that_are_not_ours(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine", encoding="utf-8")
+    with pytest.raises(RunError, match=f"{name}, which is no part of a model; nothing in it was changed"):
         write(tmp_path)
-    assert tree(tmp_path) == {"README.md": b"mine"}
+    assert tree(tmp_path) == {name: b"mine"}
+
+
+def test_files_beside_a_model_stay_and_a_model_of_another_kind_too(tmp_path: Path) -> None:
+    write(tmp_path, more="start_state.safetensors")
+    (tmp_path / "thesis.safetensors").write_text("mine", encoding="utf-8")
+    before = tree(tmp_path)
+    with pytest.raises(RunError, match=r"holds a language model; nothing(.|\n)*another folder"):
+        write(tmp_path, kind="linear")
+    with pytest.raises(RunError, match=r"holds thesis\.safetensors, which is no part of a model"):
+        write(tmp_path, more="thesis.safetensors")
+    assert tree(tmp_path) == before
+    write(tmp_path, 2.0)
+    assert (tmp_path / "thesis.safetensors").read_text(encoding="utf-8") == "mine"
+    assert not (tmp_path / "start_state.safetensors").exists()
 
 
 def test_a_new_model_replaces_the_old_one_and_nothing_else(tmp_path: Path) -> None:
-    write(tmp_path, more="start_state.safetensors")
+    write(tmp_path, kind="linear", more="start_state.safetensors")
     for name in ("run/settings.json", "report.html"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("kept", encoding="utf-8")
@@ -252,7 +269,11 @@ def test_evaluate_measures_any_model_by_its_kind(
     assert isinstance(result.details, TextPerplexity)
     assert result.values["perplexity"] == result.details.perplexity > 1
     assert elmokit.evaluate(tiny_model, [tiny_corpus], state="zero").to_json() == result.to_json()
-    cli("evaluate", tiny_model, tiny_corpus, "--state", "zero").check_fine("Perplexity", "state zero")
+    cli("evaluate", tiny_model, tiny_corpus, "--state", "zero").check_fine(
+        "Perplexity", "state zero", "words: perplexity is rough"
+    )
+    (tmp_path / "line.txt").write_text("the cat sat there\n", encoding="utf-8")
+    cli("evaluate", tiny_model, tmp_path / "line.txt").check_fine("4 words in 1 text,")
     cli("evaluate", tiny_model, tiny_corpus, "--state", "zer").check_refused(
         "'zer' is not a valid choice", "'zero'"
     )

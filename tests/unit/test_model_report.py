@@ -110,7 +110,7 @@ def test_a_report_of_20_000_classes_needs_less_than_100_mb(tmp_path: Path) -> No
     model = make_fitted(names)
     tracemalloc.start()
     metrics: Any = {"test": ClassificationMetrics(names, (), chances, true, True, ["a text"] * n_rows)}
-    write_model_report(tmp_path, model, metrics)
+    write_model_report(tmp_path, model, metrics, "report")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100e6

@@ -119,6 +119,12 @@ POOLED: list[dict[str, Any]] = [
 ]
 
 
+def test_vectors_that_are_not_finite_are_refused() -> None:
+    for rows, queries in (([[np.nan, 1.0]], [[1.0, 0.0]]), ([[1.0, 0.0]], [[np.inf, 0.0]])):
+        with pytest.raises(DataError, match="not finite"):
+            nearest_rows(np.array(rows, np.float32), np.array(queries, np.float32), 1)
+
+
 @pytest.mark.parametrize("settings", POOLED, ids=str)
 def test_search_finds_each_text_itself_first(
     elmo: Elmo, corpus: Path, tmp_path: Path, settings: dict[str, Any]

@@ -20,6 +20,18 @@ def test_the_version_is_in_one_place() -> None:
     assert latest[1] == elmokit.__version__
 
 
+def test_checks_of_a_release_cover_every_extra() -> None:
+    extras = set(PROJECT["optional-dependencies"]) - {"dev", "docs"}
+    package = (ROOT / "release" / "package.py").read_text("utf-8")
+    assert {*re.findall(r'^        "([\w-]+)": \("?', package, re.M)} == extras - {
+        "hub"
+    }  # tokenizers brings it
+    (oldest,) = re.findall(r"-e '\.\[(.*)\]' pytest ", (ROOT / "Makefile").read_text("utf-8"))
+    requirements = (ROOT / "release" / "requirements.py").read_text("utf-8")
+    (ours,) = re.findall(r"^OURS = \((.*)\)", requirements, re.M)
+    assert {*oldest.split(",")} == {*re.findall(r'"([\w-]+)"', ours)} == extras - {"sentence-transformers"}
+
+
 def test_every_supported_python_is_named_alike() -> None:
     versions = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if ":: 3." in name]
     assert versions == ["3.10", "3.11", "3.12", "3.13", "3.14"]

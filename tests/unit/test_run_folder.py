@@ -79,6 +79,38 @@ def test_a_model_is_replaced_by_its_own_kind_only(tmp_path: Path) -> None:
             open_out(tmp_path / "m", other)
 
 
+def make_fitted(out: Path, kind: str, *, kill: bool = False, **options: bool) -> None:
+    """A fitted model; or be killed before its end."""
+    folder = open_out(out, kind, **options)
+    with folder.lock():
+        if kind == "classifier":
+            folder.require_same({"training": {"lr": 0.1}}, {})
+        else:
+            folder.is_done({}, {})
+        if kill:
+            os._exit(9)
+        with write_model(out, kind, {}, card=Facts("A classifier.", ())):
+            pass
+
+
+@pytest.mark.parametrize(("old", "new"), [("classifier", "stack"), ("stack", "classifier")])
+def test_models_of_fit_may_overwrite_each_other(tmp_path: Path, old: str, new: str) -> None:
+    make_fitted(tmp_path, old)
+    with pytest.raises(RunError, match=r"already holds a classifier; nothing(.|\n)*--overwrite"):
+        open_out(tmp_path, new)
+    with pytest.raises(RunError, match=r"already holds a classifier; nothing"):
+        open_out(tmp_path, "bilm", overwrite=True)
+    process = multiprocessing.get_context("fork").Process(
+        target=make_fitted, args=(tmp_path, new), kwargs={"kill": True, "overwrite": True}
+    )
+    process.start()
+    process.join()
+    assert (process.exitcode, kind_of(tmp_path)) == (9, old)
+    make_fitted(tmp_path, new)
+    assert kind_of(tmp_path) == new
+    assert (tmp_path / "run").exists() == (new == "classifier")
+
+
 def test_a_finished_model_without_its_run_is_not_trained_over(tmp_path: Path) -> None:
     with write_model(tmp_path, "bilm", {}, card=Facts("A model.", ())):
         pass
@@ -129,14 +161,43 @@ def test_the_lock_of_a_model_folder_leaves_nothing_and_what_was_finished_meanwhi
         assert kind_of(tmp_path / "m") == "word-vectors"  # until the new ones replace it
 
 
-def test_to_overwrite_a_run_removes_it_and_never_what_is_not_ours(tmp_path: Path) -> None:
+def train_model(out: Path, lr: float = 0.1, *, kill: bool = False, overwrite: bool = False) -> bool:
+    """A run, which may be killed before its end; whether it had to be done."""
+    folder = open_out(out, "bilm", overwrite=overwrite)
+    with folder.lock():
+        folder.require_same({"training": {"lr": lr}}, {})
+        if folder.has_result():
+            return False
+        (folder.run / "checkpoint").write_text(str(lr), encoding="utf-8")
+        if not kill:
+            with write_model(out, "bilm", {"lr": lr}, card=Facts("A model.", ())):
+                pass
+        return True
+
+
+def test_a_run_that_is_overwritten_goes_at_its_start_and_its_model_when_the_new_one_is_there(
+    tmp_path: Path,
+) -> None:
     out = tmp_path / "out"
-    with open_out(out, "bilm").lock():
-        (out / "run" / "settings.json").write_text("{}", encoding="utf-8")
-        (out / "run" / "corpus").mkdir()
+    for again in (False, True):
+        assert train_model(out) is not again
+    (out / "run" / "corpus").mkdir()
     (out / "mine.txt").write_text("mine", encoding="utf-8")
+    before = tree(out)
     with open_out(out, "bilm", overwrite=True).lock():
-        assert sorted(tree(out)) == ["mine.txt", "run/.lock"]
+        assert tree(out) == before  # the files that it reads may be missing
+    assert train_model(out, overwrite=True, kill=True)
+    assert (out / "run" / "corpus").exists()
+    assert {**tree(out), ".outdated": b""} == {**before, ".outdated": b""}
+    assert read_record(out, "bilm")["lr"] == 0.1
+    for again in (False, True):
+        assert train_model(out) is not again
+    assert train_model(out, 0.2, overwrite=True, kill=True)
+    assert (out / "run" / "checkpoint").read_text(encoding="utf-8") == "0.2"
+    for again in (False, True):
+        assert train_model(out, 0.2) is not again
+    assert read_record(out, "bilm")["lr"] == 0.2
+    assert (out / "mine.txt").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine", encoding="utf-8")
     for kind in KINDS:

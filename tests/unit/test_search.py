@@ -127,7 +127,8 @@ def test_the_command_shows_a_table_or_json(cli: Cli, tiny_model: Path, table: Pa
     words = ("search", table, "--model", tiny_model, "--id-column", "key", "--text-columns", "text")
     done = cli(*words, TEXTS[4], "-k", "2").check_fine(TEXTS[4], "1.000", "k4")
     assert "k0" not in done.out or "k1" not in done.out
-    for given, stdin in (((TEXTS[0], TEXTS[1]), ""), ((), f"{TEXTS[0]}\n\n{TEXTS[1]}\n")):
+    lines = f"{TEXTS[0]}\n\n{TEXTS[1]}\n"
+    for given, stdin in (((TEXTS[0], TEXTS[1]), ""), ((), lines), (("-",), lines)):
         answer = json.loads(cli(*words, *given, "-k", "2", "--json", stdin=stdin).check_fine().out)
         assert [one["query"] for one in answer["queries"]] == TEXTS[:2]
         assert [hit["id"] for hit in answer["queries"][0]["hits"]] == ["k0", "k3"]

@@ -14,6 +14,7 @@ import pytest
 
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.vectors.elmo import Elmo
+from elmokit.vectors.neighbors import find_duplicates, search, similar_words
 from elmokit.vectors.store import VectorStore, array_header
 from elmokit.vectors.store_writer import embed
 from odd_texts import TEXTS
@@ -36,10 +37,11 @@ def test_vectors_are_mapped_and_texts_are_fetched_by_number_and_slice(odd_store:
 
 
 def edit(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    """A change to manifest.json."""
+    """A change to manifest.json, which has no checksum, as in 0.1."""
 
     def apply(folder: Path) -> None:
         record = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        record.pop("checksum")
         change(record)
         (folder / "manifest.json").write_text(json.dumps(record), encoding="utf-8")
 
@@ -64,6 +66,12 @@ def swap_offsets(folder: Path) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no folder": (shutil.rmtree, "no folder"),
+    "manifest changed": (
+        lambda folder: (folder / "manifest.json").write_text(
+            (folder / "manifest.json").read_text("utf-8").replace('"zero"', '"warm"'), "utf-8"
+        ),
+        "checksum",
+    ),
     "manifest cut off": (cut("manifest.json"), "manifest.json"),
     "manifest of another program": (edit(lambda r: r.update(format="other")), "not written by elmokit"),
     "later version": (edit(lambda r: r.update(format_version=9)), "format version 9"),
@@ -105,6 +113,29 @@ def test_texts_damaged_within_are_found_when_they_are_read(
         VectorStore.open(odd_store).record(index)
     with pytest.raises(DataError, match="line 1: damaged"):
         list(VectorStore.open(odd_store).records())
+
+
+@pytest.mark.parametrize("file", ["vectors.npy", "texts.jsonl"])
+@pytest.mark.parametrize("pool", ["mean", "none"])
+def test_a_flipped_bit_is_noticed_where_all_is_read(
+    elmo: Elmo, odd_corpus: Path, tmp_path: Path, file: str, pool: str
+) -> None:
+    out = tmp_path / "out"
+    embed(elmo, odd_corpus, out, pool=pool)
+    data = bytearray((out / file).read_bytes())
+    data[data.index(b"bank") if file == "texts.jsonl" else -30] ^= 1
+    (out / file).write_bytes(data)
+    store = VectorStore.open(out)
+    readers: dict[str, Callable[[], object]] = {
+        "export": lambda: embed(elmo, odd_corpus, out, pool=pool, exports=["parquet"]),
+        "search": lambda: search(store, ["the bank"], elmo),
+        "duplicates": lambda: find_duplicates(store),
+        "similar": lambda: similar_words(elmo, "the bank", store),
+    }
+    for name in ("export", "similar") if pool == "none" else ("export", "search", "duplicates"):
+        with pytest.raises(DataError, match="damaged: the checksum"):
+            readers[name]()
+    assert not (out / "vectors.parquet").exists()
 
 
 # -- exports --------------------------------------------------------------------------------------

@@ -215,7 +215,32 @@ def test_cut_off_at_any_step_and_run_again_it_ends_in_the_same_bytes(
     assert n_cuts > 5
 
 
-def stop_after(n_chunks: int, monkeypatch: pytest.MonkeyPatch, elmo: Elmo, corpus: Path, out: Path) -> None:
+def test_old_vectors_stay_until_those_that_overwrite_them_are_complete(
+    elmo: Elmo, odd_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    monkeypatch.setattr(store_writer, "_CHUNK_TEXTS", 4)
+    embed(elmo, odd_corpus, whole)
+    embed(elmo, odd_corpus, out, pool="mean", format="safetensors", exports=["parquet"])
+    before = contents(out)
+    with pytest.raises(DataError, match=r"typo\.csv"):
+        embed(elmo, tmp_path / "typo.csv", out, overwrite=True)
+    assert contents(out) == before
+    stop_after(2, monkeypatch, elmo, odd_corpus, out, overwrite=True)
+    assert contents(out) == before
+    assert embed(elmo, odd_corpus, out).n_resumed == 8
+    assert contents(out) == contents(whole)
+
+
+def stop_after(
+    n_chunks: int,
+    monkeypatch: pytest.MonkeyPatch,
+    elmo: Elmo,
+    corpus: Path,
+    out: Path,
+    *,
+    overwrite: bool = False,
+) -> None:
     """Begin, and be interrupted after some chunks."""
     work = elmo.embed
     left = iter([False] * (n_chunks + 1))  # the first call asks for the state only
@@ -228,7 +253,7 @@ def stop_after(n_chunks: int, monkeypatch: pytest.MonkeyPatch, elmo: Elmo, corpu
     with monkeypatch.context() as patch:
         patch.setattr(elmo, "embed", limited)
         with pytest.raises(KeyboardInterrupt):
-            embed(elmo, corpus, out)
+            embed(elmo, corpus, out, overwrite=overwrite)
 
 
 def test_a_finished_folder_is_left_alone_and_can_get_an_export_later(

@@ -20,7 +20,7 @@ from elmokit.bilm.state import BilmState
 from elmokit.bilm.word_table import WordTable
 from elmokit.core.atomic import write_text
 from elmokit.core.model_card import Facts, origin_rows
-from elmokit.core.model_folder import explain_damage, kind_of, read_record, write_model
+from elmokit.core.model_folder import Report, explain_damage, kind_of, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_tensors, load_weights, save_tensors
 from elmokit.text.settings import TextConfig
@@ -175,7 +175,7 @@ def weights_of(model: Bilm) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> None:
+def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False, report: Report = None) -> None:
     """Write a model folder, with numbers in half precision or single; they are single when read."""
     model = saved.model
     record = {
@@ -185,7 +185,7 @@ def save_bilm(folder: str | Path, saved: BilmFolder, *, half: bool = False) -> N
         "text": saved.text.to_dict(),
         "training": saved.training,
     }
-    with write_model(Path(folder), "bilm", record, card=saved.facts()) as staged:
+    with write_model(Path(folder), "bilm", record, card=saved.facts(), report=report) as staged:
         dtype = torch.float16 if half else torch.float32
         weights = {name: tensor.to(dtype) for name, tensor in weights_of(model).items()}
         save_tensors(staged / "model.safetensors", weights, {})

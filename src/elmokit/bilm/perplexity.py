@@ -29,6 +29,7 @@ from elmokit.text.vocabulary import Rows
 from elmokit.training.machine import tuned_process
 from elmokit.training.processes import Processes
 
+FEW_WORDS = 5_000  # perplexity on less text is rough
 _EVAL_STREAMS, _EVAL_STEPS, _EVAL_TOKENS = 32, 64, 4096
 State = Literal["carried", "zero"]
 Predictions = tuple[Tensor, Tensor]
@@ -194,6 +195,8 @@ def text_perplexity(
         with reporter.counting("Reading the text", unit="characters") as advance:
             source = TextSource(texts, read, say=reporter.note)
             corpus = prepare_corpus(Path(folder) / "corpus", settings, source, progress=advance)
+        if corpus.n_words < FEW_WORDS:
+            reporter.say(f"[yellow]Only {corpus.n_words:,} words: perplexity is rough. Give more text.[/]")
         rows = saved.features.rows(corpus.words)
         with reporter.counting("Measuring", total=corpus.train.n_tokens, unit="words") as advance:
             result = perplexity(saved.model, corpus.train, rows, state=state, progress=advance)

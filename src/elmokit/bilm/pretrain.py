@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from torch import Tensor, nn
 
 from elmokit.bilm.folder import BilmFolder, forms_of, input_table, load_bilm, save_bilm, weights_of
 from elmokit.bilm.model import Bilm, Noise
-from elmokit.bilm.perplexity import next_word_accuracy, perplexity, predicted
-from elmokit.bilm.pretrain_report import FEW_WORDS, held_out_warning, text_rows, write_pretrain_report
+from elmokit.bilm.perplexity import FEW_WORDS, next_word_accuracy, perplexity, predicted
+from elmokit.bilm.pretrain_report import held_out_warning, text_rows, write_pretrain_report
 from elmokit.bilm.settings import PretrainConfig, TrainingConfig, resolve
 from elmokit.bilm.softmax import TablePredictor
 from elmokit.bilm.state import BilmState, average_state, distinct_words
@@ -30,7 +31,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
-from elmokit.core.model_folder import kind_of, load
+from elmokit.core.model_folder import load
 from elmokit.core.names import read_json
 from elmokit.core.run_folder import RunFolder, open_out
 from elmokit.core.tensors import fingerprint
@@ -260,7 +261,8 @@ def pretrain(  # many parameters because each is a flag of the command
                 )
             inputs = _inputs(prepared, base, words)
             if processes.rank == 0:
-                ended = read_json(out / "config.json").get("training", {}).get("stopped", "interrupted")
+                before = read_json(out / "config.json") if folder.has_result() else {}
+                ended = before.get("training", {}).get("stopped", "interrupted")
                 may_grow = _LENGTHS if ended != "interrupted" else ()
                 folder.require_same(config.to_dict(), inputs, may_grow, lambda: reopen(folder.run))
             if base is not None:
@@ -275,7 +277,7 @@ def pretrain(  # many parameters because each is a flag of the command
         )
         _describe(task, reporter)
         result = _train(task, folder.run, reporter, checkpoint_every)
-        if processes.rank == 0 and not (result.was_done and kind_of(out)):
+        if processes.rank == 0 and not (result.was_done and folder.has_result()):
             _save(out, saved, task, result, prepared.record(source), command)
         processes.wait()  # for the model: whoever started them takes the end of one for the end of all
     end, held_out = result.position, _held_out(result)
@@ -529,8 +531,10 @@ def _save(
     saved.model.load_state_dict(result.weights, strict=False)
     saved.model.eval()
     start_state = average_state(saved.model, task.corpus.train, task.features)
-    save_bilm(out, replace(saved, training=record, start_state=start_state))
+    report = None
     if result.stopped != "interrupted":
-        sample = task.valid.spread(_RANKED_WORDS)
-        accuracy = next_word_accuracy(saved.model, sample, task.features)
-        write_pretrain_report(out, result, task.corpus, task.valid, held_out or {}, accuracy)
+        accuracy = next_word_accuracy(saved.model, task.valid.spread(_RANKED_WORDS), task.features)
+        report = partial(
+            write_pretrain_report, out, result, task.corpus, task.valid, held_out or {}, accuracy
+        )
+    save_bilm(out, replace(saved, training=record, start_state=start_state), report=report)

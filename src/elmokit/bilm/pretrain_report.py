@@ -6,15 +6,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from elmokit.core.formatting import format_value
+from elmokit.bilm.perplexity import FEW_WORDS
+from elmokit.core.formatting import format_value, plural
 from elmokit.report.document import Document, Fact, Figure, Section, Table, make_list, make_table
 from elmokit.report.figures import Line, draw_lines
 from elmokit.report.render import write_report
 from elmokit.text.corpus import Corpus, Documents
 from elmokit.training.loop import TrainingResult
-
-FEW_WORDS = 5_000
-"""With fewer held-out words, perplexity is only a rough estimate."""
 
 
 def held_out_warning(n_words: int) -> str:
@@ -34,8 +32,9 @@ def write_pretrain_report(
     valid: Documents,
     perplexity: Mapping[str, float],
     accuracy: Mapping[str, tuple[float, float]],
+    staged: Path,
 ) -> None:
-    """Write the report of a finished run beside its model.
+    """Write the report of the finished run in ``out`` to the staging folder of its model.
 
     ``perplexity`` is that of the weights that are kept, empty if nothing is held out; ``accuracy`` the shares
     of words that are the first, and among the first five, of those predicted. Both are by direction.
@@ -64,7 +63,7 @@ def write_pretrain_report(
         "history": result.position.history,
         "notes": notes,
     }
-    write_report(out, Document(title, "", tuple(sections), tuple(facts), notes, context), record)
+    write_report(staged, Document(title, "", tuple(sections), tuple(facts), notes, context), record)
 
 
 def _training_section(out: Path, result: TrainingResult) -> Section:
@@ -88,8 +87,8 @@ def text_rows(corpus: Corpus, valid: Documents) -> list[tuple[str, str]]:
     """The size of a text, and of what is held out of it."""
     unknown_share = valid.unknown_share(corpus.n_vocabulary)
     rows = [
-        ("words", f"{corpus.n_words:,} in {len(corpus.train):,} texts, {corpus.n_types:,} distinct"),
+        ("words", f"{corpus.n_words:,} in {plural(len(corpus.train), 'text')}, {corpus.n_types:,} distinct"),
         ("predicted words", f"{corpus.n_vocabulary:,}; {corpus.unknown_share:.2%} of the text is <unk>"),
-        ("evaluated", f"{valid.n_words:,} words in {len(valid):,} texts; {unknown_share:.2%} <unk>"),
+        ("evaluated", f"{valid.n_words:,} words in {plural(len(valid), 'text')}; {unknown_share:.2%} <unk>"),
     ]
     return rows + ([("left out", f"{corpus.n_empty:,} texts without a word")] if corpus.n_empty else [])

@@ -45,6 +45,7 @@ def command(
     analogy questions (a b c d).
     """
     from elmokit.bilm.perplexity import TextPerplexity
+    from elmokit.core.formatting import plural
     from elmokit.report.document import make_table
     from elmokit.report.render import print_table
     from elmokit.tasks.fit import evaluate
@@ -58,7 +59,7 @@ def command(
         reporter.say(
             f"Perplexity [bold]{details.perplexity:,.2f}[/] "
             f"(forward {details.forward:,.2f}, backward {details.backward:,.2f})\n"
-            f"[dim]{details.n_words:,} words in {details.n_documents:,} texts, "
+            f"[dim]{plural(details.n_words, 'word')} in {plural(details.n_documents, 'text')}, "
             f"{details.unknown_share:.2%} unknown; exact, state {state}[/]"
         )
         return

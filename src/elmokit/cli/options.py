@@ -59,9 +59,8 @@ def command_line() -> str:
     """The command for the record, without the folders of files."""
     from elmokit.text.tokenizing import replace_surrogates
 
-    words = [
-        re.sub(r"((?:^|,)(?:st|m2v|glove|vectors):)?[^,]*/", r"\1", word.rstrip("/")) for word in sys.argv[1:]
-    ]
+    name = r"^(?:--[\w-]+=|-\w(?=/))(?:(?:st|m2v|glove|vectors):)?|(?:^|,)(?:st|m2v|glove|vectors):"
+    words = [re.sub(rf"({name})?[^,]*/", r"\1", word.rstrip("/")) for word in sys.argv[1:]]
     return replace_surrogates(shlex.join(["elmokit", *words]))
 
 

@@ -22,7 +22,7 @@ def command(  # many parameters because each is an argument or a flag
     place: Annotated[str, options.argument("FILE_OR_VECTORS", _PLACE)],
     queries: Annotated[
         list[str] | None,
-        options.argument("QUERY...", "What to look for; default: lines of standard input."),
+        options.argument("QUERY...", "What to look for; default, or -: lines of standard input."),
     ] = None,
     model: Annotated[str, typer.Option("--model", help=_MODEL, metavar="ENCODER")] = "english",
     k: Annotated[int, typer.Option("-k", help="Texts to show for each query.", metavar="INT", min=1)] = 5,
@@ -74,6 +74,7 @@ def command(  # many parameters because each is an argument or a flag
         limit = " (only the most alike are listed)" if len(pairs) == _MOST else ""
         reporter.say(f"{len(pairs):,} pairs with a cosine of at least {at_least:g}{limit}.")
         return
+    queries = [] if queries == ["-"] else queries
     if not queries and place == "-":
         raise ConfigError("Texts and queries cannot both come from standard input.", remedy="Name a file.")
     queries = queries or [text.strip() for text in TextSource(["-"], ReadConfig()) if text.strip()]

@@ -62,7 +62,7 @@ def command(
 
     with bind(config) as listener:  # before models are loaded: a port in use is an error at once
         if corpus:
-            texts = TextSource(corpus, configs["read"])
+            texts = TextSource(corpus, configs["read"], say=reporter.note)
             name = ", ".join(replace_surrogates(Path(part).name) for part in corpus)
         else:
             texts, name = TextSource([mini_news()], ReadConfig(text_columns="text")), "bundled news texts"

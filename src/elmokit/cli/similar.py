@@ -66,7 +66,7 @@ def command(
     configs: Any = merge_settings(settings, layers=LayerConfig(), read=ReadConfig())
     config: LayerConfig = configs["layers"]
     encoder = WordVectors.load(model) if kind_of(model) == "word-vectors" else Elmo.load(model)
-    texts = open_corpus(corpus, configs["read"]) if corpus else None
+    texts = open_corpus(corpus, configs["read"], say=reporter.note) if corpus else None
     layers: Any = {"layer": config.layer, "weights": config.weights, "state": config.state}
     total = len(texts) if isinstance(texts, Sized) else None
     with reporter.counting("Looking through the texts", total, unit="texts") as advance:

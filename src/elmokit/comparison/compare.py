@@ -24,6 +24,7 @@ from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.core.formatting import join_names, plural
+from elmokit.core.model_folder import find_replaced, kind_of
 from elmokit.core.names import resolve_name
 from elmokit.core.run_folder import open_out
 from elmokit.tasks.fit import Files, choose_task
@@ -153,7 +154,9 @@ def _describe(plan: Plan, space: Workspace, reporter: Reporter) -> None:
 
 def _copy_model(model: Path, best: Path) -> None:
     """Copy a model folder; config.json comes last, so that a part of it is never taken for a model."""
-    with explain_os_errors(best), staging(best, "config.json", gone=["*"]) as staged:
+    gone = list[str]()
+    with explain_os_errors(best), staging(best, "config.json", gone=gone) as staged:
         shutil.copytree(model, staged, dirs_exist_ok=True)
+        gone += find_replaced(best, str(kind_of(model)), {path.name for path in staged.iterdir()})
         for path in staged.rglob("*"):
             sync(path)

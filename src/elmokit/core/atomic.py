@@ -62,24 +62,25 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def staging(folder: Path, last: str, *, gone: Iterable[str] = ()) -> Iterator[Path]:
+def staging(folder: Path, last: str, *, gone: Iterable[str] = (), is_staged: bool = False) -> Iterator[Path]:
     """A place to write files and folders to; at the end each is moved to its place in ``folder``.
 
     The file ``last`` is removed first and arrives last, so that a folder that was cut short is never taken
     for a whole one. Old files that match a pattern in ``gone`` are removed. After an error everything is as
-    it was before; after a kill, ``restore`` makes it so.
+    it was before; after a kill, ``restore`` makes it so. With ``is_staged``, the new files are there already.
     """
     restore(folder)
     staged, replaced = folder / STAGED, folder / REPLACED
     with explain_os_errors(folder):
-        shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir(parents=True)
+        if not is_staged:
+            shutil.rmtree(staged, ignore_errors=True)
+            staged.mkdir(parents=True)
     try:
         yield staged
         with explain_os_errors(folder):
             shutil.rmtree(replaced, ignore_errors=True)
             replaced.mkdir()
-            with _locked(replaced):
+            with locked(replaced):
                 _swap(folder, last, gone)
     finally:
         restore(folder)
@@ -110,7 +111,7 @@ def restore(folder: Path) -> None:
     staged, replaced = folder / STAGED, folder / REPLACED
     if not os.path.lexists(replaced / _JOURNAL):
         return
-    with contextlib.suppress(OSError), _locked(replaced):
+    with contextlib.suppress(OSError), locked(replaced):
         new = json.loads((replaced / _JOURNAL).read_text(encoding="utf-8"))
         last = new[-1]
         if not os.path.lexists(folder / last):
@@ -124,8 +125,8 @@ def restore(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in this block."""
+def locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block for this folder."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # some systems cannot open a folder
             descriptor = os.open(folder, os.O_RDONLY)

@@ -146,7 +146,7 @@ class RunConfig(Config):
         None, "Stop after this much training time (90s, 45m, 1h30m).", at_least=1, parse=duration
     )
     optimizer: Literal["adamw", "adam"] = option("adamw", "AdamW, or Adam with L2.")
-    lr: float = option(2e-3, "Highest learning rate.", at_least=0)
+    lr: float = option(2e-3, "Highest learning rate.", at_least=0, at_most=1000)
     schedule: Literal["cosine", "constant"] = option("cosine", "Learning rate schedule after warm-up.")
     warmup: float = option(0.05, "Share of all steps used for warm-up.", at_least=0, at_most=1)
     weight_decay: float = option(0.0, "Weight decay, on densely updated matrices.", at_least=0)

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import elmokit
-from elmokit.core.formatting import escape_markdown, one_line, plural
+from elmokit.core.formatting import escape_markdown, one_line, plural, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +89,7 @@ def card_text(facts: Facts) -> str:
     """README.md of a model."""
     rows = "".join(f"| {escape_markdown(name)} | {escape_markdown(value)} |\n" for name, value in facts.rows)
     origin = f"{facts.summary} Made with elmokit {elmokit.__version__}."
-    return f"# {facts.title}\n\n{origin}\n\n| | |\n|---|---|\n{rows}\n{facts.usage}\n"
+    return f"# {printable(facts.title)}\n\n{origin}\n\n| | |\n|---|---|\n{rows}\n{facts.usage}\n"
 
 
 def print_facts(facts: Facts, console: Console) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -26,7 +26,10 @@ from elmokit.core.names import (
 
 FORMAT, FORMAT_VERSION = "elmokit", 1
 _CONFIG, _CARD = "config.json", "README.md"
-_OLD_FILES = ("*.safetensors", "*.bin", "vocab.txt", "tokenizer.json")
+_OLD_FILES = ("model.safetensors", "model.bin", "vocab.txt", "encoder")  # of 0.1, where they are not listed
+FITTED = {"classifier", "stack", "linear"}  # of fit, which may replace each other
+OUTDATED = ".outdated"  # in a folder whose model is of an earlier run; goes with that model
+Report = Callable[[Path], object] | None  # writes to the staging folder of a model, to arrive with it
 
 
 class Kind(NamedTuple):
@@ -91,7 +94,7 @@ def read_record(folder: Path, kind: str) -> dict[str, Any]:
     remedy = f"Give a folder made by elmokit {verb}."
     if not file.exists():
         if (folder / "run").is_dir():
-            remedy = f"Its training was not finished; run the same {verb} command again."
+            remedy = "Its training was not finished; run the same command again."
         elif kind == "bilm":
             names = ", ".join(bundled_names())
             remedy = f"{remedy[:-1]}, published ELMo files, or a bundled model ({names})."
@@ -134,26 +137,23 @@ def explain_damage(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def write_model(folder: Path, kind: str, record: Mapping[str, Any], *, card: Facts) -> Iterator[Path]:
+def write_model(
+    folder: Path, kind: str, record: Mapping[str, Any], *, card: Facts, report: Report = None
+) -> Iterator[Path]:
     """A staging folder to write the files of a model to.
 
     At the end checksums are taken, ``README.md`` and, last, ``config.json`` are written, and all of it
-    replaces the model that ``folder`` held before. On an error the old model is untouched. Files that would
-    be replaced and are not those of a model, of a run or of a job at work in ``folder`` are an error.
+    replaces the model that ``folder`` held before. On an error the old model is untouched. A model of another
+    kind, and files that are not those of a model, of a run or of a job at work in ``folder``, are an error.
 
     Args:
         folder: The model folder; other files in it (a run, a report) stay.
         record: What ``config.json`` holds besides format, kind, version and checksums.
     """
-    with staging(folder, _CONFIG, gone=_OLD_FILES) as staged:
+    gone = list[str]()
+    with staging(folder, _CONFIG, gone=gone) as staged:
         yield staged
-        is_ours = kind_of(folder) or (folder / "run").is_dir() or (folder / ".lock").exists()
-        new = {_CARD, _CONFIG, *(path.name for path in staged.iterdir())}
-        if foreign := [] if is_ours else sorted(new & {path.name for path in folder.iterdir()}):
-            raise RunError(
-                f"{folder} holds {foreign[0]}, which elmokit did not write; nothing in it was changed.",
-                remedy="Choose another folder, or move these files away.",
-            )
+        gone += find_replaced(folder, kind, {_CARD, _CONFIG, *(path.name for path in staged.iterdir())})
         config = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -163,8 +163,31 @@ def write_model(folder: Path, kind: str, record: Mapping[str, Any], *, card: Fac
             "files": {file.relative_to(staged).as_posix(): checksum(file) for file in _own_files(staged)},
         }
         config["checksum"] = record_checksum(json.loads(json.dumps(config)))
+        if report:
+            report(staged)
         write_text(staged / _CARD, card_text(replace(card, title=card.title or folder.resolve().name)))
         write_text(staged / _CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+
+
+def find_replaced(folder: Path, kind: str, new: set[str]) -> set[str]:
+    """The files of the model that one with the files ``new`` replaces; RunError if there are others."""
+    old, present = kind_of(folder), {path.name for path in folder.iterdir()}
+    has_run, own = (folder / "run" / ".lock").exists(), set[str]()
+    touched = set[str]() if has_run or ".lock" in present else present
+    if old is not None:
+        listed = read_json(folder / _CONFIG).get("files")
+        names = listed if isinstance(listed, dict) else _OLD_FILES
+        own = {_CARD, _CONFIG, OUTDATED, *(name.partition("/")[0] for name in names)}
+        own |= {"run"} if old == "classifier" != kind and has_run else set()
+        touched = new & present
+    foreign = [name for name in sorted(touched - own) if name[0] != "."]
+    is_other = old not in (None, kind) and not {old, kind} <= FITTED
+    if is_other or foreign:
+        noun = KINDS[old].noun if old in KINDS else "another model"
+        what = f"{foreign[0]}, which is no part of a model" if foreign else noun
+        remedy = "Choose another folder, or move what is there away."
+        raise RunError(f"{folder} holds {what}; nothing in it was changed.", remedy=remedy)
+    return own & present
 
 
 def _own_files(folder: Path) -> Iterator[Path]:

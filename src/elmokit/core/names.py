@@ -100,7 +100,7 @@ def verify_checksums(file: Path, record: Mapping[str, Any]) -> None:
     for name, expected in files.items():
         path = folder / name
         try:
-            actual = checksum(path) if ".." not in path.parts else ""
+            actual = checksum(path) if ".." not in Path(name).parts else ""
         except (OSError, ValueError) as error:
             problem = getattr(error, "strerror", None) or error
             raise ModelError(f"{path} cannot be read: {problem}.", remedy=remedy) from error

@@ -25,7 +25,7 @@ from elmokit.core.atomic import (
     write_text,
 )
 from elmokit.core.errors import RunError
-from elmokit.core.model_folder import KINDS, kind_of
+from elmokit.core.model_folder import FITTED, KINDS, OUTDATED, kind_of
 from elmokit.core.names import checksum, read_json, record_checksum
 
 _LOCK, _SETTINGS, _REPORT = ".lock", "settings.json", "report.json"
@@ -74,10 +74,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Make the folder and keep other processes out of it, where the system has file locks.
-
-        A run to overwrite is removed now; a model or report stays until the new one replaces it.
-        """
+        """Make the folder and keep other processes out of it, where the system has file locks."""
         lock = self.run / _LOCK
         with explain_os_errors(self.out):
             self.run.mkdir(parents=True, exist_ok=True)
@@ -85,11 +82,6 @@ class RunFolder:
             try:
                 if self.run == self.out:  # another process may have finished since it was checked
                     open_out(self.out, self.kind, overwrite=self.overwrite)
-                elif self.overwrite:
-                    (self.out / "config.json").unlink(missing_ok=True)
-                    for path in self.run.iterdir():
-                        if path != lock:
-                            shutil.rmtree(path) if path.is_dir() else path.unlink()
                 if _read_lock(lock)[0] != self.kind:
                     lock.write_text(self.kind, encoding="utf-8")
                 yield
@@ -133,15 +125,15 @@ class RunFolder:
         may_grow: Collection[str] = (),
         grow: Callable[[], object] = lambda: None,
     ) -> None:
-        """Record the settings of a new run; refuse to resume with different ones.
+        """Record the settings of a new run, which removes an old one but for its model, or refuse to resume.
 
         Args:
             may_grow: Settings in "training" that may be higher than before, or None (no limit).
             grow: Called before any that is higher is recorded.
         """
         file = self.run / _SETTINGS
-        before = _read_settings(file)
-        if file.exists() and not before:
+        before = {} if self.overwrite else _read_settings(file)
+        if file.exists() and not before and not self.overwrite:
             raise RunError(
                 f"{file} cannot be read: it contains no settings.",
                 remedy="Choose another --out to start over.",
@@ -157,8 +149,19 @@ class RunFolder:
             )
         if longer:
             grow()
+        elif not before:
+            with explain_os_errors(self.out):
+                if kind_of(self.out):
+                    (self.out / OUTDATED).touch()
+                for path in self.run.iterdir():  # the settings last: they belong to the rest
+                    if path.name not in (_LOCK, _SETTINGS, "corpus"):
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
         if longer or not before:
             _write_settings(file, now)
+
+    def has_result(self) -> bool:
+        """Whether the run has made its model; the one there may be of an earlier run."""
+        return kind_of(self.out) is not None and not (self.out / OUTDATED).exists()
 
 
 def _read_settings(file: Path) -> dict[str, Any]:
@@ -205,9 +208,10 @@ def open_out(out: Path, kind: str, *, overwrite: bool = False) -> RunFolder:
     restore(out)
     layout = _LAYOUTS[kind]
     run = out / layout.state
-    if problem := _problem(out, kind):
+    if problem := _problem(out, kind, overwrite):
         empty = ", or empty the folder yourself" if out.is_dir() else ""
-        raise _refusal(out, problem, f"Choose another --out{empty}.")
+        remedy = "" if {kind, kind_of(out)} <= FITTED else f"Choose another --out{empty}."
+        raise _refusal(out, problem, remedy)
     is_known = layout.resumes or (out / _SETTINGS).exists() or _read_lock(out / _LOCK)[1]
     if (out / layout.marker).exists() and not is_known and not overwrite:
         raise _refusal(out, f"already holds {layout.content}")
@@ -282,19 +286,20 @@ def _refusal(out: Path, problem: str, remedy: str = "") -> RunError:
     return RunError(f"{out} {problem}; nothing in it was touched.", remedy=remedy)
 
 
-def _problem(out: Path, kind: str) -> str:
-    """Why results of this kind can never be written to ``out``; "" if they can."""
+def _problem(out: Path, kind: str, overwrite: bool) -> str:
+    """Why results of this kind cannot be written to ``out``; "" if they can."""
     content, state, marker, _ = _LAYOUTS[kind]
     model = kind_of(out)
     is_converted = kind == "converted" and model == "bilm" and not (out / "run").is_dir()
-    if model not in (None, kind) and not is_converted:
+    lock = out / state / _LOCK
+    other, _ = _read_lock(lock)
+    is_replaced = {model, kind} <= FITTED and (overwrite or other == kind)  # now, or by a job that was killed
+    if model not in (None, kind) and not is_converted and not is_replaced:
         return f"already holds {KINDS[model].noun if model in KINDS else 'another model'}"
     if not out.is_dir():
         return "is a file, not a folder" if out.exists() else ""
     if _is_empty(out, state):
         return ""
-    lock = out / state / _LOCK
-    other, _ = _read_lock(lock)
     is_ours = model or _is_ours(out / marker, kind) or (state and lock.is_file())
     if (
         not (is_ours or "result" in _read_settings(out / _SETTINGS)) and other != kind

@@ -101,7 +101,7 @@ def open_arrays(path: Path) -> Iterator[ArrayFile]:
         yield ArrayFile(path, file)
 
 
-def write_arrays(path: Path, arrays: Iterable[tuple[str, npt.NDArray[Any]]], n_bytes: int) -> None:
+def write_arrays(path: Path, arrays: Iterable[tuple[str, Any]], n_bytes: int) -> None:
     """Write arrays by name ("group/name"), ``n_bytes`` in total, into an HDF5 file, atomically."""
     h5py = require_h5py()
     with atomic_write(path) as temporary:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.core.atomic import atomic_write, explain_os_errors, write_text
+from elmokit.core.atomic import STAGED, atomic_write, explain_os_errors, staging, write_text
 from elmokit.core.formatting import escape_markdown, join_names, one_line, printable
 from elmokit.report.document import Code, Column, Document, Figure, Table
 from elmokit.report.figures import save_confusion
@@ -31,13 +31,16 @@ _MARKDOWN_COLUMNS = 14  # a wider table cannot be read as plain text
 
 
 def write_report(folder: Path, document: Document, record: Mapping[str, Any]) -> list[Path]:
-    """Write report.json (from ``record``), report.md, report.html and pictures; each whole or not at all.
+    """Write report.json (from ``record``), report.md, report.html and pictures, all of them or none.
 
     Figures are also written alone, as ``figures/SECTION.svg`` and ``.png``; from the second one of a section,
     ``figures/SECTION-2.svg``. So are confusion matrices, as ``figures/confusion_test.svg`` and the like.
+    ``folder`` may be the staging folder of a model.
     """
-    with explain_os_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    if folder.name != STAGED:
+        with staging(folder, "report.json") as staged:
+            paths = write_report(staged, document, record)
+        return [folder / path.relative_to(staged) for path in paths]
     with atomic_write(folder / "report.json") as temporary, open(temporary, "w", encoding="utf-8") as file:
         json.dump(to_json(record), file, ensure_ascii=False, allow_nan=False, indent=2)  # piece by piece
         file.write("\n")
@@ -55,8 +58,7 @@ def write_report(folder: Path, document: Document, record: Mapping[str, Any]) ->
         for number, figure in enumerate((one for one in section.items if isinstance(one, Figure)), 1)
     }
     for name, figure in figures.items():
-        with explain_os_errors(folder / name):
-            (folder / "figures").mkdir(exist_ok=True)
+        (folder / "figures").mkdir(exist_ok=True)
         write_text(folder / f"{name}.svg", re.sub(r"var\(--[a-z-]+, (#\w+)\)", r"\1", figure.svg) + "\n")
         with atomic_write(folder / f"{name}.png") as temporary:
             temporary.write_bytes(figure.png)

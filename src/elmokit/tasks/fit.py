@@ -24,7 +24,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
-from elmokit.core.model_folder import KINDS, Model, kind_of, load
+from elmokit.core.model_folder import KINDS, Model, load
 from elmokit.core.names import checksum, content_checksum, resolve_name
 from elmokit.core.run_folder import Inputs, open_out
 from elmokit.core.tensors import fingerprint
@@ -51,6 +51,7 @@ from elmokit.text.predictions import OutputFormat, PredictionWriter
 from elmokit.text.readers import LeftOut, format_of
 from elmokit.text.rows import Row, RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.mix import make_mix
 from elmokit.vectors.shards import Engine, is_ray, run_shards
@@ -163,7 +164,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
         inputs["encoder.weights"] = fingerprint(*loaded.module.parameters())
         inputs.pop("text.test_rows", None)  # they can be measured on later
         folder.require_same(lasting, inputs)
-        if kind_of(out) is not None:
+        if folder.has_result():
             if test:
                 reporter.say("[yellow]The model is already fitted; use elmokit evaluate to measure it.[/]")
             return FittedModel(out, TaskModel.load(out), was_done=True)
@@ -179,7 +180,7 @@ def fit(  # long because it is the whole verb; # many parameters because each is
 
 def describe_encoder(encoder: Model, names: Sequence[str | Path]) -> dict[str, Any]:
     """For the record of a fit: what the encoder was called, and a few facts."""
-    label = " + ".join(Path(name).resolve().name for name in names)
+    label = " + ".join(replace_surrogates(Path(name).resolve().name) for name in names)
     return {"name": label, **dict(encoder.facts().rows[:6])}
 
 
@@ -253,8 +254,8 @@ def _finish(
         splits={split: {"n": one.n, **one.values} for split, one in metrics.items()},
     )
     model = replace(model, record=record)
-    write_model_report(out, model, metrics)
-    model.save(out)  # last: it says that all is done
+    title = out.resolve().name
+    model.save(out, lambda staged: write_model_report(staged, model, metrics, title))
     return FittedModel(out, model, metrics)
 
 
@@ -642,5 +643,5 @@ def evaluate(
             origin = origin_record(command, "torch", "numpy")
             changes = {**origin, "notes": notes, "timings": {"documents_per_second": speed}, "rivals": {}}
             loaded = replace(loaded, record=replace(predictor.record, **changes))
-            write_model_report(report.out, loaded, metrics)
+            write_model_report(report.out, loaded, metrics, report.out.resolve().name)
         return Evaluation(metrics["test"].values, metrics["test"], speed, notes, predictor.task.part)

@@ -15,7 +15,7 @@ from elmokit.core.console import Advance
 from elmokit.core.errors import ConfigError, DataError, ModelError, nearest
 from elmokit.core.formatting import join_names, plural
 from elmokit.core.model_card import Described, Facts
-from elmokit.core.model_folder import Model, explain_damage, read_record, write_model
+from elmokit.core.model_folder import Model, Report, explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.tasks.layer_cache import BATCH_WORDS, cut_marked
@@ -294,11 +294,11 @@ class TaskModel(Described):
             **({"own_parts": dict(self.task.own_parts)} if self.task.own_parts else {}),
         }
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, report: Report = None) -> None:
         """Write it to a folder, with its encoder."""
         record = {**self.record.to_json(), "label_separator": self.labels.separator}
         values = {**self._header(), "directional": self.network.head.directional, "record": record}
-        with write_model(Path(folder), self.kind, values, card=self.facts()) as staged:
+        with write_model(Path(folder), self.kind, values, card=self.facts(), report=report) as staged:
             cast(Model, self.encoder).save(staged / "encoder")
             save_tensors(staged / "model.safetensors", dict(self.network.named_parameters()), {})
 

@@ -24,9 +24,8 @@ _MIX_KINDS = {
 }
 
 
-def write_model_report(out: Path, model: Predictor, metrics: Mapping[str, Metrics]) -> None:
+def write_model_report(out: Path, model: Predictor, metrics: Mapping[str, Metrics], title: str) -> None:
     """Write the report of a model, by the last split."""
-    title = out.resolve().name
     write_report(out, model_document(model, metrics, title), report_record(model, metrics, title))
 
 

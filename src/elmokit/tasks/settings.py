@@ -42,7 +42,7 @@ class FitConfig(DropoutConfig, RunConfig):
     )
     batch_words: int = option(2048, "Words per step; texts of similar length are read together.", at_least=1)
     max_words: int = option(400, "Texts are cut to this many words.", at_least=1)
-    lr: float = option(2e-3, "Highest learning rate of mix and head.", at_least=0)
+    lr: float = option(2e-3, "Highest learning rate of mix and head.", at_least=0, at_most=1000)
     encoder_lr: float = option(1e-3, "Highest learning rate of a fine-tuned encoder's top layer.", at_least=0)
     layer_decay: float = option(
         0.8,

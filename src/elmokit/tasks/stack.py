@@ -30,7 +30,7 @@ from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import DataError
 from elmokit.core.formatting import plural
 from elmokit.core.model_card import Facts
-from elmokit.core.model_folder import explain_damage, read_record
+from elmokit.core.model_folder import Report, explain_damage, read_record
 from elmokit.core.names import resolve_name
 from elmokit.tasks.classification import shorten
 from elmokit.tasks.heads import mean_over_words, read_out
@@ -148,7 +148,7 @@ class StackModel(LinearModel):
             "settings": self.config.to_dict(),
         }
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, report: Report = None) -> None:
         """Write it to a folder, with its encoder if it needs one."""
         terms = {view.name: view.terms for view in self.views if view.terms}
         used, arrays = dict[str, Any](), {f"{name}.idf": counted.idf for name, counted in terms.items()}
@@ -157,7 +157,8 @@ class StackModel(LinearModel):
             used[view.name] = {"weight": view.weight, "dim": dim, "terms": n_terms}
             arrays |= {f"{view.name}.weights": view.weights, f"{view.name}.biases": view.biases}
         record = {**self.record.to_json(), "label_separator": self.labels.separator}
-        self._write(folder, {**self._header(), "used": used, "record": record}, arrays, *terms.values())
+        values = {**self._header(), "used": used, "record": record}
+        self._write(Path(folder), values, arrays, *terms.values(), report=report)
 
     @classmethod
     def load(cls, folder: str | Path) -> StackModel:

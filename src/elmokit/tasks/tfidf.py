@@ -21,7 +21,7 @@ from elmokit.core.atomic import write_text
 from elmokit.core.console import Advance
 from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError
 from elmokit.core.model_card import Described, Facts
-from elmokit.core.model_folder import explain_damage, read_record, write_model
+from elmokit.core.model_folder import Report, explain_damage, read_record, write_model
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.tasks.classification import ClassPrediction
@@ -123,10 +123,10 @@ class LinearModel(Described):
         return probabilities
 
     def _write(
-        self, folder: str | Path, values: Mapping[str, Any], arrays: dict[str, FloatArray], *terms: Terms
+        self, folder: Path, values: dict[str, Any], arrays: dict[str, Any], *terms: Terms, report: Report
     ) -> None:
         """Write its folder, of which ``values`` are for config.json."""
-        with write_model(Path(folder), self.kind, values, card=self.facts()) as staged:
+        with write_model(folder, self.kind, values, card=self.facts(), report=report) as staged:
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             save_tensors(staged / "model.safetensors", tensors, {})
             write_text(staged / "vocab.txt", "".join(f"{term}\n" for part in terms for term in part.terms))
@@ -213,11 +213,11 @@ class TfidfModel(LinearModel):
             "settings": dict(self.settings),
         }
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, report: Report = None) -> None:
         """Write it to a folder."""
         fitted = {"seen": self.seen, "n_words": self.terms.sizes[1], "record": self.record.to_json()}
         arrays = {"idf": self.terms.idf, "weights": self.weights, "intercepts": self.intercepts}
-        self._write(folder, self._header() | fitted, arrays, self.terms)
+        self._write(Path(folder), self._header() | fitted, arrays, self.terms, report=report)
 
     @classmethod
     def load(cls, folder: str | Path) -> TfidfModel:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.core.atomic import STAGED, explain_os_errors, staging, sync
+from elmokit.core.atomic import REPLACED, STAGED, explain_os_errors, locked, staging, sync
 from elmokit.core.errors import DataError, RunError
 from elmokit.core.ragged import Ragged
 from elmokit.text.rows import TextSource
@@ -44,7 +44,7 @@ _MAX_TYPES = 2_000_000
 _MOST_HELD_OUT = 0.1
 _MANIFEST = "manifest.json"
 _FILES = {
-    _MANIFEST, "words.txt", "counts.npy", STAGED,
+    _MANIFEST, "words.txt", "counts.npy", REPLACED, STAGED,
     "train.ids", "train.offsets.npy", "valid.ids", "valid.offsets.npy",
 }  # fmt: skip
 
@@ -174,27 +174,32 @@ def prepare_corpus(
         "min_held_out": settings.min_held_out,
     }
     parts = {"train": train, "valid": valid}
-    with contextlib.suppress(OSError, EOFError, ValueError, LookupError, TypeError):  # else prepared again
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        old = {"min_held_out": settings.min_held_out, **manifest}  # 0.1 does not have it
-        marks = {name: one.fingerprints(old["marks"][name]) if one else [] for name, one in parts.items()}
-        if all(old.get(key) == value for key, value in {**header, "marks": marks}.items()):
-            return load_corpus(folder)
-    header["marks"] = {name: one.fingerprints() if one else [] for name, one in parts.items()}
     folder = folder.absolute()
-    if folder.exists() and not (folder.is_dir() and {file.name for file in folder.iterdir()} <= _FILES):
-        raise RunError(
-            f"{folder} exists and is not a prepared corpus; nothing in it was touched.",
-            remedy="Choose another folder for the prepared text.",
-        )
-    with staging(folder, _MANIFEST) as staged, explain_os_errors(folder):
-        held_out = 0.0 if valid else settings.held_out
-        manifest = header | _Builder(staged, settings, train, valid, progress, held_out).build()
-        text = json.dumps(manifest, indent=2) + "\n"  # ASCII: file names need not be valid Unicode
-        (staged / _MANIFEST).write_text(text, encoding="utf-8")
-        for file in staged.iterdir():
-            sync(file)
-    return load_corpus(folder)
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):  # several runs may share it
+        with contextlib.suppress(
+            OSError, EOFError, ValueError, LookupError, TypeError
+        ):  # else prepared again
+            manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+            old = {"min_held_out": settings.min_held_out, **manifest}  # 0.1 does not have it
+            marks = {name: one.fingerprints(old["marks"][name]) if one else [] for name, one in parts.items()}
+            if all(old.get(key) == value for key, value in {**header, "marks": marks}.items()):
+                return load_corpus(folder)
+        header["marks"] = {name: one.fingerprints() if one else [] for name, one in parts.items()}
+        if folder.exists() and not (folder.is_dir() and {file.name for file in folder.iterdir()} <= _FILES):
+            raise RunError(
+                f"{folder} exists and is not a prepared corpus; nothing in it was touched.",
+                remedy="Choose another folder for the prepared text.",
+            )
+        with staging(folder, _MANIFEST) as staged, explain_os_errors(folder):
+            held_out = 0.0 if valid else settings.held_out
+            manifest = header | _Builder(staged, settings, train, valid, progress, held_out).build()
+            text = json.dumps(manifest, indent=2) + "\n"  # ASCII: file names need not be valid Unicode
+            (staged / _MANIFEST).write_text(text, encoding="utf-8")
+            for file in staged.iterdir():
+                sync(file)
+        return load_corpus(folder)
 
 
 def _hash(text: str) -> str:

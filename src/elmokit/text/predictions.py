@@ -45,6 +45,8 @@ class PredictionWriter:
 
     def __enter__(self) -> PredictionWriter:
         if self.out is None:
+            if sys.stdout is None:
+                raise RunError("Standard output is closed.", remedy="Write to a file: --out FILE.")
             sys.stdout.flush()
             output = getattr(sys.stdout, "buffer", None)  # UTF-8 and \n on every terminal
             self._stream = codecs.getwriter("utf-8")(output, "replace") if output else sys.stdout

@@ -381,7 +381,7 @@ class OpenFile:
     def parquet(self) -> Iterator[pq.ParquetFile]:
         """A Parquet file; damage that is noticed while it is read is an error that names the file."""
         try:
-            with pq.ParquetFile(self.name) as file:
+            with open(self.name, "rb") as stream, pq.ParquetFile(stream) as file:
                 yield file
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(

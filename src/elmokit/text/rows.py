@@ -164,6 +164,8 @@ class _Records:
         for name, stream in self._streams():
             kind = format_of(Path(name))
             kind = self.form.plain if kind == "txt" else kind
+            if kind == "txt" and self._stdin is not None:
+                self._say_once(f"{name}: plain text, a text per {self.config.blocks[:-1]}")
             yield OpenFile(name, kind, stream, self.config, self._unreadable)
 
     def first_columns(self) -> set[str]:

@@ -25,7 +25,6 @@ from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import DataError
 from elmokit.core.model_card import origin_record
-from elmokit.core.model_folder import kind_of
 from elmokit.core.names import DEFAULT, read_json
 from elmokit.core.ragged import Ragged
 from elmokit.core.run_folder import open_out, say_done
@@ -34,6 +33,7 @@ from elmokit.report.document import Document, Section, make_details, make_list
 from elmokit.report.render import write_report
 from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
+from elmokit.text.tokenizing import replace_surrogates
 from elmokit.text.vocabulary import form_of
 from elmokit.training.loop import Carry, StepResult, train
 from elmokit.vectors.encoder import CHUNK, FloatArray, IntArray, SentenceEncoder, encode_chunks
@@ -118,7 +118,7 @@ def distill(  # many parameters because each is a flag of the verb
     encoder, base = open_encoder(teacher), load_bilm(from_model)
     pairs = None if similarity is None else _read_pairs(similarity)
     examples = None if labeled is None else _read_labeled(labeled)
-    rows = [row.text for row in RowSource(texts, configs["read"])]
+    rows = [row.text for row in RowSource(texts, configs["read"], say=reporter.note)]
     if isinstance(encoder, TextVectors):
         encoder = encoder.bind(rows, "Give one vector for each text, in the order of the texts.")
     both = [(row, words) for row in rows if (words := base.pipeline.words(row))]
@@ -139,7 +139,7 @@ def distill(  # many parameters because each is a flag of the verb
         folder.require_same({"distill": config.to_dict()}, inputs)
         measured = [fingerprint(repr(some)) for some in (pairs, examples) if some is not None]
         report = read_json(out / "report.json")
-        if kind_of(out) and report and {*measured} <= {*report.pop("measured", ())}:
+        if folder.has_result() and report and {*measured} <= {*report.pop("measured", ())}:
             reporter.say(say_done(out))
             return DistillResult(**{**report, "folder": out})
         targets = _teach(encoder, width, rows, folder.run / "teacher.bin", reporter)
@@ -163,7 +163,7 @@ def distill(  # many parameters because each is a flag of the verb
 
 def _label(name: str | Path) -> str:
     foreign = ForeignName.parse(name)
-    return Path(name).resolve().name if foreign is None else foreign.label
+    return replace_surrogates(Path(name).resolve().name) if foreign is None else foreign.label
 
 
 def _teach(
@@ -245,7 +245,7 @@ def _save(
     command: str,
     config: DistillConfig,
 ) -> None:
-    """Write the report, then the model: it says that all is done."""
+    """Write the model with its report."""
     old = [f"{origin}: {note}" for note in base.training.get("notes", [])]
     note = f"The sentence vector was distilled from {result.teacher}, with {result.n_texts:,} texts."
     record = {**base.training, **origin_record(command, "torch", "numpy"), "notes": [note, *old]}
@@ -259,8 +259,8 @@ def _save(
     )
     figures = {**asdict(result), "measured": measured}
     del figures["folder"]
-    write_report(result.folder, document, figures)
-    save_bilm(result.folder, replace(base, word_table=table, training=record))
+    saved = replace(base, word_table=table, training=record)
+    save_bilm(result.folder, saved, report=lambda staged: write_report(staged, document, figures))
 
 
 @dataclass

@@ -75,7 +75,8 @@ class ForeignName:
     @property
     def label(self) -> str:
         """The name of the folder or file."""
-        return self.paths[0].resolve().name if self.prefix in _PACKAGES else self.paths[0].stem
+        path = self.paths[0]
+        return replace_surrogates(path.resolve().name if self.prefix in _PACKAGES else path.stem)
 
     @property
     def fingerprint(self) -> str:
@@ -244,7 +245,8 @@ def _read_array(file: Path) -> npt.NDArray[Any]:
             if stream.read(6) != b"\x93NUMPY":
                 raise ValueError("it is no .npy file")
         return cast("npt.NDArray[Any]", np.load(file, mmap_mode="r", allow_pickle=False))
-    columns = (csv.read_csv if file.suffix.lower() == ".csv" else parquet.read_table)(file).columns
+    with open(file, "rb") as stream:  # a name need not be text
+        columns = (csv.read_csv if file.suffix.lower() == ".csv" else parquet.read_table)(stream).columns
     if lists := [one for one in columns if pa.types.is_nested(one.type)]:  # as elmokit embed exports them
         return np.array(lists[0].to_pylist(), dtype=np.float32)
     return np.stack([one.to_numpy() for one in columns], axis=1)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elmokit.core.console import Advance, Reporter
-from elmokit.core.errors import ConfigError, DataError, ModelError, import_extra, nearest
+from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError, import_extra, nearest
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
 from elmokit.text.tokenizing import SPECIALS, Text, TextPipeline, reject_table, replace_surrogates, text_of
@@ -245,15 +245,17 @@ def _look_up(
     return rows, scores
 
 
-def open_corpus(places: Sequence[str | Path], read: ReadConfig | None = None) -> TextSource | VectorStore:
-    """The texts of files, folders and patterns, or one folder of vectors."""
+def open_corpus(
+    places: Sequence[str | Path], read: ReadConfig | None = None, **options: Any
+) -> TextSource | VectorStore:
+    """The texts of files, folders and patterns (a TextSource with ``options``), or one folder of vectors."""
     stores = [place for place in places if place != "-" and (Path(place) / MANIFEST).is_file()]
     if stores and len(places) > 1:
         raise ConfigError(
             f"{stores[0]} is a folder of vectors, which cannot be mixed with other inputs.",
             remedy="Give it alone, or give the text files.",
         )
-    return VectorStore.open(stores[0]) if stores else TextSource(places, read)
+    return VectorStore.open(stores[0]) if stores else TextSource(places, read, **options)
 
 
 def similar_words(
@@ -342,6 +344,8 @@ def unit_rows(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Rows of length 1, in double precision; zero rows stay zero."""
     values = np.asarray(rows, dtype=np.float64)
     lengths = np.sqrt(np.einsum("nd,nd->n", values, values))
+    if not np.isfinite(lengths).all():
+        raise DataError("A vector holds a number that is not finite.", remedy=FRESH)
     units: npt.NDArray[np.float64] = values / np.where(lengths > 0, lengths, 1.0)[:, None]
     return units
 
@@ -353,7 +357,7 @@ def cosines(rows: npt.NDArray[Any], units: npt.NDArray[np.float64]) -> FloatArra
     wherever in a block they stand.
     """
     products = (units @ unit_rows(rows).T).astype(np.float32)
-    return np.clip(np.nan_to_num(products, copy=False), -1.0, 1.0)
+    return np.clip(products, -1.0, 1.0)
 
 
 def _check_k(k: int) -> None:
@@ -362,7 +366,7 @@ def _check_k(k: int) -> None:
 
 
 def _check_store(store: VectorStore, encoder: SentenceEncoder | VectorStore, *, pooled: bool) -> None:
-    """Refuse a store of another model, or one with vectors of words where those of texts are needed."""
+    """Refuse a store of another model, a damaged one, or one of words where texts are needed."""
     if (store.config.pool != "none") != pooled:
         kind, other, pool = ("text", "word", "sentence") if pooled else ("word", "text", "none")
         raise ConfigError(
@@ -374,6 +378,7 @@ def _check_store(store: VectorStore, encoder: SentenceEncoder | VectorStore, *, 
             f"{store.folder} was made with another model ({store.manifest.model.name or 'not named'}).",
             remedy="Use that model, or embed the texts again with this one: elmokit embed.",
         )
+    store.verify()
 
 
 def query_places(

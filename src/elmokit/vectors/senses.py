@@ -250,7 +250,7 @@ def _tag(
     """The sense of each use by the nearest mean of labeled examples, and the names of the senses."""
     config, labels = ReadConfig(text_columns="text"), LabelConfig(label_column="sense")
     examples: list[tuple[str, Occurrence]] = []
-    for row in RowSource(file, config, labels, keep=True):
+    for row in RowSource(file, config, labels, keep=True, say=reporter.note):
         words = elmo.words([row.text])[0]
         folded = [one.casefold() for one in words]
         if str((row.cells or {}).get("word", form)).casefold() == form and form in folded:

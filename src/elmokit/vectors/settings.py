@@ -165,7 +165,7 @@ class DistillConfig(RunConfig):
     """How a word table is learned from a teacher."""
 
     epochs: int = option(3, "Passes over the texts.", at_least=1)
-    lr: float = option(7e-4, "Highest learning rate.", at_least=0)
+    lr: float = option(7e-4, "Highest learning rate.", at_least=0, at_most=1000)
     clip_norm: float = option(0.0, "Clip the gradient norm to this (0: never).", at_least=0)
     batch_texts: int = option(256, "Texts in a step.", at_least=1)
     dim: int = option(256, "Width of the sentence vector; the teacher's own width at most.", at_least=2)

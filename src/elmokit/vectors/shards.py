@@ -71,10 +71,10 @@ def _find_inputs(sources: str | Path | Sequence[str | Path], exclude: Path) -> l
             continue
         with _open_filesystem(source) as (system, path):
             names = system.glob(path) if "*" in path else [path] if system.isfile(path) else system.find(path)
-        files = [one for one in sorted(names) if one == path or suffix_of(Path(one)) in FORMATS]
-        if not files:
+        known = [one for one in sorted(names) if one == path or suffix_of(Path(one)) in FORMATS]
+        if not known:
             raise DataError(f"There are no text files at {source}.", remedy=f"Known: {', '.join(FORMATS)}.")
-        inputs.update(dict.fromkeys((name, source) for name in files))
+        inputs.update(dict.fromkeys((name, source) for name in known))
     if not inputs:
         raise DataError("No text was given.", remedy="Name a file or a folder.")
     return list(inputs)

@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -30,7 +31,7 @@ import numpy.typing as npt
 from elmokit.core.atomic import atomic_write, write_text
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.model_folder import FORMAT, FORMAT_VERSION
-from elmokit.core.names import read_json
+from elmokit.core.names import checksum, read_json, record_checksum
 from elmokit.core.ragged import Ragged
 from elmokit.published.hdf5 import require_h5py, write_arrays
 from elmokit.vectors.settings import StoreConfig
@@ -71,6 +72,7 @@ class Manifest:
     n_empty: int = 0
     texts_bytes: int = 0
     texts_hash: str = ""  # of texts.jsonl; empty in 0.1
+    vectors_crc32: str = ""  # of all vectors when they are done; empty in 0.1
     shards: int = 0  # stores that this one is made of
 
     @property
@@ -88,6 +90,7 @@ class Manifest:
         """Write ``manifest.json``."""
         record = {"format": FORMAT, "format_version": FORMAT_VERSION, "kind": "vectors", **asdict(self)}
         del record["shards"]  # run_shards writes it
+        record["checksum"] = record_checksum(record)
         write_text(folder / MANIFEST, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
     @classmethod
@@ -105,6 +108,8 @@ class Manifest:
                 remedy="Install a newer elmokit, or embed the texts again.",
             )
         try:
+            if record.get("checksum", own := record_checksum(record)) != own:  # 0.1 has none
+                raise ValueError("its checksum does not match")
             values = {field.name: record[field.name] for field in fields(cls) if field.name in record}
             values["model"] = ModelRef(**record["model"])
             values["settings"] = StoreConfig.from_dict(record["settings"])
@@ -145,6 +150,7 @@ class VectorStore:
         self.folder, self.manifest, self.config, self._rows = folder, manifest, manifest.settings, rows
         self.vectors, self.offsets = rows.values, rows.offsets
         self.fingerprint, self.dim = manifest.model.fingerprint, manifest.dim
+        self._is_verified = False
 
     @classmethod
     def open(cls, folder: str | Path) -> VectorStore:
@@ -164,14 +170,26 @@ class VectorStore:
             return _JoinedStore(folder, manifest)
         config, shape = manifest.settings, (manifest.n_texts + 1,)
         file = folder / f"vectors.{config.format}"
-        vectors = _map_array(file, manifest.header, config.dtype, manifest.shape)
-        offsets = _map_array(folder / OFFSETS, array_header("npy", "int64", shape), "int64", shape)
+        vectors = map_array(file, manifest.header, config.dtype, manifest.shape)
+        offsets = map_array(folder / OFFSETS, array_header("npy", "int64", shape), "int64", shape)
         lengths = np.diff(offsets)
         is_wrong = lengths < 0 if config.pool == "none" else lengths != 1
         if offsets[0] != 0 or offsets[-1] != len(vectors) or is_wrong.any():
             raise DataError(f"{folder / OFFSETS} must rise from 0 to {len(vectors)}.", remedy=_FRESH)
         check_file(folder / TEXTS, b"", manifest.texts_bytes)
         return cls(folder, manifest, Ragged(vectors, offsets))
+
+    def verify(self) -> None:
+        """Compare all vectors and texts with their checksums, the first time; DataError if they differ."""
+        known, texts = self.manifest, self.folder / TEXTS
+        if self._is_verified:
+            return
+        crc32 = f"{zlib.crc32(cast(Any, self.vectors)):08x}" if known.vectors_crc32 else ""
+        if crc32 != known.vectors_crc32 or (known.texts_hash and checksum(texts) != known.texts_hash):
+            vectors = self.folder / f"vectors.{self.config.format}"
+            wrong = texts if crc32 == known.vectors_crc32 else vectors
+            raise DataError(f"{wrong} is damaged: the checksum is another.", remedy=_FRESH)
+        self._is_verified = True
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -310,6 +328,12 @@ class _JoinedStore(VectorStore):
         records = itertools.chain.from_iterable(store.records() for store in stores)
         return (self._renumber(record, index) for index, record in enumerate(records))
 
+    def verify(self) -> None:
+        """Compare every shard with its checksums, the first time."""
+        for number in range(0 if self._is_verified else self.manifest.shards):
+            self._shard(number).verify()
+        self._is_verified = True
+
     def _renumber(self, record: StoredText, index: int) -> StoredText:
         return record if self.config.id_column else replace(record, id=str(index))
 
@@ -347,7 +371,8 @@ def export_parquet(store: VectorStore, path: Path) -> None:
     dictionary: Any = True if store.config.dtype == "float16" else list(named)
     with (
         atomic_write(path) as temporary,
-        pq.ParquetWriter(temporary, schema, use_dictionary=dictionary) as file,
+        open(temporary, "wb") as stream,
+        pq.ParquetWriter(stream, schema, use_dictionary=dictionary) as file,
     ):
         for _, records, rows in store.groups(_EXPORT_ROWS):
             names: list[tuple[Any, ...]] = [(one.id, one.text) for one in records]
@@ -400,7 +425,7 @@ def check_file(path: Path, header: bytes, n_bytes: int) -> None:
         raise DataError(f"{path} does not match {MANIFEST}.", remedy=_FRESH)
 
 
-def _map_array(path: Path, header: bytes, dtype: str, shape: tuple[int, ...]) -> Any:
+def map_array(path: Path, header: bytes, dtype: str, shape: tuple[int, ...]) -> Any:
     """The array in a file that must have just this header and shape."""
     kind = np.dtype(dtype).newbyteorder("<")
     check_file(path, header, len(header) + kind.itemsize * prod(shape))

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import time
+import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,17 +25,17 @@ import numpy as np
 from rich.markup import escape
 
 import elmokit
-from elmokit.core.atomic import atomic_write, explain_os_errors, reserve, sync, write_text
+from elmokit.core.atomic import STAGED, atomic_write, explain_os_errors, reserve, staging, sync, write_text
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import ConfigError, DataError, RunError, nearest
-from elmokit.core.formatting import format_size, join_names
+from elmokit.core.formatting import format_size, join_names, plural
 from elmokit.core.names import checksum
 from elmokit.core.run_folder import describe_changes, open_out
 from elmokit.published.hdf5 import require_h5py
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import ReadConfig
-from elmokit.text.tokenizing import Tokenized
+from elmokit.text.tokenizing import Tokenized, replace_surrogates
 from elmokit.vectors.elmo import Elmo
 from elmokit.vectors.settings import EXPORTS, StoreConfig
 from elmokit.vectors.shards import Engine, is_ray, run_shards
@@ -47,10 +48,12 @@ from elmokit.vectors.store import (
     ModelRef,
     VectorStore,
     check_file,
+    map_array,
     shard_folder,
 )
 
 _PROGRESS = "progress.json"
+_GONE = (_PROGRESS, OFFSETS, TEXTS, "vectors.*", "shards")  # of what is overwritten
 _COUNTS = ("n_texts", "n_words", "n_vectors", "n_empty")
 _READ_TEXTS = 256  # texts read at a time
 _CHUNK_TEXTS = 512
@@ -92,7 +95,8 @@ def embed(  # many parameters because they are those of the verb
 
     Safe to kill at any moment: the same call resumes where it stopped and ends in the same bytes. The
     size of the vectors is reported, and space for them reserved, before the first is computed. A
-    model that is passed in loses the words in its cache.
+    model that is passed in loses the words in its cache. To overwrite, the new vectors are made in a hidden
+    folder; the old ones stay until these are complete.
 
     Args:
         encoder: A model, its folder, or its name.
@@ -111,13 +115,16 @@ def embed(  # many parameters because they are those of the verb
     reporter, out = reporter or Reporter("silent"), Path(out)
     _check_exports(exports, config)
     with open_out(out, "vectors", overwrite=overwrite).lock():
-        if overwrite:
-            for old in (out / MANIFEST, out / _PROGRESS, *out.glob("vectors.*")):
-                old.unlink(missing_ok=True)
-            shutil.rmtree(shard_folder(out, 0).parent, ignore_errors=True)
-        before = Manifest.read(out)
+        place = out / STAGED
+        if overwrite and (out / MANIFEST).exists():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+        elif not (place / MANIFEST).exists():
+            place = out
+        before = Manifest.read(place)
         elmo = encoder if isinstance(encoder, Elmo) else Elmo.load(encoder)
-        model = ModelRef("" if isinstance(encoder, Elmo) else Path(encoder).resolve().name, elmo.fingerprint)
+        name = "" if isinstance(encoder, Elmo) else replace_surrogates(Path(encoder).resolve().name)
+        model = ModelRef(name, elmo.fingerprint)
         config.factors(elmo.n_layers)  # checks them
         elmo.embed([], state=config.state)  # the model may have no warm state to start from
         n_layers = elmo.n_layers if config.all_layers else 1
@@ -127,9 +134,9 @@ def embed(  # many parameters because they are those of the verb
         )
         if is_ray(engine):
             started, was_done = time.monotonic(), before is not None and before.done
-            work = functools.partial(_embed_shard, out=out.absolute(), manifest=manifest)
+            work = functools.partial(_embed_shard, out=place.absolute(), manifest=manifest)
             job = {"kind": "vectors", **asdict(manifest)}
-            counts = run_shards(job, source, out, encoder, Elmo.load, work, address, reporter)
+            counts = run_shards(job, source, place, encoder, Elmo.load, work, address, reporter)
             if not counts["n_texts"]:
                 raise DataError("The files contain no text.", remedy="Give a file with at least one text.")
             result = EmbedResult(
@@ -137,8 +144,12 @@ def embed(  # many parameters because they are those of the verb
             )
         else:
             texts = TextSource(source, read, id_column=config.id_column, exclude=out, say=reporter.note)
-            result = _embed_texts(elmo, texts, out, manifest, reporter)
-        return replace(result, exports=_write_exports(VectorStore.open(out), exports, reporter))
+            result = _embed_texts(elmo, texts, place, manifest, reporter)
+        if place != out:
+            with staging(out, MANIFEST, gone=_GONE, is_staged=True):
+                pass
+        store = VectorStore.open(out)
+        return replace(result, folder=out, exports=_write_exports(store, exports, reporter))
 
 
 def _embed_shard(
@@ -178,7 +189,8 @@ def _embed_texts(
     if not manifest.done:
         reporter.say(writer.plan())
         n_resumed = writer.fill(reporter)
-        replace(manifest, done=True).write(out)
+        vectors = map_array(writer.file, writer.header, manifest.dtype, manifest.shape)
+        replace(manifest, done=True, vectors_crc32=f"{zlib.crc32(vectors):08x}").write(out)
         seconds = time.monotonic() - started
     with contextlib.suppress(OSError):
         (out / _PROGRESS).unlink(missing_ok=True)
@@ -281,7 +293,7 @@ class _Writer:
         dims = " × ".join(f"{size:,}" for size in manifest.shape)
         empty = f", {manifest.n_empty:,} without words" if manifest.n_empty else ""
         return (
-            f"Text: {manifest.n_words:,} words in {manifest.n_texts:,} texts{empty}.\n"
+            f"Text: {plural(manifest.n_words, 'word')} in {plural(manifest.n_texts, 'text')}{empty}.\n"
             f"Vectors: {each}, {escape(config.selection)}, {dims} {config.dtype}.\n"
             f"Size: [bold]{format_size(self.n_bytes)} on disk[/]."
         )
@@ -393,6 +405,7 @@ def _write_exports(store: VectorStore, exports: Sequence[str], reporter: Reporte
     paths = {name: store.folder / EXPORTS[name] for name in exports}
     for name, path in paths.items():
         if not path.exists():
+            store.verify()
             reporter.say(f"Writing {path.name} ...")
             WRITERS[name](store, path)
     return list(paths.values())
