@@ -126,6 +126,9 @@ def test_settings_that_contradict_each_other_are_refused_with_a_remedy(values: d
 def test_presets_can_be_changed_setting_by_setting_and_stay_as_they_are(preset: str) -> None:
     before = resolve(preset)
     assert PretrainConfig.from_dict(before.to_dict()) == before
+    assert "precision" not in before.to_dict()["training"]  # an older run goes on
+    low = PretrainConfig(training=TrainingConfig(precision="bfloat16"))
+    assert PretrainConfig.from_dict(low.to_dict()) == low
     config = resolve(preset, {"model": {"dim": 32, "n_layers": 1}}, {"model": {"dim": 16}})
     assert (config.model.dim, config.model.n_layers) == (16, 1)
     assert config.training == before.training

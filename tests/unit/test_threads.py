@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from elmokit.bilm.folder import load_bilm
 from elmokit.bilm.pretrain import pretrain
 from elmokit.core import threads as core_threads
+from elmokit.core.tensors import load_tensors
 from elmokit.core.threads import one_core_each, run_all, side_by_side
 from elmokit.vectors.elmo import Elmo
 
@@ -157,7 +158,12 @@ TEXT = "the cat sat on the mat .\na dog saw the cat and ran .\nthe mat was red .
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"input": "word", "objective": "sampled"}, {"tie": True, "input": "word"}, {"accumulate": 3}],
+    [
+        {},
+        {"input": "word", "objective": "sampled"},
+        {"tie": True, "input": "word"},
+        {"accumulate": 3, "precision": "bfloat16"},
+    ],
 )
 def test_a_model_is_the_same_bits_with_any_number_of_threads(tmp_path: Path, changes: dict[str, Any]) -> None:
     file = tmp_path / "text.txt"
@@ -173,6 +179,21 @@ def test_a_model_is_the_same_bits_with_any_number_of_threads(tmp_path: Path, cha
         assert all(torch.equal(other_weights[name], tensor) for name, tensor in weights[0].items())
         for one, two in zip(other_vectors, vectors[0], strict=True):
             assert (one == two).all()
+
+
+def test_products_in_bfloat16_change_little_and_all_that_is_kept_is_float32(tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text(TEXT, encoding="utf-8")
+    measured = []
+    for precision in ("float32", "bfloat16"):
+        out = tmp_path / precision
+        figures = pretrain(file, out, "tiny", max_steps=6, held_out=0.1, precision=precision).held_out
+        assert figures is not None
+        measured.append(figures["perplexity"])
+        tensors, _ = load_tensors(out / "run" / "checkpoint.safetensors")
+        assert {tensor.dtype for tensor in tensors.values()} == {torch.float32, torch.int64, torch.uint8}
+    assert measured[0] != measured[1]
+    assert measured[0] == pytest.approx(measured[1], rel=0.01)
 
 
 def test_threads_that_start_within_a_block_of_another_keep_the_number_of_cores() -> None:

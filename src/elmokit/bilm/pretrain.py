@@ -185,12 +185,13 @@ class LanguageModeling:
         def loss(direction: int, top: Tensor) -> Tensor:
             places, following = targets[direction]
             hidden = top.flatten(0, 1).index_select(0, places)
-            with torch.enable_grad():
-                return self.model.predictor.training_loss(hidden, following, samples)
+            with torch.enable_grad(), torch.autocast("cpu", enabled=False):
+                return self.model.predictor.training_loss(hidden.float(), following, samples)
 
-        with torch.set_grad_enabled(not self.part):
+        low = torch.autocast("cpu", torch.bfloat16, self.config.precision == "bfloat16")
+        with torch.set_grad_enabled(not self.part), low:
             losses, after = self.model.stream(features, index, state, self.config, noise, loss)
-        return torch.stack(losses).sum(), after
+        return torch.stack(losses).sum(), after.map(Tensor.float)
 
     def evaluate(self) -> dict[str, float]:
         """Exact perplexity of the held-out text."""

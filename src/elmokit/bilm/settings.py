@@ -76,6 +76,9 @@ class TrainingConfig(DropoutConfig, RunConfig):
     accumulate: int = option(
         1, "Parts of a step that are computed one after the other, for less memory.", at_least=1
     )
+    precision: Literal["float32", "bfloat16"] = option(
+        "float32", "Precision of products in training; weights and losses are float32 in any case."
+    )
     dropout_row: float = option(
         0.1, "Share of words read by their characters only (input char+word).", at_least=0, at_most=0.95
     )
@@ -111,6 +114,8 @@ class PretrainConfig(Config):
         of parts of a step does not matter."""
         values = super().to_dict() | {"model": self.model.to_dict()}
         del values["training"]["accumulate"]
+        if self.training.precision == TrainingConfig.precision:
+            del values["training"]["precision"]
         if self.model.input != "char+word":
             del values["training"]["dropout_row"]
         return values
