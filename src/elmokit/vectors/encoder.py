@@ -112,8 +112,8 @@ class Layers:
 
 
 def find_marks(texts: Sequence[Text]) -> IntArray | None:
-    """The first and the last place of the words that ``MarkedWords`` mark, (n_texts, 2); None without any."""
-    marks = [getattr(text, "mark", _ALL) for text in texts]
+    """The first and the last place of the words that ``PlacedWords`` mark, (n_texts, 2); None without any."""
+    marks = [getattr(text, "mark", ()) or _ALL for text in texts]
     return None if set(marks) <= {_ALL} else np.array(marks, dtype=np.int64)
 
 
