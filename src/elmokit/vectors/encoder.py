@@ -117,6 +117,12 @@ def find_marks(texts: Sequence[Text]) -> IntArray | None:
     return None if set(marks) <= {_ALL} else np.array(marks, dtype=np.int64)
 
 
+def unit_vectors(vectors: FloatArray) -> FloatArray:
+    """Rows of length 1, in single precision; zero rows stay zero."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, 1e-9), dtype=np.float32)
+
+
 class SentenceEncoder(Protocol):
     """One vector per text: all that a foreign model or a file of vectors has."""
 
