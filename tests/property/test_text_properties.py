@@ -167,16 +167,15 @@ def test_each_stream_is_one_unbroken_stretch_of_the_text(
 @given(
     lengths=st.lists(st.integers(0, 100), max_size=60),
     token_budget=st.integers(1, 300),
-    limit=st.none() | st.integers(1, 60),
     seed=st.none() | st.integers(0, 1000),
 )
 @settings(max_examples=300)
 def test_batches_hold_every_text_once_within_the_budget(
-    lengths: list[int], token_budget: int, limit: int | None, seed: int | None
+    lengths: list[int], token_budget: int, seed: int | None
 ) -> None:
     rng = None if seed is None else np.random.default_rng(seed)
-    batches = [batch.tolist() for batch in bucket_batches(lengths, token_budget, limit=limit, rng=rng)]
+    batches = [batch.tolist() for batch in bucket_batches(lengths, token_budget, rng=rng)]
     assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
     for batch in batches:
-        longest = max(max(1, min(lengths[place], limit or lengths[place])) for place in batch)
+        longest = max(max(1, lengths[place]) for place in batch)
         assert len(batch) == 1 or longest * len(batch) <= token_budget

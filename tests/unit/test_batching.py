@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from elmokit.text.batching import Streams, bucket_batches
+from elmokit.text.batching import Streams, bucket_batches, chunked
 from elmokit.text.corpus import Documents
 
 
@@ -34,18 +34,17 @@ def test_window_outside_the_pass_is_an_index_error(index: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "budget", "limit", "batches"),
+    ("lengths", "budget", "batches"),
     [
-        ([9, 1, 8, 2, 1], 18, None, [[1, 4, 3], [2, 0]]),
-        ([3, 50, 60], 10, None, [[0], [1], [2]]),  # longer than the budget
-        ([50, 60], 10, 5, [[0, 1]]),
-        ([], 10, None, []),
+        ([9, 1, 8, 2, 1], 18, [[1, 4, 3], [2, 0]]),
+        ([3, 50, 60], 10, [[0], [1], [2]]),  # longer than the budget
+        ([], 10, []),
     ],
 )
 def test_batches_hold_texts_of_similar_length(
-    lengths: list[int], budget: int, limit: int | None, batches: list[list[int]]
+    lengths: list[int], budget: int, batches: list[list[int]]
 ) -> None:
-    assert [batch.tolist() for batch in bucket_batches(lengths, budget, limit=limit)] == batches
+    assert [batch.tolist() for batch in bucket_batches(lengths, budget)] == batches
 
 
 def test_generator_shuffles_batches_and_is_all_that_does() -> None:
@@ -57,3 +56,14 @@ def test_generator_shuffles_batches_and_is_all_that_does() -> None:
     assert [batch.tolist() for batch in plain] == [batch.tolist() for batch in again]
     assert [batch.tolist() for batch in first] == [batch.tolist() for batch in second]
     assert [batch.tolist() for batch in first] != [batch.tolist() for batch in other]
+
+
+def test_chunks_end_with_their_number_of_items_or_once_they_are_too_large() -> None:
+    assert [*chunked(range(5), 2)] == [[0, 1], [2, 3], [4]]
+    assert [*chunked(["a", "bb", "ccc", "d", "e", "f", "g"], 3, len, 3)] == [
+        ["a", "bb", "ccc"],
+        ["d", "e", "f"],
+        ["g"],
+    ]
+    assert [*chunked(["four", "a", "b", "long"], 9, len, 3)] == [["four"], ["a", "b", "long"]]
+    assert [*chunked([], 2)] == []

@@ -481,9 +481,12 @@ def test_a_signal_saves_and_resuming_gives_the_same_bits(
 
 def test_damaged_and_later_records_go_on_resuming(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
-    good = [json.dumps({"event": "train", "step": step}) for step in (1, 2, 3)]
+    good = [json.dumps({"event": "train", "step": step, "loss": 0.25}) for step in (1, 2, 3)]
     file.write_bytes("\n".join(good).encode() + b'\n\0\0\0\0\n[1]\n{"step": 2')
     log = MetricsLog(file, upto=2)
     assert [record["step"] for record in records(tmp_path, "train")] == [1, 2]
     log.add("train", 3, loss=0.5)
     assert records(tmp_path, "train")[-1] == {"event": "train", "step": 3, "loss": 0.5}
+    log.add("eval", 3, score=0.5)
+    assert MetricsLog.losses(file) == [(1, 0.25), (2, 0.25), (3, 0.5)]
+    assert MetricsLog.losses(tmp_path / "none.jsonl") == []

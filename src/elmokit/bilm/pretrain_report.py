@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from elmokit.report.document import Document, Fact, Figure, Section, Table, make
 from elmokit.report.figures import Line, draw_lines
 from elmokit.report.render import write_report
 from elmokit.text.corpus import Corpus, Documents
-from elmokit.training.loop import TrainingResult
+from elmokit.training.loop import MetricsLog, TrainingResult
 
 
 def held_out_warning(n_words: int) -> str:
@@ -67,12 +66,9 @@ def write_pretrain_report(
 
 
 def _training_section(out: Path, result: TrainingResult) -> Section:
-    file = out / "run" / "metrics.jsonl"
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    steps = [entry for entry in map(json.loads, lines) if entry["event"] == "train"]
     items: list[Table | Figure] = []
-    if steps:
-        loss = Line("loss", [entry["step"] for entry in steps], [entry["loss"] for entry in steps])
+    if losses := MetricsLog.losses(out / "run" / "metrics.jsonl"):
+        loss = Line("loss", [step for step, _ in losses], [loss for _, loss in losses])
         items.append(draw_lines([loss], x_label="step", caption="Training loss (nats per word)"))
     if history := result.position.history:
         x, names = [entry["step"] for entry in history], ("forward", "backward")

@@ -224,12 +224,6 @@ class AnswerPrediction(Prediction):
     runners_up: list[Answer] = field(default_factory=list)
 
 
-class Question(PlacedWords):
-    """The words of a question, with the true answers to measure by."""
-
-    answers: tuple[str, ...] = ()
-
-
 class Answering(Task[AnswerPrediction, AnswerMetrics]):
     """The words of a passage that answer a question."""
 
@@ -262,7 +256,7 @@ class Answering(Task[AnswerPrediction, AnswerMetrics]):
         for row in rows:
             query, text = map(str, self.inputs(row))
             passage = passages[text] = passages.get(text) or PlacedWords.split(text)
-            question = Question.split(query)
+            question = PlacedWords.split(query)
             for name, words in zip(self.fields, (question, passage), strict=True):
                 if not words:
                     raise DataError(
@@ -308,9 +302,9 @@ class Answering(Task[AnswerPrediction, AnswerMetrics]):
         """Exact match and F1."""
         questions, true, predicted = list[str](), list[tuple[str, ...]](), list[str]()
         for (question, passage), prediction in zip(examples.inputs, predictions, strict=True):
-            assert isinstance(question, Question)
-            questions.append(question.text)
-            true.append(question.answers)
+            asked = PlacedWords.of(question)
+            questions.append(asked.text)
+            true.append(asked.answers)
             predicted.append(_text_of(PlacedWords.of(passage), prediction.words))
         return AnswerMetrics(questions, true, predicted, [one.answer.probability for one in predictions])
 
@@ -404,14 +398,10 @@ def _place_words(
     """The first and the last word of a span of characters; one that ends inside a word takes all of it."""
     if span is None:
         return -1, -1
-    start, end = span
-    if (inside := passage.between(start, end)) is None:
-        misaligned.add(place, f"{start} to {end} holds no word")
-        return -1, -1
-    first, last = passage.offsets[inside[0]][0], passage.offsets[inside[1] - 1][1]
-    if (first, last) != span:
-        misaligned.add(place, f"{start} to {end} cuts a word; {first} to {last} is used")
-    return inside[0], inside[1] - 1
+    inside, remark = passage.between(*span)
+    if remark:
+        misaligned.add(place, remark)
+    return (inside[0], inside[1] - 1) if inside else (-1, -1)
 
 
 # -- predictions ------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from elmokit.core.tensors import load_weights, save_tensors
 from elmokit.tasks.layer_cache import BATCH_WORDS, cut_marked
 from elmokit.tasks.settings import ClassifierConfig
 from elmokit.tasks.task import AnyTask, Columns, Inputs, Labels, Output, Predictor, format_scores, get_task
-from elmokit.text.batching import bucket_batches
+from elmokit.text.batching import bucket_batches, chunked
 from elmokit.text.tokenizing import n_characters
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.encoder import Encoder, Layers, find_marks
@@ -200,18 +200,15 @@ def chunks(
     task: AnyTask, rows: Iterable[Inputs], progress: Advance = lambda amount: None
 ) -> Iterator[list[Inputs]]:
     """Rows to be answered together: so many that work is efficient, so few that memory stays flat."""
-    chunk, n_read = list[Inputs](), 0
-    for number, row in enumerate(cast(Iterable[Any], rows)):
-        if isinstance(row, str) or len(row) != len(task.fields):
-            problem = f"Row {number} is no tuple of {plural(len(task.fields), 'text')}"
-            raise DataError(f"{problem}.", remedy=f"Give a tuple for each row: {', '.join(task.fields)}.")
-        chunk.append(row)
-        n_read += sum(map(n_characters, row))
-        if len(chunk) == _CHUNK_ROWS or n_read > _CHUNK_CHARACTERS:
-            yield chunk
-            progress(len(chunk))
-            chunk, n_read = [], 0
-    if chunk:
+
+    def checked() -> Iterator[Inputs]:
+        for number, row in enumerate(cast(Iterable[Any], rows)):
+            if isinstance(row, str) or len(row) != len(task.fields):
+                problem = f"Row {number} is no tuple of {plural(len(task.fields), 'text')}"
+                raise DataError(f"{problem}.", remedy=f"Give a tuple for each row: {', '.join(task.fields)}.")
+            yield row
+
+    for chunk in chunked(checked(), _CHUNK_ROWS, lambda row: sum(map(n_characters, row)), _CHUNK_CHARACTERS):
         yield chunk
         progress(len(chunk))
 

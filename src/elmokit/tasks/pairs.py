@@ -25,7 +25,7 @@ from elmokit.tasks.settings import HeadConfig
 from elmokit.tasks.task import Examples, Inputs, Labels, Prediction
 from elmokit.text.rows import Row
 from elmokit.text.settings import RowForm
-from elmokit.text.tokenizing import MarkedWords
+from elmokit.text.tokenizing import PlacedWords
 
 _MOST_CLASSES = 10  # different numbers; more are scores
 _COSINE_SCALE = 5.0  # so that cosines weigh as much as other features from the first step
@@ -208,7 +208,7 @@ class Pairs(Classification):
         """Texts with marks as they were given."""
         sources = [getattr(text, "source", text) for text in inputs]
         pairs = zip(inputs, sources, strict=True)
-        return tuple(source if isinstance(source, MarkedWords) else text for text, source in pairs)
+        return tuple(source if isinstance(source, PlacedWords) else text for text, source in pairs)
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:
         """Class numbers as of single texts, or scores with mean 0 and spread 1 in the training rows."""
@@ -279,14 +279,14 @@ class Pairs(Classification):
         ]
 
 
-def mark_words(text: str, start: int, end: int, place: str = "") -> MarkedWords:
+def mark_words(text: str, start: int, end: int, place: str = "") -> PlacedWords:
     """A text of a pair of which the words from character ``start`` to before ``end`` are compared.
 
     >>> mark_words("He sat on the bank.", 14, 18).mark
     (4, 5)
     """
-    words = MarkedWords.split(text)
-    if 0 <= start < end <= len(words.text) and (mark := words.between(start, end)):
+    words = PlacedWords.split(text)
+    if 0 <= start < end <= len(words.text) and (mark := words.between(start, end)[0]):
         words.mark = mark
         return words
     problem = f"characters {start} to {end} contain no word; the text has {len(text):,} characters"

@@ -43,7 +43,7 @@ from elmokit.tasks.tfidf import LinearModel, Terms, number_classes, read_arrays,
 from elmokit.tasks.trainer import row_weights
 from elmokit.text.batching import bucket_batches
 from elmokit.training.machine import tuned_process
-from elmokit.vectors.encoder import Encoder, FloatArray, IntArray, SentenceEncoder
+from elmokit.vectors.encoder import Encoder, FloatArray, IntArray, SentenceEncoder, unit_vectors
 from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.side_by_side import Encoders
 
@@ -245,7 +245,7 @@ def encode(
         how = {"every_layer": "layers" in names}
         parts["context"], parts["layers"] = _read(cast(Encoder, encoder), words, progress, **how)
     if "sentence" in {*names, *dense_views(encoder)}:
-        parts["sentence"] = [_unit(encoder.sentences(texts))]
+        parts["sentence"] = [unit_vectors(encoder.sentences(texts))]
     parts["vectors"] = parts.get("context", []) + parts.get("sentence", [])
     parts["layers"] = parts.get("layers", []) + parts.get("sentence", [])
     return {name: np.concatenate(parts[name], axis=1) for name in DENSE if name in names}
@@ -268,14 +268,8 @@ def _read(
                 blocks += read_out(layer, layers.mask)[: 3 if encoder.directional and depth else 2]
             pooled[:, rows] = torch.stack(blocks).numpy()
             progress(len(rows))
-    units = [_unit(block) for block in pooled]
+    units = [unit_vectors(block) for block in pooled]
     return units[:1], units[1:]
-
-
-def _unit(vectors: FloatArray) -> FloatArray:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: FloatArray = (vectors / np.maximum(lengths, 1e-9)).astype(np.float32)
-    return unit
 
 
 def _lexical(texts: Sequence[str], n_classes: int) -> dict[str, tuple[Terms, Any]]:

@@ -417,13 +417,11 @@ def _align(given: Any, words: PlacedWords, row: Row, misaligned: LeftOut) -> lis
                 f"{row.place}: the span {start} to {end} is not inside the text of {length} characters.",
                 remedy="Count characters from 0; end is the place after the last character.",
             )
-        if (inside := words.between(start, end)) is None:
-            misaligned.add(row.place, f"{start} to {end} holds no word")
-            continue
-        first, last = words.offsets[inside[0]][0], words.offsets[inside[1] - 1][1]
-        if words.text[start:end].strip() != words.text[first:last]:
-            misaligned.add(row.place, f"{start} to {end} cuts a word; {first} to {last} is used")
-        spans.append(Span(*inside, label))
+        inside, remark = words.between(start, end)
+        if remark:
+            misaligned.add(row.place, remark)
+        if inside:
+            spans.append(Span(*inside, label))
     spans.sort()
     for one, other in itertools.pairwise(spans):
         if other.start < one.end:

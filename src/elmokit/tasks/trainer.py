@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import json
 import tempfile
 import time
 from collections import defaultdict
@@ -25,7 +24,7 @@ from elmokit.tasks.layer_cache import LayerSource, cached_sources, number_texts
 from elmokit.tasks.model import FitRecord, Network, TaskModel, resolve_head, sentence_dim
 from elmokit.tasks.settings import ClassifierConfig, FitConfig
 from elmokit.tasks.task import AnyTask, Examples, validation_scores
-from elmokit.training.loop import Carry, StepResult, train
+from elmokit.training.loop import Carry, MetricsLog, StepResult, train
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.encoder import Encoder, IntArray, Layers
 
@@ -213,10 +212,8 @@ def fit_task(
 def _with_train_loss(metrics: Path, history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
     """The history with each evaluation's mean training loss since the one before."""
     steps, losses = [entry["step"] for entry in history], defaultdict[int, list[float]](list)
-    lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
-    for entry in map(json.loads, lines):
-        if entry["event"] == "train":
-            losses[bisect.bisect_left(steps, entry["step"])].append(entry["loss"])
+    for step, loss in MetricsLog.losses(metrics):
+        losses[bisect.bisect_left(steps, step)].append(loss)
     means = {place: {"train_loss": float(np.mean(values))} for place, values in losses.items()}
     return [{**entry, **means.get(place, {})} for place, entry in enumerate(history)]
 

@@ -1,16 +1,32 @@
-"""Batches for language modeling (streams, no padding) and for tasks (length buckets)."""
+"""Batches for language modeling (streams), for tasks (texts of similar length), and of whatever is read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.text.corpus import Documents
+from elmokit.core.ragged import Ragged
 
 Ints = npt.NDArray[np.int64]
+T = TypeVar("T")
+
+
+def chunked(
+    items: Iterable[T], at_most: int, size: Callable[[T], int] = lambda item: 0, limit: int = 0
+) -> Iterator[list[T]]:
+    """Lists of ``at_most`` items; one ends sooner if the sizes in it add up to more than ``limit``."""
+    chunk, total = list[T](), 0
+    for item in items:
+        chunk.append(item)
+        total += size(item)
+        if len(chunk) == at_most or total > limit:
+            yield chunk
+            chunk, total = [], 0
+    if chunk:
+        yield chunk
 
 
 class Streams:
@@ -23,7 +39,9 @@ class Streams:
     Backward, the documents come in the same order, each read from its end.
     """
 
-    def __init__(self, documents: Documents, n_streams: int, n_steps: int, order: Ints | None = None) -> None:
+    def __init__(
+        self, documents: Ragged[Any], n_streams: int, n_steps: int, order: Ints | None = None
+    ) -> None:
         self._ids = documents.values
         order = np.arange(len(documents)) if order is None else order
         lengths = documents.lengths[order]
@@ -65,17 +83,14 @@ def bucket_batches(
     lengths: Sequence[int] | npt.NDArray[Any],
     token_budget: int,
     *,
-    limit: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> list[Ints]:
     """Indices of texts in batches of similar length, each at most ``token_budget`` padded tokens.
 
-    Every index is in exactly one batch. A text longer than the budget is a batch by itself. Texts count as at
-    most ``limit`` long (they will be cut). An ``rng`` shuffles the batches, and texts of equal length.
+    Every index is in exactly one batch. A text longer than the budget is a batch by itself. An
+    ``rng`` shuffles the batches, and texts of equal length.
     """
     sizes = np.maximum(np.asarray(lengths, dtype=np.int64), 1)
-    if limit is not None:
-        sizes = np.minimum(sizes, limit)
     ties = rng.permutation(len(sizes)) if rng is not None else np.arange(len(sizes))
     by_length = ties[np.argsort(sizes[ties], kind="stable")]
     batches: list[Ints] = []

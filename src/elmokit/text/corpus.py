@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import numpy.typing as npt
 from elmokit.core.atomic import REPLACED, STAGED, explain_os_errors, locked, staging, sync
 from elmokit.core.errors import DataError, RunError
 from elmokit.core.ragged import Ragged
+from elmokit.text.batching import chunked
 from elmokit.text.rows import TextSource
 from elmokit.text.settings import TextConfig, VocabularyConfig
 from elmokit.text.tokenizing import (
@@ -230,7 +230,7 @@ class _Builder:
         first, last = np.array([[BOS], [EOS]], dtype=np.uint32)
         with contextlib.ExitStack() as stack:
             files = {name: stack.enter_context(open(self.folder / f"{name}.ids", "wb")) for name in lengths}
-            for batch in _batches(self._parts()):
+            for batch in chunked(self._parts(), _BATCH_CHARS, lambda part: len(part[1]), _BATCH_CHARS):
                 encoded = encode(tokenizer, [text for _, text in batch])
                 content = "".join(f"{name if self.valid else ''}\0{text}\0" for name, text in batch)
                 digest.update(content.encode("utf-8", "replace"))
@@ -318,12 +318,3 @@ class _Builder:
                 remedy="Use more text, or lower min_count (--set min_count=1).",
             )
         return n_fixed + n_frequent
-
-
-def _batches(parts: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """Documents, about ``_BATCH_CHARS`` characters at a time."""
-    sized, counted = itertools.tee(parts)
-    n_chars = itertools.accumulate(len(text) for _, text in counted)
-    numbered = zip(n_chars, sized, strict=True)
-    for _, batch in itertools.groupby(numbered, key=lambda pair: pair[0] // _BATCH_CHARS):
-        yield [part for _, part in batch]

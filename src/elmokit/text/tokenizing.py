@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -139,18 +139,24 @@ class Tokenized(list[str]):
         self.source, self.text = text, text if isinstance(text, str) else " ".join(text)
 
 
-P = TypeVar("P", bound="PlacedWords")
-
-
 class PlacedWords(list[str]):
-    """The words of ``text`` as they stand in it; ``offsets``: of each, its first character and its end."""
+    """The words of ``text`` as they stand in it.
+
+    Attributes:
+        offsets: Of each word, its first character and its end.
+        mark: Only the words from ``mark[0]`` to before ``mark[1]`` are what a head reads; empty for all.
+        answers: The true answers to a question, to measure by.
+    """
+
+    mark: tuple[int, ...] = ()
+    answers: tuple[str, ...] = ()
 
     def __init__(self, words: Iterable[str], text: str, offsets: Sequence[tuple[int, int]]) -> None:
         super().__init__(words)
         self.text, self.offsets = text, offsets
 
     @classmethod
-    def split(cls: type[P], text: str) -> P:
+    def split(cls, text: str) -> PlacedWords:
         """Split a raw text by the rules of the ``plain`` pipeline.
 
         >>> PlacedWords.split("Rates rose.").offsets
@@ -177,20 +183,21 @@ class PlacedWords(list[str]):
             end = offsets[-1][1]
         return cls(words, " ".join(words), offsets)
 
-    def between(self, start: int, end: int) -> tuple[int, int] | None:
+    def between(self, start: int, end: int) -> tuple[tuple[int, int] | None, str]:
         """The words with characters from ``start`` to before ``end``: the first, and that after the last.
 
+        Also a remark if there is none, or if they have further characters.
+
         >>> PlacedWords.split("Rates rose.").between(6, 8)
-        (1, 2)
+        ((1, 2), '6 to 8 cuts a word; 6 to 10 is used')
         """
         inside = [place for place, (first, last) in enumerate(self.offsets) if first < end and last > start]
-        return (inside[0], inside[-1] + 1) if inside else None
-
-
-class MarkedWords(PlacedWords):
-    """The words of a text; those from ``mark[0]`` to before ``mark[1]`` are what a head reads."""
-
-    mark = (0, 0)
+        if not inside:
+            return None, f"{start} to {end} holds no word"
+        first, last = self.offsets[inside[0]][0], self.offsets[inside[-1]][1]
+        is_whole = self.text[start:end].strip() == self.text[first:last]
+        remark = "" if is_whole else f"{start} to {end} cuts a word; {first} to {last} is used"
+        return (inside[0], inside[-1] + 1), remark
 
 
 def tokenize_texts(pipeline: TextPipeline, texts: Sequence[Text]) -> list[list[str]]:

@@ -430,6 +430,12 @@ class MetricsLog:
         with explain_os_errors(self._path), open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"event": kind, "step": step, **values}) + "\n")
 
+    @staticmethod
+    def losses(path: Path) -> list[tuple[int, float]]:
+        """The steps that were logged in training, and their losses; none without a file."""
+        records = map(json.loads, path.read_text(encoding="utf-8").splitlines() if path.exists() else ())
+        return [(one["step"], one["loss"]) for one in records if one["event"] == "train"]
+
 
 def _step_of(line: str) -> float:
     """The step of a record; infinite for one that is truncated or damaged, so that it is removed."""

@@ -36,7 +36,7 @@ from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
 from elmokit.text.vocabulary import form_of
 from elmokit.training.loop import Carry, StepResult, train
-from elmokit.vectors.encoder import CHUNK, FloatArray, IntArray, SentenceEncoder, encode_chunks
+from elmokit.vectors.encoder import CHUNK, FloatArray, IntArray, SentenceEncoder, encode_chunks, unit_vectors
 from elmokit.vectors.foreign import ForeignName, TextVectors, check_finite, open_encoder
 from elmokit.vectors.settings import DistillConfig
 
@@ -190,8 +190,7 @@ def measure_table(
     if not texts:
         return {}
     student = table.sentences(texts)
-    lengths = np.linalg.norm(teacher[rows], axis=1, keepdims=True)
-    targets = teacher[rows] / np.maximum(lengths, 1e-9)
+    targets = unit_vectors(teacher[rows])
     lifted = student[:, : teacher.shape[1]] @ _directions(teacher, student.shape[1]).T
     near = []
     for unit in (student, targets):

@@ -25,7 +25,7 @@ from elmokit.core.errors import ConfigError, ModelError, nearest
 from elmokit.core.model_card import Facts
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import fingerprint
-from elmokit.text.batching import bucket_batches
+from elmokit.text.batching import bucket_batches, chunked
 from elmokit.text.tokenizing import BOS, EOS, PAD, SPECIALS, UNK, Text, n_characters, tokenize_texts
 from elmokit.training.machine import tuned_process
 from elmokit.vectors.embeddings import Embeddings, TextEncoder
@@ -294,15 +294,7 @@ class Elmo(TextEncoder):
 
     def chunks(self, texts: Iterable[Text], state: Literal["zero", "warm"] = "zero") -> Iterator[Embeddings]:
         """``embed`` for a stream of texts, a few hundred at a time, so that memory stays flat."""
-        chunk: list[Text] = []
-        n_read = 0
-        for text in texts:
-            chunk.append(text)
-            n_read += n_characters(text)
-            if len(chunk) >= _CHUNK_TEXTS or n_read > 400 * _CHUNK_TEXTS:
-                yield self.embed(chunk, state=state)
-                chunk, n_read = [], 0
-        if chunk:
+        for chunk in chunked(texts, _CHUNK_TEXTS, n_characters, 400 * _CHUNK_TEXTS):
             yield self.embed(chunk, state=state)
 
     def sif_weights(self, words: list[list[str]]) -> FloatArray:

@@ -112,9 +112,15 @@ class Layers:
 
 
 def find_marks(texts: Sequence[Text]) -> IntArray | None:
-    """The first and the last place of the words that ``MarkedWords`` mark, (n_texts, 2); None without any."""
-    marks = [getattr(text, "mark", _ALL) for text in texts]
+    """The first and the last place of the words that ``PlacedWords`` mark, (n_texts, 2); None without any."""
+    marks = [getattr(text, "mark", ()) or _ALL for text in texts]
     return None if set(marks) <= {_ALL} else np.array(marks, dtype=np.int64)
+
+
+def unit_vectors(vectors: FloatArray) -> FloatArray:
+    """Rows of length 1, in single precision; zero rows stay zero."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, 1e-9), dtype=np.float32)
 
 
 class SentenceEncoder(Protocol):

@@ -24,6 +24,7 @@ from elmokit.core.tensors import fingerprint
 from elmokit.report.document import Column, Document, Section, make_details, make_table
 from elmokit.report.figures import draw_groups
 from elmokit.report.render import write_report
+from elmokit.text.batching import chunked
 from elmokit.text.rows import RowSource
 from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import Tokenized, reject_table, split_sentences
@@ -192,31 +193,22 @@ def _collect(
     """The sentences with a word, at most so many; how many there are; in how many sentences each word is."""
     rng, seen, counts = np.random.default_rng(seed), set[int](), Counter[str]()
     kept: list[Occurrence] = []
-
-    def read(chunk: list[str | Tokenized], first: int) -> None:
-        parts = [[text] if isinstance(text, Tokenized) else split_sentences(text) for text in chunk]
-        numbered = [(first + place, one) for place, part in enumerate(parts) for one in part]
-        for (index, _), words in zip(numbered, elmo.words([one for _, one in numbered]), strict=True):
-            folded = [one.casefold() for one in words]
-            counts.update({*folded})
-            if form not in folded or hash(tuple(words)) in seen:
-                continue
-            seen.add(hash(tuple(words)))
-            use = Occurrence(
-                1.0, words[folded.index(form)], folded.index(form), tuple(words), index, str(index)
-            )
-            place = len(kept) if len(kept) < at_most else int(rng.integers(len(seen)))
-            kept[place : place + 1] = [use] if place < at_most else kept[place : place + 1]
-
-    chunk, first = list[str | Tokenized](), 0
     with reporter.counting("Reading the corpus", unit="texts") as advance:
-        for text in texts:
-            chunk.append(text)
-            if len(chunk) == _CHUNK:
-                read(chunk, first)
-                advance(_CHUNK)
-                chunk, first = [], first + _CHUNK
-        read(chunk, first)
+        for chunk in chunked(enumerate(texts), _CHUNK):
+            parts = [[text] if isinstance(text, Tokenized) else split_sentences(text) for _, text in chunk]
+            numbered = [(index, one) for (index, _), part in zip(chunk, parts, strict=True) for one in part]
+            for (index, _), words in zip(numbered, elmo.words([one for _, one in numbered]), strict=True):
+                folded = [one.casefold() for one in words]
+                counts.update({*folded})
+                if form not in folded or hash(tuple(words)) in seen:
+                    continue
+                seen.add(hash(tuple(words)))
+                use = Occurrence(
+                    1.0, words[folded.index(form)], folded.index(form), tuple(words), index, str(index)
+                )
+                place = len(kept) if len(kept) < at_most else int(rng.integers(len(seen)))
+                kept[place : place + 1] = [use] if place < at_most else kept[place : place + 1]
+            advance(len(chunk))
     if not kept:
         near = difflib.get_close_matches(form, [one for one in counts if one.isalpha()], n=3)
         hint = (
