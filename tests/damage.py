@@ -355,7 +355,7 @@ def _check_same(case: str, actual: Mapping[str, bytes], *wanted: Mapping[str, by
 
 
 def run_overwrites(count: int, verbs: Sequence[str] = (*OVERWRITES,), seed: int = 0) -> int:
-    """Kill a job that overwrites another: the old result or the new one is whole; at the end, the new one."""
+    """Kill a job that overwrites another: what is left is the old result or the new; run again, the new."""
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as temporary:
         for verb in verbs:

@@ -184,7 +184,7 @@ class VectorStore:
         known, texts = self.manifest, self.folder / TEXTS
         if self._is_verified:
             return
-        crc32 = f"{zlib.crc32(cast(Any, self.vectors)):08x}" if known.vectors_crc32 else ""
+        crc32 = f"{zlib.crc32(self.vectors.data):08x}" if known.vectors_crc32 else ""
         if crc32 != known.vectors_crc32 or (known.texts_hash and checksum(texts) != known.texts_hash):
             vectors = self.folder / f"vectors.{self.config.format}"
             wrong = texts if crc32 == known.vectors_crc32 else vectors
