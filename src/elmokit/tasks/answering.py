@@ -300,13 +300,11 @@ class Answering(Task[AnswerPrediction, AnswerMetrics]):
 
     def measure(self, examples: Examples, predictions: Sequence[AnswerPrediction]) -> AnswerMetrics:
         """Exact match and F1."""
-        questions, true, predicted = list[str](), list[tuple[str, ...]](), list[str]()
-        for (question, passage), prediction in zip(examples.inputs, predictions, strict=True):
-            asked = PlacedWords.of(question)
-            questions.append(asked.text)
-            true.append(asked.answers)
-            predicted.append(_text_of(PlacedWords.of(passage), prediction.words))
-        return AnswerMetrics(questions, true, predicted, [one.answer.probability for one in predictions])
+        questions = [PlacedWords.of(question) for question, _ in examples.inputs]
+        pairs = zip(examples.inputs, predictions, strict=True)
+        predicted = [_text_of(PlacedWords.of(passage), one.words) for (_, passage), one in pairs]
+        true, shares = [one.answers for one in questions], [one.answer.probability for one in predictions]
+        return AnswerMetrics([one.text for one in questions], true, predicted, shares)
 
     def columns(self, prediction: AnswerPrediction) -> dict[str, Any]:
         """The answer with its place in the passage, and the runners-up."""

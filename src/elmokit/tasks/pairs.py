@@ -206,8 +206,7 @@ class Pairs(Classification):
 
     def prepare(self, inputs: Inputs) -> Inputs:
         """Texts with marks as they were given."""
-        sources = [getattr(text, "source", text) for text in inputs]
-        pairs = zip(inputs, sources, strict=True)
+        pairs = ((text, getattr(text, "source", None)) for text in inputs)
         return tuple(source if isinstance(source, PlacedWords) else text for text, source in pairs)
 
     def read(self, rows: Iterable[Row], labels: Labels) -> Examples:

@@ -224,8 +224,7 @@ def _vectors(
     """A vector for each use, (n_uses, dim)."""
     parts = []
     with reporter.counting("Embedding its sentences", len(uses), unit="sentences") as advance:
-        for first in range(0, len(uses), _CHUNK):
-            part = uses[first : first + _CHUNK]
+        for part in chunked(uses, _CHUNK):
             texts = [use.words for use in part]
             if layer is None and elmo.has_sentence_vector:
                 parts.append(elmo.sentences(texts))
