@@ -159,6 +159,41 @@ def test_a_process_whose_others_do_not_come_says_so_and_gives_up(monkeypatch: py
     assert said == [f"Process 1 of 2 waits for the others at 127.0.0.1:{port}."]
 
 
+GRADIENTS = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from elmokit.training.processes import Processes
+
+with Processes.join() as processes:
+    one, two, dense, some, none = parameters = [nn.Parameter(torch.ones(6, 2)) for _ in range(5)]
+    named = dict(zip("abcde", parameters))
+    for step in range(2):
+        for parameter in parameters:
+            parameter.grad = None
+        words = torch.tensor([[0, 3, 0], [3]][processes.rank])
+        (F.embedding(words, one, sparse=True).sum() + 3 * dense.sum()).backward()
+        if processes.rank:  # the other has no gradient, as without a stream
+            (F.embedding(words, two, sparse=True).sum() + some.sum()).backward()
+        assert processes.add_gradients(named, [0.5, float(processes.rank)]) == [1.0, 1.0]
+        assert one.grad.to_dense()[:, 0].tolist() == [2, 0, 0, 2, 0, 0]
+        assert two.grad.to_dense()[:, 1].tolist() == [0, 0, 0, 1, 0, 0]
+        assert dense.grad[0].tolist() == [6, 6] and some.grad[0].tolist() == [1, 1] and none.grad is None
+    rows = processes.join_streams({"h": torch.full((3 * processes.rank, 2), 7.0)})
+    assert rows["h"].tolist() == [[7, 7]] * 3
+"""
+
+
+def test_gradients_of_all_processes_are_summed_also_where_one_has_none() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    place = {**environment(), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-c", GRADIENTS]
+    started = [subprocess.Popen(command, env={**place, "RANK": rank}) for rank in "01"]
+    assert [process.wait(100) for process in started] == [0, 0]
+
+
 def test_connections_to_machines_that_vanish_are_closed() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
