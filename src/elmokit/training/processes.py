@@ -203,7 +203,7 @@ class Processes:
         self.n_bytes += flat.nbytes
         if tables:
             self._add_rows(tables, rows, counts.view(self.size, -1).int().tolist())
-        return sums.tolist()
+        return [float(total) for total in sums]
 
     def _add_rows(
         self,
@@ -250,9 +250,11 @@ def own_place() -> tuple[int, int]:
 
 def stop_signals() -> list[int]:
     """What ends a program in an orderly way: Ctrl-C, kill, and unless ignored (nohup), a closed terminal."""
+    numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
     hang_up = getattr(signal, "SIGHUP", None)
-    is_heard = hang_up is not None and signal.getsignal(hang_up) is not signal.SIG_IGN
-    return [signal.SIGINT, signal.SIGTERM, *([hang_up] if is_heard else [])]
+    if hang_up is not None and signal.getsignal(hang_up) is not signal.SIG_IGN:
+        numbers.append(hang_up)
+    return numbers
 
 
 def _watch_connections() -> None:
