@@ -123,13 +123,13 @@ def test_without_threads_the_caller_does_all_and_none_is_left_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[threading.Thread] = []
-    start = threading.Thread.start
+    real = threading.Thread.start
 
-    def remember(thread: threading.Thread) -> None:
+    def start(thread: threading.Thread) -> None:
         started.append(thread)
-        start(thread)
+        real(thread)
 
-    refusing = Refusing(remember)
+    refusing = Refusing(start)
     monkeypatch.setattr(core_threads, "_POOLS", {})
     monkeypatch.setattr(threading.Thread, "start", lambda thread: refusing(thread))
     with threads(3):

@@ -287,9 +287,9 @@ class _Run:
             result.loss.backward()
         now = time.monotonic()
         spent, self.counted = now - self.counted, now  # saving and evaluating included
-        save = float(now - self.saved >= self.pause)
+        is_due = now - self.saved >= self.pause
         own = [float(result.loss.detach()), float(self.stop.is_set())]
-        own += [spent, save] if self.is_first else [0.0, 0.0]
+        own += [spent, float(is_due)] if self.is_first else [0.0, 0.0]
         # All decide alike what depends on time.
         loss, stop, spent, save = self.processes.add_gradients(self.parameters, own)
         self.position.seconds += spent

@@ -172,9 +172,7 @@ class Processes:
         self.n_bytes += own.nbytes * (self.size - 1)
         return [message[:size] for message, size in zip(messages, sizes, strict=True)]
 
-    def add_gradients(
-        self, parameters: Mapping[str, nn.Parameter], values: Sequence[float]
-    ) -> Sequence[float]:
+    def add_gradients(self, parameters: Mapping[str, nn.Parameter], values: list[float]) -> list[float]:
         """Make every gradient the sum over all processes; returns the sums of ``values``.
 
         Two messages: one of all dense gradients, which also says how many rows of tables follow, and these.
@@ -191,7 +189,7 @@ class Processes:
         counts[self.rank] = torch.tensor([float(len(some)) for some, _ in rows])
         # A process without a stream has no gradient; if none has one, the optimizer must see that.
         present = torch.tensor([float(p.grad is not None) for p in dense])
-        head = [torch.tensor([*values]), present, counts.flatten()]
+        head = [torch.tensor(values), present, counts.flatten()]
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in dense]
         flat = torch.cat([*head, *(grad.flatten() for grad in grads)])
         with _explain_lost_connection():
@@ -206,12 +204,9 @@ class Processes:
         return [float(total) for total in sums]
 
     def _add_rows(
-        self,
-        tables: Sequence[nn.Parameter],
-        rows: Sequence[tuple[Tensor, Tensor]],
-        counts: Sequence[Sequence[int]],  # of each process, for each table
+        self, tables: list[nn.Parameter], rows: list[tuple[Tensor, Tensor]], counts: list[list[int]]
     ) -> None:
-        """Make the gradient of each table the sum of rows of all processes."""
+        """Make the gradient of each table the sum of the rows of all processes; ``counts`` of each."""
         parts = [part for some, values in rows for part in (some.int().view(torch.float), values.flatten())]
         widths = [table[0].numel() for table in tables]
         sizes = [
@@ -250,10 +245,11 @@ def own_place() -> tuple[int, int]:
 
 def stop_signals() -> list[int]:
     """What ends a program in an orderly way: Ctrl-C, kill, and unless ignored (nohup), a closed terminal."""
+    numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
     hang_up = getattr(signal, "SIGHUP", None)
-    if hang_up is None or signal.getsignal(hang_up) is signal.SIG_IGN:
-        return [signal.SIGINT, signal.SIGTERM]
-    return [signal.SIGINT, signal.SIGTERM, hang_up]
+    if hang_up is not None and signal.getsignal(hang_up) is not signal.SIG_IGN:
+        numbers.append(hang_up)
+    return numbers
 
 
 def _watch_connections() -> None:
@@ -279,10 +275,7 @@ def _explain_lost_connection(
     except (RuntimeError, ValueError) as error:
         traceback.clear_frames(error.__traceback__)  # they would keep the connections
         cause = re.sub(r"\s*\[[^]]*\]:?\d*", "", str(error)).strip().split(". ")[0]
-        raise RunError(
-            f"The other processes of this run {_LOST}: {cause}.",
-            remedy=remedy,
-        ) from error
+        raise RunError(f"The other processes of this run {_LOST}: {cause}.", remedy=remedy) from error
 
 
 def launch(size: int) -> int:
