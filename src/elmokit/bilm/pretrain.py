@@ -262,9 +262,8 @@ def pretrain(  # many parameters because each is a flag of the command
                 )
             inputs = _inputs(prepared, base, words)
             if processes.rank == 0:
-                before = read_json(out / "config.json") if folder.has_result() else {}
-                ended = before.get("training", {}).get("stopped", "interrupted")
-                may_grow = _LENGTHS if ended != "interrupted" else ()
+                training = read_json(out / "config.json").get("training", {}) if folder.has_result() else {}
+                may_grow = _LENGTHS if training.get("stopped", "interrupted") != "interrupted" else ()
                 folder.require_same(config.to_dict(), inputs, may_grow, lambda: reopen(folder.run))
             if base is not None:
                 saved, new_softmax = _adapt(base, config, prepared)

@@ -95,8 +95,7 @@ def embed(  # many parameters because they are those of the verb
 
     Safe to kill at any moment: the same call resumes where it stopped and ends in the same bytes. The
     size of the vectors is reported, and space for them reserved, before the first is computed. A
-    model that is passed in loses the words in its cache. To overwrite, the new vectors are made in a hidden
-    folder; the old ones stay until these are complete.
+    model that is passed in loses the words in its cache. Vectors that are overwritten stay until the end.
 
     Args:
         encoder: A model, its folder, or its name.
