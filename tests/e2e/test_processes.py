@@ -103,7 +103,7 @@ def test_a_killed_process_ends_the_run_and_the_same_command_resumes(
 
 def test_an_interrupted_run_with_a_slow_process_is_saved(text: Path, start: Start, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    launcher = start("pretrain", text, *SETTINGS, "--processes", "2", "--out", out)
+    launcher = start("pretrain", text, *SETTINGS, "--epochs=200", "--processes", "2", "--out", out)
     assert wait_for_more(launcher, lambda: n_metrics(out), 3)
     slow = ranks(launcher)[1]
     os.kill(slow, signal.SIGSTOP)
@@ -121,7 +121,9 @@ def test_an_interrupted_run_with_a_slow_process_is_saved(text: Path, start: Star
 def test_processes_end_with_the_one_that_started_them(
     number: signal.Signals, code: int, text: Path, start: Start, tmp_path: Path
 ) -> None:
-    launcher = start("pretrain", text, *SETTINGS, "--processes", "2", "--out", tmp_path / "out")
+    launcher = start(
+        "pretrain", text, *SETTINGS, "--epochs=200", "--processes", "2", "--out", tmp_path / "out"
+    )
     assert wait_for_more(launcher, lambda: n_metrics(tmp_path / "out"), 3)
     started = ranks(launcher).values()
     launcher.send_signal(number)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +18,14 @@ from elmokit import Elmo
 from elmokit.bilm.folder import BilmFolder, load_bilm, save_bilm, weights_of
 from elmokit.bilm.perplexity import next_word_accuracy, text_perplexity
 from elmokit.bilm.pretrain import LanguageModeling, PretrainResult, pretrain
+from elmokit.bilm.settings import PretrainConfig
 from elmokit.bilm.word_table import WordTable
 from elmokit.core.errors import ConfigError, RunError
 from elmokit.published.convert import remove_predictor
 from elmokit.text.corpus import Documents
 from elmokit.text.tokenizing import BOS, EOS, SPECIALS, UNK
 from elmokit.text.vocabulary import Vocabulary
+from elmokit.training import loop
 from odd_texts import make_model
 
 QUICK: dict[str, Any] = {"n_lanes": 4, "window": 8, "max_steps": 4, "held_out": 0.0}
@@ -234,3 +239,27 @@ def test_unknown_words_are_never_right() -> None:
     accuracy = next_word_accuracy(saved.model, documents, features)
     assert [top_1 for top_1, _ in accuracy.values()] == [0, 0]
     assert [top_5 for _, top_5 in accuracy.values()] == [pytest.approx(1 / 3)] * 2  # the end of the text
+
+
+def test_an_interrupted_run_that_overwrites_keeps_the_old_model_and_is_resumed_by_the_same_call(
+    tiny_corpus: Path, tiny_config: PretrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "m"
+    pretrain(tiny_corpus, out, tiny_config, max_steps=2)
+    before = (out / "config.json").read_bytes()
+
+    @contextlib.contextmanager
+    def stop_at_once(say: object) -> Iterator[threading.Event]:
+        stop = threading.Event()
+        stop.set()
+        yield stop
+
+    given: Any = {"max_steps": 3, "overwrite": True}
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_stop_signal", stop_at_once)
+        for n_steps in (1, 2):
+            result = pretrain(tiny_corpus, out, tiny_config, **given)
+            assert (result.stopped, result.n_steps) == ("interrupted", n_steps)
+            assert (out / "config.json").read_bytes() == before
+    assert pretrain(tiny_corpus, out, tiny_config, **given).n_steps == 3
+    assert (out / "config.json").read_bytes() != before

@@ -14,8 +14,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from elmokit.core import atomic
 from elmokit.core import tensors as tensors_module
-from elmokit.core.atomic import atomic_write, staging
+from elmokit.core.atomic import STAGED, atomic_write, staging
 from elmokit.core.errors import ModelError, RunError
 from elmokit.core.names import resolve_name
 from elmokit.core.tensors import load_tensors, save_tensors
@@ -233,3 +234,20 @@ def test_a_file_that_is_foreign_or_missing_and_a_folder_are_model_errors(
     for path in (tmp_path / "file", tmp_path):
         with pytest.raises(ModelError):
             load_tensors(path)
+
+
+def test_what_was_staged_before_stays_if_it_cannot_be_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    (tmp_path / STAGED).mkdir()
+    (tmp_path / STAGED / "new").write_text("new", encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic, "_swap", refuse)
+        with pytest.raises(RunError), staging(tmp_path, "new", is_staged=True):
+            pass
+    with staging(tmp_path, "new", is_staged=True):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]

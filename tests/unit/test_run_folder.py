@@ -194,6 +194,9 @@ def test_a_run_that_is_overwritten_goes_at_its_start_and_its_model_when_the_new_
         assert train_model(out) is not again
     assert train_model(out, 0.2, overwrite=True, kill=True)
     assert (out / "run" / "checkpoint").read_text(encoding="utf-8") == "0.2"
+    (out / "run" / "more").touch()
+    assert train_model(out, 0.2, overwrite=True, kill=True)
+    assert (out / "run" / "more").exists()  # the same command resumes
     for again in (False, True):
         assert train_model(out, 0.2) is not again
     assert read_record(out, "bilm")["lr"] == 0.2

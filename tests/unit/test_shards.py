@@ -102,6 +102,10 @@ def test_shards_that_do_not_belong_together_are_refused(encoder: Path, files: Pa
     manifest, shards = tmp_path / "out" / "manifest.json", tmp_path / "out" / "shards"
     record = json.loads(manifest.read_text(encoding="utf-8"))
     manifest.write_text(json.dumps({**record, "shards": 3}), encoding="utf-8")
+    with pytest.raises(DataError, match="checksum"):
+        VectorStore.open(tmp_path / "out")
+    del record["checksum"]
+    manifest.write_text(json.dumps({**record, "shards": 3}), encoding="utf-8")
     with pytest.raises(DataError, match=r"do not match manifest\.json"):
         VectorStore.open(tmp_path / "out")
     manifest.write_text(json.dumps(record), encoding="utf-8")
@@ -111,6 +115,12 @@ def test_shards_that_do_not_belong_together_are_refused(encoder: Path, files: Pa
     shutil.copytree(tmp_path / "other" / "shards" / "00002", shards / "00002")
     with pytest.raises(DataError, match="00002 does not match"):
         VectorStore.open(tmp_path / "out")
+    shutil.copytree(encoder, tmp_path / "copy")  # the same model by another name
+    given: Any = {"pool": "mean", "engine": "ray", "text_columns": "text"}
+    elmokit.embed(tmp_path / "copy", files, tmp_path / "copied", **given)
+    shutil.rmtree(shards / "00002")
+    shutil.copytree(tmp_path / "copied" / "shards" / "00002", shards / "00002")
+    assert len(VectorStore.open(tmp_path / "out")) == 24
 
 
 def test_joined_rows_are_read_like_one_array() -> None:
@@ -158,6 +168,17 @@ def test_predictions_are_those_of_the_local_engine_file_by_file(
     with pytest.raises(ElmokitError, match=r"2\.csv: it changed since"):
         elmokit.predict(tmp_path / "model", files, tmp_path / "out", engine="ray")
     elmokit.predict(tmp_path / "model", files, tmp_path / "out", engine="ray", overwrite=True)
+    (tmp_path / "out" / "part-of-mine.txt").write_text("mine", encoding="utf-8")
+    before_all = contents(tmp_path / "out")
+    options: Any = {"engine": "ray", "overwrite": True}
+    with pytest.raises(DataError, match=r"typo\.csv"):
+        elmokit.predict(tmp_path / "model", tmp_path / "typo.csv", tmp_path / "out", **options)
+    assert contents(tmp_path / "out") == before_all
+    elmokit.predict(tmp_path / "model", files / "0.csv", tmp_path / "out", **options)
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["manifest.json", "part-00000.csv", "part-of-mine.txt"]
+    with pytest.raises(ConfigError, match="--address is for the engine 'ray'"):
+        elmokit.predict(tmp_path / "model", files, tmp_path / "one.csv", address="here:1")
     with pytest.raises(RunError, match="does not hold a vector store"):
         elmokit.embed(encoder, files, tmp_path / "out", engine="ray", overwrite=True)
     with pytest.raises(ConfigError, match="writes a folder"):

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from elmokit.core.atomic import REPLACED
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.vectors.elmo import Elmo
-from elmokit.vectors.neighbors import find_duplicates, search, similar_words
+from elmokit.vectors.neighbors import find_duplicates, open_corpus, search, similar_words
 from elmokit.vectors.store import VectorStore, array_header
 from elmokit.vectors.store_writer import embed
 from odd_texts import TEXTS
@@ -194,3 +195,15 @@ def test_exports_that_cannot_be_are_refused(elmo: Elmo, odd_corpus: Path, tmp_pa
     assert not (tmp_path / "store" / "vectors.vec").exists()
     with pytest.importorskip("h5py").File(tmp_path / "store" / "vectors.hdf5") as file:
         assert [name.decode() for name in file["ids"]] == ["a\N{REPLACEMENT CHARACTER}b", "two words"]
+
+
+def test_a_store_that_was_cut_off_while_it_was_overwritten_is_put_back(
+    elmo: Elmo, odd_corpus: Path, tmp_path: Path
+) -> None:
+    for find in (VectorStore.open, lambda place: open_corpus([place])):
+        out = tmp_path / f"out-{find is VectorStore.open}"
+        embed(elmo, odd_corpus, out)
+        (out / REPLACED).mkdir()
+        (out / REPLACED / ".new.json").write_text('["manifest.json"]', encoding="utf-8")
+        (out / "manifest.json").rename(out / REPLACED / "manifest.json")
+        assert isinstance(find(out), VectorStore)

@@ -228,7 +228,12 @@ def test_old_vectors_stay_until_those_that_overwrite_them_are_complete(
     assert contents(out) == before
     stop_after(2, monkeypatch, elmo, odd_corpus, out, overwrite=True)
     assert contents(out) == before
-    assert embed(elmo, odd_corpus, out).n_resumed == 8
+    assert embed(elmo, odd_corpus, out, pool="mean", format="safetensors").was_done
+    with pytest.raises(RunError, match="pool was 'mean', now 'max'"):
+        embed(elmo, odd_corpus, out, pool="max")
+    (out / "vectors.mine").write_bytes(b"mine")
+    assert embed(elmo, odd_corpus, out, overwrite=True).n_resumed == 8
+    (out / "vectors.mine").unlink()
     assert contents(out) == contents(whole)
 
 

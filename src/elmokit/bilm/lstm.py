@@ -17,7 +17,7 @@ LayerState = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Streams:
+class SharedNoise:
     """Some of the streams that a step reads side by side, with the random numbers for all of them: a mask is
     drawn for all streams and cut, so that it is the same however they are shared out."""
 
@@ -27,7 +27,7 @@ class Streams:
 
 
 def shared_dropout(
-    x: Tensor, share: float, rng: torch.Generator | Streams | None, *, over: int | None = 0
+    x: Tensor, share: float, rng: torch.Generator | SharedNoise | None, *, over: int | None = 0
 ) -> Tensor:
     """Dropout of a share of the numbers, with one mask for all places along the axis ``over`` (time:
     variational dropout) or, for None, a mask for all numbers. Without an ``rng`` there is no dropout."""
@@ -90,7 +90,7 @@ class LstmLayer(nn.Module):
         state: LayerState,
         lengths: Tensor | None = None,
         weight_dropout: float = 0.0,
-        rng: torch.Generator | Streams | None = None,
+        rng: torch.Generator | SharedNoise | None = None,
     ) -> tuple[Tensor, LayerState]:
         """(time, batch, dim) -> (time, batch, dim) and the state after each row's last step.
 
@@ -164,7 +164,7 @@ class LstmStack(nn.Module):
         state: list[LayerState],
         lengths: Tensor | None = None,
         dropout: DropoutConfig | None = None,
-        rng: torch.Generator | Streams | None = None,
+        rng: torch.Generator | SharedNoise | None = None,
     ) -> tuple[list[Tensor], list[LayerState]]:
         """(time, batch, dim) -> the same of every layer, and the new state."""
         rates = dropout or DropoutConfig()

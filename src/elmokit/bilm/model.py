@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.bilm.lstm import LayerState, LstmStack, Streams, dropout_mask, shared_dropout
+from elmokit.bilm.lstm import LayerState, LstmStack, SharedNoise, dropout_mask, shared_dropout
 from elmokit.bilm.packed_lstm import can_run_packed, run_packed
 from elmokit.bilm.settings import BilmConfig, TrainingConfig
 from elmokit.bilm.softmax import predictor
@@ -63,10 +63,10 @@ class Noise:
         """The same choices for some of the streams, which have the distinct words ``words``."""
         return replace(self, words=self.words[words], rows=self.rows[words], part=part)
 
-    def streams(self, direction: int) -> Streams:
+    def of(self, direction: int) -> SharedNoise:
         """The masks of one direction."""
         rng = torch.Generator().manual_seed(self.seeds[direction])
-        return Streams(rng, self.part, self.n_streams)
+        return SharedNoise(rng, self.part, self.n_streams)
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +247,7 @@ class Bilm(nn.Module):
         after: list[list[LayerState]] = [[], []]
 
         def run(direction: int, vectors: Tensor) -> Tensor:
-            rng = None if noise is None else noise.streams(direction)
+            rng = None if noise is None else noise.of(direction)
             x = shared_dropout(F.embedding(index[direction], vectors), rates.dropout_input, rng)
             outputs, after[direction] = stacks[direction](x, before[direction], None, rates, rng)
             return head(direction, shared_dropout(outputs[-1], rates.dropout_output, rng))

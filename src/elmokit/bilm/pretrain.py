@@ -31,7 +31,7 @@ from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
-from elmokit.core.model_folder import load
+from elmokit.core.model_folder import OUTDATED, load
 from elmokit.core.names import read_json
 from elmokit.core.run_folder import RunFolder, open_out
 from elmokit.core.tensors import fingerprint
@@ -202,7 +202,7 @@ class LanguageModeling:
         return {"score": result.perplexity, **figures}
 
 
-def pretrain(  # many parameters because each is a flag of the command
+def pretrain(  # long because it is the whole verb; # many parameters because each is a flag
     texts: str | Path | Sequence[str | Path],
     out: str | Path,
     preset: PretrainConfig | str | None = None,
@@ -263,8 +263,10 @@ def pretrain(  # many parameters because each is a flag of the command
             inputs = _inputs(prepared, base, words)
             if processes.rank == 0:
                 training = read_json(out / "config.json").get("training", {}) if folder.has_result() else {}
-                may_grow = _LENGTHS if training.get("stopped", "interrupted") != "interrupted" else ()
-                folder.require_same(config.to_dict(), inputs, may_grow, lambda: reopen(folder.run))
+                is_interrupted = training.get("stopped", "interrupted") == "interrupted"
+                may_grow, grow = () if is_interrupted else _LENGTHS, partial(reopen, folder.run)
+                settings = config.to_dict()
+                folder.require_same(settings, inputs, may_grow, grow, is_interrupted=is_interrupted)
             if base is not None:
                 saved, new_softmax = _adapt(base, config, prepared)
             else:
@@ -277,7 +279,8 @@ def pretrain(  # many parameters because each is a flag of the command
         )
         _describe(task, reporter)
         result = _train(task, folder.run, reporter, checkpoint_every)
-        if processes.rank == 0 and not (result.was_done and folder.has_result()):
+        keeps_old = result.stopped == "interrupted" and (out / OUTDATED).exists()
+        if processes.rank == 0 and not keeps_old and not (result.was_done and folder.has_result()):
             _save(out, saved, task, result, prepared.record(source), command)
         processes.wait()  # for the model: whoever started them takes the end of one for the end of all
     end, held_out = result.position, _held_out(result)

@@ -51,7 +51,7 @@ _TIME: Any = {"parser": lambda text: duration(str(text)), "metavar": "TIME", "hi
 CheckpointEvery = Annotated[float, flag("Time between checkpoints [dim](default 60s)[/].", **_TIME)]
 _ENGINE = "Where to compute: \\[local|ray]; ray: one file per core, on this machine or a cluster."
 _ADDRESS = "Address of a Ray cluster (HOST:6379); by default, this machine."
-Engine = Annotated[str, flag(_ENGINE, metavar="NAME")]
+Engine = Annotated[str, flag(_ENGINE, metavar="CHOICE")]
 Address = Annotated[str, flag(_ADDRESS, metavar="HOST:PORT")]
 
 

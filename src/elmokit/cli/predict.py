@@ -8,18 +8,21 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from elmokit.cli.options import READ, Address, Engine, Model, Settings, argument, flag, with_settings
+from elmokit.cli.options import READ, Address, Engine, Settings, argument, flag, with_settings
+from elmokit.core.names import resolve_name
+
+_OUT = "Output file (with --engine ray, a folder); by default, standard output."
 
 
 @with_settings(READ, overwrite=True)
 def command(
-    model: Model,
+    model: Annotated[
+        Path, argument("MODEL", "A folder made by elmokit fit or compare.", parser=resolve_name)
+    ],
     files: Annotated[
         list[str], argument("FILE...", "Rows to label (.csv .tsv .jsonl .parquet .conll .txt), or -.")
     ],
-    out: Annotated[
-        Path | None, flag("Output file; by default, standard output.", "--out", "-o", metavar="FILE")
-    ] = None,
+    out: Annotated[Path | None, flag(_OUT, "--out", "-o", metavar="FILE")] = None,
     format: Annotated[
         str,
         flag(
@@ -36,7 +39,7 @@ def command(
     The output has every input column, then the prediction and the probability of each class (of an SVM, its
     scores).
 
-    MODEL is a folder made by elmokit fit or compare. It reads the same columns as elmokit fit did unless you
+    MODEL reads the same columns as elmokit fit did unless you
     name others. Rows are streamed, so files can have any length:
 
     [bold]elmokit predict my-classifier new.csv --out labeled.csv[/]

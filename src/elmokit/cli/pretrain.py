@@ -77,6 +77,7 @@ def command(  # many parameters because each is an argument or a flag
     """
     from elmokit.bilm.pretrain import pretrain
     from elmokit.core.formatting import format_duration
+    from elmokit.core.model_folder import OUTDATED
     from elmokit.training.processes import launch, own_place
 
     rank, size = own_place()
@@ -103,6 +104,7 @@ def command(  # many parameters because each is an argument or a flag
         )
     place = f"[bold]{escape(str(out))}[/]"
     if result.stopped == "interrupted":
-        reporter.say(f"Saved. Run the same command to resume; the model so far is in {place}.")
+        model = "the old model is still" if (out / OUTDATED).exists() else "the model so far is"
+        reporter.say(f"Saved. Run the same command to resume; {model} in {place}.")
         raise typer.Exit(130)
     reporter.say(f"The model is in {place}. Look at it with: {options.next_command('inspect', out)}")

@@ -60,7 +60,7 @@ def compare(  # many parameters because each is an argument or flag of the comma
         test: Rows to measure on.
         out: Folder for the report; its ``work`` folder holds the steps.
         plan: What is compared; ``make_plan`` with the settings of the same names unless given.
-        valid: Rows to choose the best weights by; without them a tenth of the train rows is held out.
+        valid: Rows to choose the best weights by; without them a tenth of the training rows is held out.
         unlabeled: Further texts for pretraining.
         encoder: A biLM to use instead of pretraining one.
         overwrite: Start over if ``out`` holds another comparison.

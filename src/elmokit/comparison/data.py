@@ -47,7 +47,7 @@ class Data:
 
     @property
     def labels(self) -> Labels:
-        """Those of the train rows."""
+        """Those of the training rows."""
         return self.splits["train"].labels
 
     def texts(self, split: str) -> list[str]:
@@ -56,7 +56,7 @@ class Data:
 
     @cached_property
     def all_texts(self) -> list[str]:
-        """Those to pretrain on: of the train rows, and the unlabeled ones. A text that pairs share is one."""
+        """Those to pretrain on: of training rows, and the unlabeled ones. A text that pairs share is one."""
         own, n_fields = self.texts("train"), len(self.task.fields)
         if n_fields > 1:
             inputs = self.splits["train"].inputs

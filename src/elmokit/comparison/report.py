@@ -270,8 +270,8 @@ def _confusion_section(comparison: Comparison) -> Section:
         pairs, caption = first.details[MAIN_SPLIT].get("confusions", ()), f"{first.method.name}, {MAIN_SPLIT}"
         items = (make_pairs_table(pairs, caption, 50),) if pairs else ()
         return Section("confusion", "Confusions", text, items)
-    tables, pairs = list[Table](), [(first, split) for split in reversed(SPLITS)]
-    for result, split in (*pairs, *((other, MAIN_SPLIT) for other in others)):
+    tables, own = list[Table](), [(first, split) for split in reversed(SPLITS)]
+    for result, split in (*own, *((other, MAIN_SPLIT) for other in others)):
         details, caption = result.details[split], f"{shorten(result.method.name, 48)}, {split}"
         matrix = details["confusion"], details["confusion_rows"], classes, caption
         picture = f"confusion_{split}" if result is first else ""

@@ -67,7 +67,8 @@ def staging(folder: Path, last: str, *, gone: Iterable[str] = (), is_staged: boo
 
     The file ``last`` is removed first and arrives last, so that a folder that was cut short is never taken
     for a whole one. Old files that match a pattern in ``gone`` are removed. After an error everything is as
-    it was before; after a kill, ``restore`` makes it so. With ``is_staged``, the new files are there already.
+    it was before; after a kill, ``restore`` makes it so. With ``is_staged``, the new files are there already,
+    and stay if they cannot be moved.
     """
     restore(folder)
     staged, replaced = folder / STAGED, folder / REPLACED
@@ -75,6 +76,7 @@ def staging(folder: Path, last: str, *, gone: Iterable[str] = (), is_staged: boo
         if not is_staged:
             shutil.rmtree(staged, ignore_errors=True)
             staged.mkdir(parents=True)
+    is_swapped = False
     try:
         yield staged
         with explain_os_errors(folder):
@@ -82,10 +84,12 @@ def staging(folder: Path, last: str, *, gone: Iterable[str] = (), is_staged: boo
             replaced.mkdir()
             with locked(replaced):
                 _swap(folder, last, gone)
+        is_swapped = True
     finally:
         restore(folder)
         if not os.path.lexists(replaced / _JOURNAL):
-            shutil.rmtree(staged, ignore_errors=True)
+            if is_swapped or not is_staged:
+                shutil.rmtree(staged, ignore_errors=True)
             shutil.rmtree(replaced, ignore_errors=True)
 
 

@@ -124,21 +124,26 @@ class RunFolder:
         inputs: Inputs,
         may_grow: Collection[str] = (),
         grow: Callable[[], object] = lambda: None,
+        *,
+        is_interrupted: bool = False,
     ) -> None:
         """Record the settings of a new run, which removes an old one but for its model, or refuse to resume.
 
         Args:
             may_grow: Settings in "training" that may be higher than before, or None (no limit).
             grow: Called before any that is higher is recorded.
+            is_interrupted: The run has made a model, but is to go on, also where it may be overwritten.
         """
         file = self.run / _SETTINGS
-        before = {} if self.overwrite else _read_settings(file)
+        before, now = _read_settings(file), _join(settings, inputs)
+        is_other = (self.has_result() and not is_interrupted) or describe_changes(before, now)
+        if self.overwrite and is_other:
+            before = {}
         if file.exists() and not before and not self.overwrite:
             raise RunError(
                 f"{file} cannot be read: it contains no settings.",
                 remedy="Choose another --out to start over.",
             )
-        now = _join(settings, inputs)
         old, new = before.get("training", {}), now.get("training", {})
         longer = [name for name in may_grow if old.get(name) and (new[name] is None or new[name] > old[name])]
         same = {**before, "training": {**old, **{name: new[name] for name in longer}}}

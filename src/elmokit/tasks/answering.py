@@ -34,7 +34,7 @@ from elmokit.text.tokenizing import PlacedWords
 
 _LONGEST = 30  # words of a predicted answer
 _RUNNERS_UP = 3
-_CANDIDATES = 50  # spans among which runners-up are matches; most overlap the best one
+_CANDIDATES = 50  # spans among which runners-up are sought; most overlap the best one
 _HIDDEN = -1e4  # the score of padding: exp is zero, and sums stay finite
 _WORST = 20  # answers in a report
 _QUESTION_WORD = re.compile(r"\b(how many|how much|how|who|what|when|where|which|why)(?:m|se)?\b")

@@ -19,13 +19,14 @@ from rich.markup import escape
 
 import elmokit
 from elmokit.bilm.perplexity import TextPerplexity, text_perplexity
+from elmokit.core.atomic import STAGED, staging
 from elmokit.core.config import merge_settings
 from elmokit.core.console import Reporter
 from elmokit.core.errors import ConfigError, DataError, ModelError, RunError
 from elmokit.core.formatting import join_names
 from elmokit.core.model_card import origin_record
 from elmokit.core.model_folder import KINDS, Model, load
-from elmokit.core.names import checksum, content_checksum, resolve_name
+from elmokit.core.names import checksum, content_checksum, read_json, resolve_name
 from elmokit.core.run_folder import Inputs, open_out
 from elmokit.core.tensors import fingerprint
 from elmokit.tasks.classification import ClassPrediction, shorten
@@ -54,7 +55,7 @@ from elmokit.text.settings import LabelConfig, ReadConfig
 from elmokit.text.tokenizing import replace_surrogates
 from elmokit.vectors.foreign import open_encoder
 from elmokit.vectors.mix import make_mix
-from elmokit.vectors.shards import Engine, is_ray, run_shards
+from elmokit.vectors.shards import Engine, is_ray, run_shards, shard_names
 from elmokit.vectors.side_by_side import join_encoders
 
 Files = str | Path | Sequence[str | Path]
@@ -467,9 +468,9 @@ def predict(
             read here, too, unless others are given.
     """
     reporter, target = reporter or Reporter("silent"), None if out is None else Path(out)
-    kind = _choose_format(None if is_ray(engine) else target, format, _files(files)[0])
+    kind = _choose_format(None if is_ray(engine, address) else target, format, _files(files)[0])
     predictor = open_predictor(model)
-    if is_ray(engine):
+    if is_ray(engine, address):
         return _predict_shards(model, files, target, kind, overwrite, address, reporter, settings)
     task, columns = predictor.task, predictor.record.columns
     read = columns.reading(_merge_configs(settings)[1])
@@ -508,8 +509,9 @@ def _predict_shards(
     if out is None:
         raise ConfigError("The engine 'ray' writes a folder.", remedy="Name it with --out.")
     with open_out(out, "predictions", overwrite=overwrite).lock():
-        for old in (*out.glob("part-*"), out / "manifest.json") if overwrite else ():
-            old.unlink(missing_ok=True)
+        old = read_json(out / "manifest.json")
+        place = out / STAGED if overwrite and old.get("done") else out
+        place.mkdir(exist_ok=True)
         content = content_checksum(resolve_name(model)) if isinstance(model, str | Path) else ""
         job = {
             "kind": "predictions",
@@ -519,8 +521,12 @@ def _predict_shards(
             "reading": _merge_configs(settings)[1].to_dict(),
             "n_rows": 0,
         }
-        work = functools.partial(_predict_shard, out=out.absolute(), kind=kind, settings=settings)
-        counts = run_shards(job, files, out, model, open_predictor, work, address, reporter)
+        work = functools.partial(_predict_shard, out=place.absolute(), kind=kind, settings=settings)
+        options: Any = {"overwrite": overwrite}
+        counts = run_shards(job, files, place, model, open_predictor, work, address, reporter, **options)
+        if place != out:
+            with staging(out, "manifest.json", gone=shard_names(old), is_staged=True):
+                pass
     return PredictionSummary(counts["n_rows"], ())
 
 

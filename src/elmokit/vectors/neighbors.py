@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from elmokit.core.atomic import restore
 from elmokit.core.console import Advance, Reporter
 from elmokit.core.errors import FRESH, ConfigError, DataError, ModelError, import_extra, nearest
 from elmokit.text.rows import TextSource
@@ -249,6 +250,8 @@ def open_corpus(
     places: Sequence[str | Path], read: ReadConfig | None = None, **options: Any
 ) -> TextSource | VectorStore:
     """The texts of files, folders and patterns (a TextSource with ``options``), or one folder of vectors."""
+    for place in places:
+        restore(Path(place))
     stores = [place for place in places if place != "-" and (Path(place) / MANIFEST).is_file()]
     if stores and len(places) > 1:
         raise ConfigError(

@@ -11,6 +11,7 @@ import functools
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,7 @@ from elmokit.core.errors import (
 )
 from elmokit.core.formatting import join_names
 from elmokit.core.model_folder import FORMAT, FORMAT_VERSION
-from elmokit.core.names import MODELS, read_json, resolve_name
+from elmokit.core.names import MODELS, read_json, record_checksum, resolve_name
 from elmokit.core.run_folder import describe_changes
 from elmokit.core.threads import n_cores
 from elmokit.text.readers import FORMATS, find_files, suffix_of
@@ -52,10 +53,12 @@ _MOST_TRIES = 3  # of a shard whose worker dies
 _STORE_BYTES = 100 << 20  # shared memory of a Ray of our own
 
 
-def is_ray(engine: str) -> bool:
-    """Whether the engine is "ray"; an error if there is no such engine."""
+def is_ray(engine: str, address: str) -> bool:
+    """Whether the engine is "ray"; an error if there is no such engine, or an address for another."""
     if engine not in get_args(Engine):
         raise ConfigError(f"There is no engine {engine!r}.", remedy=nearest(engine, get_args(Engine)))
+    if address and engine != "ray":
+        raise ConfigError("--address is for the engine 'ray'.", remedy="Add --engine ray.")
     return engine == "ray"
 
 
@@ -108,6 +111,8 @@ def run_shards(  # many parameters because two verbs share it
     work: Work,
     address: str,
     reporter: Reporter,
+    *,
+    overwrite: bool = False,
 ) -> Record:
     """Do the work for each file; returns the counts of all.
 
@@ -116,6 +121,7 @@ def run_shards(  # many parameters because two verbs share it
     Args:
         job: What the manifest says besides: its "kind", "model", "settings", "reading" and counts to fill in.
         model: Its folder or name.
+        overwrite: Start over if ``out`` holds a part of another job.
     """
     if not isinstance(model, str | Path):
         raise ConfigError("The engine 'ray' cannot send a model in memory.", remedy="Give its folder.")
@@ -126,12 +132,15 @@ def run_shards(  # many parameters because two verbs share it
     files = [[Path(path).name, ""] for path, _ in inputs]
     manifest |= {"done": False, "shards": len(inputs), "files": files}
     if before := read_json(out / "manifest.json"):
-        if changes := describe_changes(_identity(before), _identity(manifest)):
+        changes = describe_changes(_identity(before), _identity(manifest))
+        if changes and not overwrite:
             raise RunError(
                 f"{out} was written with different settings: {'; '.join(changes)}. Nothing was touched.",
                 remedy="Use the same model, files and flags, choose another --out, or add --overwrite.",
             )
-        manifest = before
+        manifest = manifest if changes else before
+        for path in map(out.joinpath, shard_names(before) if changes else ()):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     _write(out, manifest)
     for tries in out.glob(".tries-*"):
         tries.unlink()
@@ -164,6 +173,13 @@ def run_shards(  # many parameters because two verbs share it
     return counts
 
 
+def shard_names(manifest: Mapping[str, Any]) -> list[str]:
+    """What the shards of a job are called in its folder."""
+    if manifest["kind"] == "vectors":
+        return ["shards"]
+    return [f"part-{number:05d}.{manifest['settings']['format']}" for number in range(manifest["shards"])]
+
+
 def _identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What cannot change when a job is resumed."""
     parts = {name: manifest.get(name, {}) for name in ("settings", "reading")}
@@ -173,6 +189,7 @@ def _identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(out: Path, manifest: Mapping[str, Any]) -> None:
+    manifest = {**manifest, "checksum": record_checksum(manifest)}
     write_text(out / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -28,7 +28,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.core.atomic import atomic_write, write_text
+from elmokit.core.atomic import atomic_write, restore, write_text
 from elmokit.core.errors import ConfigError, DataError
 from elmokit.core.model_folder import FORMAT, FORMAT_VERSION
 from elmokit.core.names import checksum, read_json, record_checksum
@@ -40,7 +40,7 @@ Reals = npt.NDArray[np.floating[Any]]
 MANIFEST, OFFSETS, TEXTS = "manifest.json", "offsets.npy", "texts.jsonl"
 _EXPORT_ROWS = 4096
 _N_OPEN = 16  # shards
-_SHARED = ("model", "settings", "layers", "dim", "dtype")  # by all shards
+_SHARED = ("settings", "layers", "dim", "dtype")  # by all shards
 _FRESH = "Files are damaged or do not belong together; take a fresh copy, or embed the texts again."
 _NOT_OURS = "Give a folder that elmokit embed has made."
 
@@ -157,6 +157,7 @@ class VectorStore:
         """Open a finished store. Anything missing, damaged, cut short or foreign is an error that
         names the file; nothing is allocated on a damaged file's word."""
         folder = Path(folder)
+        restore(folder)
         manifest = Manifest.read(folder)
         if manifest is None:
             missing = f"{folder} holds no vectors: it has no {MANIFEST}."
@@ -305,7 +306,8 @@ class _JoinedStore(VectorStore):
         self._shard = functools.lru_cache(_N_OPEN)(lambda n: VectorStore.open(shard_folder(folder, n)))
         offsets, starts, firsts = [np.zeros(1, np.int64)], [0], [0]
         for store in map(self._shard, range(manifest.shards)):
-            if any(getattr(store.manifest, name) != getattr(manifest, name) for name in _SHARED):
+            is_same = store.fingerprint == manifest.model.fingerprint
+            if not is_same or any(getattr(store.manifest, one) != getattr(manifest, one) for one in _SHARED):
                 raise DataError(f"{store.folder} does not match {folder / MANIFEST}.", remedy=_FRESH)
             firsts.append(firsts[-1] + len(store))
             offsets.append(store.offsets[1:] + starts[-1])

@@ -53,7 +53,7 @@ from elmokit.vectors.store import (
 )
 
 _PROGRESS = "progress.json"
-_GONE = (_PROGRESS, OFFSETS, TEXTS, "vectors.*", "shards")  # of what is overwritten
+_GONE = (_PROGRESS, OFFSETS, TEXTS, "vectors.npy", "vectors.safetensors", *EXPORTS.values())
 _COUNTS = ("n_texts", "n_words", "n_vectors", "n_empty")
 _READ_TEXTS = 256  # texts read at a time
 _CHUNK_TEXTS = 512
@@ -114,13 +114,6 @@ def embed(  # many parameters because they are those of the verb
     reporter, out = reporter or Reporter("silent"), Path(out)
     _check_exports(exports, config)
     with open_out(out, "vectors", overwrite=overwrite).lock():
-        place = out / STAGED
-        if overwrite and (out / MANIFEST).exists():
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir()
-        elif not (place / MANIFEST).exists():
-            place = out
-        before = Manifest.read(place)
         elmo = encoder if isinstance(encoder, Elmo) else Elmo.load(encoder)
         name = "" if isinstance(encoder, Elmo) else replace_surrogates(Path(encoder).resolve().name)
         model = ModelRef(name, elmo.fingerprint)
@@ -131,11 +124,15 @@ def embed(  # many parameters because they are those of the verb
         manifest = Manifest(
             elmokit.__version__, model, config, read.to_dict(), [], n_layers, dim, config.dtype
         )
-        if is_ray(engine):
-            started, was_done = time.monotonic(), before is not None and before.done
+        old = Manifest.read(out)
+        if is_ray(engine, address):
+            place = out / STAGED if overwrite and old is not None and old.done else out
+            place.mkdir(exist_ok=True)
+            started, was_done = time.monotonic(), place == out and old is not None and old.done
             work = functools.partial(_embed_shard, out=place.absolute(), manifest=manifest)
             job = {"kind": "vectors", **asdict(manifest)}
-            counts = run_shards(job, source, place, encoder, Elmo.load, work, address, reporter)
+            options: Any = {"overwrite": overwrite}
+            counts = run_shards(job, source, place, encoder, Elmo.load, work, address, reporter, **options)
             if not counts["n_texts"]:
                 raise DataError("The files contain no text.", remedy="Give a file with at least one text.")
             result = EmbedResult(
@@ -143,12 +140,35 @@ def embed(  # many parameters because they are those of the verb
             )
         else:
             texts = TextSource(source, read, id_column=config.id_column, exclude=out, say=reporter.note)
+            place = _choose_place(out, texts, manifest, overwrite=overwrite)
             result = _embed_texts(elmo, texts, place, manifest, reporter)
         if place != out:
-            with staging(out, MANIFEST, gone=_GONE, is_staged=True):
+            gone = [*_GONE, *(["shards"] if old and old.shards else [])]
+            with staging(out, MANIFEST, gone=gone, is_staged=True):
                 pass
         store = VectorStore.open(out)
         return replace(result, folder=out, exports=_write_exports(store, exports, reporter))
+
+
+def _choose_place(out: Path, texts: TextSource, manifest: Manifest, *, overwrite: bool) -> Path:
+    """Where to write: ``out``, or a folder in it while complete vectors are there that may be overwritten."""
+    place, old = out / STAGED, Manifest.read(out)
+    unfinished = Manifest.read(place)
+
+    def is_same(before: Manifest | None) -> bool:
+        return before is not None and not _find_changes(
+            before, replace(manifest, files=texts.fingerprints(before.files))
+        )
+
+    if (old is None and unfinished is None) or (is_same(old) and not (overwrite and old and old.done)):
+        return out
+    if is_same(unfinished):
+        return place
+    if not overwrite:
+        return out  # which is refused
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    return place
 
 
 def _embed_shard(
@@ -217,8 +237,8 @@ def _check_exports(exports: Sequence[str], config: StoreConfig) -> None:
             require_h5py()
 
 
-def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
-    """Refuse to resume with another model, other settings or other files."""
+def _find_changes(before: Manifest, now: Manifest) -> list[str]:
+    """How the model, the settings or the files differ, in words."""
     changes = describe_changes(
         {"settings": before.settings.to_dict(), "reading": before.reading},
         {"settings": now.settings.to_dict(), "reading": now.reading},
@@ -231,7 +251,12 @@ def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
         others = [one for one in before.files + now.files if (one in before.files) != (one in now.files)]
         names = dict.fromkeys("standard input" if one[0] == "-" else str(one[0]) for one in others)
         changes.append(f"{join_names(names, at_most=5) or 'the order of the files'} changed")
-    if changes:
+    return changes
+
+
+def _require_same(out: Path, before: Manifest, now: Manifest) -> None:
+    """Refuse to resume with another model, other settings or other files."""
+    if changes := _find_changes(before, now):
         raise RunError(
             f"{out} was written with different settings: {'; '.join(changes)}. Nothing was touched.",
             remedy="Use the same model, files and flags to resume, choose another --out, or add --overwrite.",
