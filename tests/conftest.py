@@ -140,7 +140,10 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts the program; what still runs when the test is over is killed."""
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # if shells ignore it
+    heed = (  # if shells (or nohup) ignore them
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "hasattr(signal, 'SIGHUP') and signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+    )
     started: list[subprocess.Popen[str]] = []
 
     def begin(
