@@ -54,8 +54,8 @@ def command(  # many parameters because each is an argument or flag
     """Train a model on labeled rows, on top of any encoder.
 
     [bold]elmokit fit english train.csv --label-column topic --out my-classifier[/] fits logistic regressions
-    on the encoder's vectors, on words and on characters, weighted by their accuracy on held-out rows. It also
-    prints the scores of simple baselines on the same rows.
+    on the encoder's vectors, on words and on characters, weighted by how well they predict held-out rows. It
+    also prints the scores of simple baselines on the same rows.
 
     [green]--head pool[/] or [green]bilstm[/] trains a network on a mix of the encoder's layers instead;
     [green]--finetune[/] trains the encoder, too: slower, and usually better with many labeled rows.

@@ -59,17 +59,24 @@ class _Page(TyperCommand):
         return ["[OPTIONS]", *(one.metavar if one.required else f"[{one.metavar}]" for one in params)]
 
     def get_params(self, context: Any) -> list[Any]:
-        params: list[Any] = super().get_params(context)
-        for one in params:
-            if one.param_type_name == "argument" or one.is_flag:
-                one.display_type_rich = lambda ctx: ""
-        return params
+        return _hide_types(super().get_params(context))
+
+
+def _hide_types(params: list[Any]) -> list[Any]:
+    """Arguments and switches are shown without a type."""
+    for one in params:
+        if one.param_type_name == "argument" or one.is_flag:
+            one.display_type_rich = lambda ctx: ""
+    return params
 
 
 class _Verbs(TyperGroup):
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
         self.commands = {name: _Verb(name, callback=None, help=summary) for name, summary in VERBS.items()}
+
+    def get_params(self, context: Any) -> list[Any]:
+        return _hide_types(super().get_params(context))
 
     def invoke(self, context: Any) -> Any:
         try:
